@@ -1,0 +1,99 @@
+# Every target works on a fresh machine with Python >= 3.10, make and a C++17 compiler; CMake comes by pip.
+#   make test VENV=/tmp/env     makes (or completes) that environment instead of .venv
+#   make test ENV=/path/to/env  uses an existing environment as it is and installs nothing
+# The paths of this folder and of VENV must hold no spaces: make splits names at them.
+
+PYTHON ?= python3
+VENV ?= .venv
+CONFIG ?= examples/configs/debian_sage.yaml
+ARGS ?=
+
+ifdef ENV
+BIN := $(ENV)/bin
+else
+BIN := $(VENV)/bin
+ready := $(VENV)/.ready
+lint_ready := $(VENV)/.ready-lint
+docs_ready := $(VENV)/.ready-docs
+endif
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test bench docs lint ruff mypy imports clang-format kernels clean distclean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "ARGS=... adds arguments to train, test and bench; see the head of the Makefile for PYTHON, VENV and ENV."
+
+setup: $(ready)  ## the environment that train and test need, without running anything
+
+train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for another run)
+	$(BIN)/gnnload fit --config $(CONFIG) $(ARGS)
+
+test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part)
+	$(BIN)/python -m pytest tests $(ARGS)
+
+bench: $(ready)  ## measure side by side with DGL and PyG
+	@set -e; for script in $(sort $(wildcard tests/benchmarks/bench_*.py)); do \
+		echo "== $$script"; $(BIN)/python $$script $(ARGS); done
+
+docs: $(docs_ready)  ## the documentation site, into site/
+	$(BIN)/python -m mkdocs build --strict
+
+lint: ruff mypy imports clang-format kernels  ## every static check (make -k lint goes on after a failure)
+
+ruff: $(lint_ready)  ## style of the Python code
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+mypy: $(lint_ready)  ## types
+	$(BIN)/mypy
+
+imports: $(lint_ready)  ## layers: imports point downward only
+	$(BIN)/lint-imports
+
+clang-format: $(lint_ready)  ## style of the C++ code
+	$(BIN)/clang-format --dry-run --Werror $(kernel_sources)
+
+kernels: $(lint_ready)  ## compile the kernels with warnings as errors
+	$(BIN)/cmake -S kernels -B build/werror -G Ninja -DCMAKE_BUILD_TYPE=Release -DLG_WERROR=ON \
+		-DCMAKE_MAKE_PROGRAM="$(abspath $(BIN))/ninja" -DPython_EXECUTABLE="$(abspath $(BIN))/python" \
+		-Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)" --log-level=WARNING
+	$(BIN)/cmake --build build/werror
+
+clean:  ## remove what builds and tools left behind (distclean: the environment, too)
+	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis lightning_logs
+	find lightning_gnnload tests examples scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	rm -rf .venv
+
+# Stamps: each step runs once, and again when a file it was made from changes.
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
+		echo "make: Python 3.10 to 3.13 is needed, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." \
+			"Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch goes first and alone, so that nothing resolved later replaces the build that pip is configured to find.
+$(VENV)/.torch: constraints.txt $(VENV)/.created
+	$(PIP) torch
+	$(PIP) scikit-build-core nanobind cmake ninja
+	@touch $@
+
+# Editable: changed Python files need nothing, changed kernels are compiled again. Without build isolation, so
+# that the tools above serve and CMake's build folder is kept from one build to the next.
+$(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(kernel_sources) $(VENV)/.torch
+	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb]'
+	@touch $@
+
+$(VENV)/.ready-lint: $(VENV)/.ready
+	$(PIP) --no-build-isolation --editable '.[lint]'
+	@touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	$(PIP) --no-build-isolation --editable '.[docs]'
+	@touch $@

@@ -1,0 +1,74 @@
+// draw.h: which Philox block serves which random choice. A draw is named, never consumed:
+//
+//   stream key    of (seed, epoch)               one key for the draws of samplers, one for
+//   ordering keys draw block    of (node, hop, step, attempt)  four draws of 32 bits draw j word j
+//   & 3 of block j >> 2
+//
+// Bounds, by the counter's fields: node < 2^48, hop < 2^16, j < 2^26.
+#pragma once
+
+#include "common/philox.h"
+
+namespace lg {
+
+constexpr int64_t kMaxDraws = int64_t(1) << 26;
+constexpr int64_t kMaxHops = int64_t(1) << 16;
+
+struct StreamKey {
+  uint32_t draw0, draw1;    // keys every draw of a sampler
+  uint32_t order0, order1;  // keys the ordering of seeds
+};
+
+LG_HD StreamKey stream_key(uint64_t seed, uint32_t epoch) {
+  constexpr uint32_t kTag =
+      0x6b657973u;  // "keys": no draw block has this counter word with this key
+  const Words4 words = philox({epoch, 0, 0, kTag}, uint32_t(seed), uint32_t(seed >> 32));
+  return {words.x, words.y, words.z, words.w};
+}
+
+// All draws of one destination node at one hop.
+struct NodeDraws {
+  uint32_t key0, key1;
+  uint32_t node_low, node_high_hop;
+  uint32_t step;
+};
+
+LG_HD NodeDraws node_draws(const StreamKey& key, uint32_t step, uint32_t hop, int64_t node) {
+  const uint32_t node_high = uint32_t(uint64_t(node) >> 32) & 0xffffu;
+  return {key.draw0, key.draw1, uint32_t(node), node_high | hop << 16, step};
+}
+
+LG_HD Words4 draw_block(const NodeDraws& draws, uint32_t block, uint32_t attempt) {
+  return philox({draws.node_low, draws.node_high_hop, draws.step, block | attempt << 24},
+                draws.key0, draws.key1);
+}
+
+LG_HD uint32_t draw_word(const NodeDraws& draws, uint32_t j, uint32_t attempt) {
+  const Words4 words = draw_block(draws, j >> 2, attempt);
+  const uint32_t lane = j & 3;
+  return lane == 0 ? words.x : lane == 1 ? words.y : lane == 2 ? words.z : words.w;
+}
+
+// Draw j, exactly uniform in [0, n), n >= 1, where `word` is its first attempt, draw_word(draws, j,
+// 0). The caller passes the word because it has made four of them, or a vector of them, at once.
+// Source: Lemire, "Fast random integer generation in an interval", TOMACS 29(1), 2019.
+LG_HD uint32_t draw_below(const NodeDraws& draws, uint32_t j, uint32_t n, uint32_t word) {
+  uint64_t product = uint64_t(word) * n;
+  if (uint32_t(product) < n) {  // rarely so, unless n is large
+    const uint32_t threshold =
+        (0u - n) % n;  // 2^32 mod n: products below it would be drawn too often
+    for (uint32_t attempt = 1; uint32_t(product) < threshold; ++attempt) {
+      product = uint64_t(draw_word(draws, j, attempt)) * n;
+    }
+  }
+  return uint32_t(product >> 32);
+}
+
+// Ordering key of one id: sorting ids by it shuffles them.
+LG_HD uint64_t ordering_key(const StreamKey& key, int64_t id) {
+  const Words4 words =
+      philox({uint32_t(id), uint32_t(uint64_t(id) >> 32), 0, 0}, key.order0, key.order1);
+  return words.x | uint64_t(words.y) << 32;
+}
+
+}  // namespace lg

@@ -1,0 +1,109 @@
+// node_table.h: relabelling. A table maps each node of a batch to its local id, in order of first
+// occurrence.
+//
+// Both tables have one interface:
+//   prefetch(node)              brings the node's entry into cache
+//   insert(node, list) -> id    the node's local id; an unknown node is appended to `list`.
+//                               Writes list.ids[list.count] in any case: the list needs room for
+//                               one more.
+//   clear(list)                 forgets the batch; must follow every batch, finished or not
+// Measured on 2.4 M and 111 M nodes, ns an insert: stamps 1.9 and 8.2, hash 5.7 and 7.2.
+#pragma once
+
+#include <cstdint>
+
+#include "common/huge_array.h"
+
+namespace lg {
+
+struct NodeList {
+  int64_t* ids;
+  int64_t count;
+};
+
+// Four bytes for each node of the graph: local id + 1, or 0 while the node is unknown.
+class StampTable {
+ public:
+  explicit StampTable(int64_t num_nodes) : stamps_(num_nodes) {}
+
+  void prefetch(int64_t node) { __builtin_prefetch(&stamps_[node], 1); }
+
+  // Whether a node is new cannot be predicted, so this is arithmetic on a mask and not a branch.
+  int32_t insert(int64_t node, NodeList& list) {
+    const int32_t found = stamps_[node] - 1;
+    const int32_t is_new = found >> 31;  // all ones, or 0
+    const int32_t local = (found & ~is_new) | (int32_t(list.count) & is_new);
+    stamps_[node] = local + 1;
+    list.ids[list.count] = node;
+    list.count -= is_new;
+    return local;
+  }
+
+  void clear(const NodeList& list) {
+    for (int64_t i = 0; i < list.count; ++i) stamps_[list.ids[i]] = 0;
+  }
+
+ private:
+  HugeArray<int32_t> stamps_;
+};
+
+// Open addressing with linear probing, at most half full. Memory follows the batch, not the graph.
+class HashTable {
+ public:
+  HashTable() : slots_(kInitialCapacity), mask_(kInitialCapacity - 1) {}
+
+  void prefetch(int64_t node) { __builtin_prefetch(&slots_[home(node)], 1); }
+
+  int32_t insert(int64_t node, NodeList& list) {
+    Slot* slot = find(node);
+    if (slot->batch == batch_) return slot->local;
+    const int32_t local = int32_t(list.count);
+    if (2 * (uint64_t(local) + 1) > mask_) {
+      grow(list);
+      slot = find(node);
+    }
+    *slot = {node, local, batch_};
+    list.ids[list.count++] = node;
+    return local;
+  }
+
+  // A slot belongs to the batch whose number it carries, so forgetting is counting.
+  void clear(const NodeList&) {
+    if (++batch_ != 0) return;
+    for (uint64_t i = 0; i <= mask_; ++i) slots_[i].batch = 0;
+    batch_ = 1;
+  }
+
+ private:
+  struct Slot {
+    int64_t node;
+    int32_t local;
+    uint32_t batch;  // 0: never used
+  };
+  static constexpr uint64_t kInitialCapacity = uint64_t(1) << 16;
+
+  uint64_t home(int64_t node) const {
+    const uint64_t mixed =
+        uint64_t(node) * 0x9E3779B97F4A7C15u;  // Fibonacci hashing: high bits mix best
+    return (mixed >> 32) & mask_;
+  }
+
+  Slot* find(int64_t node) {
+    uint64_t i = home(node);
+    while (slots_[i].batch == batch_ && slots_[i].node != node) i = (i + 1) & mask_;
+    return &slots_[i];
+  }
+
+  void grow(const NodeList& list) {
+    const uint64_t capacity = 2 * (mask_ + 1);
+    slots_ = HugeArray<Slot>(capacity);
+    mask_ = capacity - 1;
+    for (int64_t i = 0; i < list.count; ++i) *find(list.ids[i]) = {list.ids[i], int32_t(i), batch_};
+  }
+
+  HugeArray<Slot> slots_;
+  uint64_t mask_;
+  uint32_t batch_ = 1;
+};
+
+}  // namespace lg

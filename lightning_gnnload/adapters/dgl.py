@@ -1,0 +1,151 @@
+"""DGL: its graphs as GraphData, and mini-batches as its own DataLoader yields them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.adapters.masks import ids_of_mask
+from lightning_gnnload.data.arrays import as_array, tensor_view
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+
+FEATURE_NAME, LABEL_NAME = "feat", "label"
+
+
+class ToDGL:
+    """Makes of a MiniBatch the triple ``(input_nodes, output_nodes, blocks)`` that DGL's DataLoader yields.
+
+    ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Features lie in ``blocks[0].srcdata``, labels in
+    ``blocks[-1].dstdata``; node ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]`` of every block; edge ids in
+    ``edata[dgl.EID]`` where the sampler was asked for them. Features, labels and ids are views of the mini-batch.
+
+    Args:
+        feature_name: the name of the features in ``srcdata``.
+        label_name: the name of the labels in ``dstdata``.
+        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the graph that the user
+            holds; None leaves positions in ``Graph.indices``.
+
+    Raises:
+        MissingExtraError: DGL cannot be imported.
+
+    Example:
+        >>> import torch
+        >>> from lightning_gnnload import Graph, NeighborSampler
+        >>> batch = NeighborSampler([-1, -1]).sample(Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1]), [0])
+        >>> import dgl
+        >>> input_nodes, output_nodes, blocks = ToDGL()(batch)
+        >>> input_nodes.tolist(), output_nodes.tolist(), [block.num_edges() for block in blocks]
+        ([0, 1, 2, 3], [0], [3, 2])
+    """
+
+    def __init__(
+        self,
+        feature_name: str = FEATURE_NAME,
+        label_name: str = LABEL_NAME,
+        edge_order: np.ndarray | None = None,
+    ) -> None:
+        _import_dgl("batch_format='dgl'")  # now, not in a sampling thread
+        self.feature_name = feature_name
+        self.label_name = label_name
+        self.edge_order = edge_order
+
+    def __call__(self, batch: MiniBatch) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+        """Raises SamplerConfigError: the batch has features or labels, but no block to carry them."""
+        if not batch.blocks and (batch.x is not None or batch.y is not None):
+            raise SamplerConfigError(
+                "batch_format='dgl' carries features and labels on blocks, but the sampler drew no hops. "
+                "Give the sampler a fanout for each layer of the model, or take batch_format='blocks'."
+            )
+        dgl = _import_dgl("batch_format='dgl'")
+        blocks = [self._block(dgl, block, batch.nodes) for block in batch.blocks]
+        if batch.x is not None:
+            blocks[0].srcdata[self.feature_name] = batch.x
+        if batch.y is not None:
+            blocks[-1].dstdata[self.label_name] = batch.y
+        return batch.nodes, batch.seeds, blocks
+
+    def _block(self, dgl: ModuleType, block: Block, nodes: torch.Tensor) -> Any:
+        # An empty third array numbers the edges as they lie, so that edata follows our order.
+        csc = (block.indptr.long(), block.indices.long(), nodes.new_empty(0))
+        made = dgl.create_block(
+            ("csc", csc), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst, device=nodes.device
+        )
+        made.srcdata[dgl.NID] = nodes[: block.num_src]
+        made.dstdata[dgl.NID] = nodes[: block.num_dst]
+        if block.edge_ids is not None:
+            order = (
+                None if self.edge_order is None else tensor_view(self.edge_order).to(block.edge_ids.device)
+            )
+            made.edata[dgl.EID] = block.edge_ids if order is None else order[block.edge_ids].long()
+        return made
+
+
+def graph_data_from_dgl(
+    graph: Any, feature_name: str = FEATURE_NAME, label_name: str = LABEL_NAME
+) -> GraphData:
+    """A homogeneous DGL graph as GraphData; topology, features and labels share its memory.
+
+    DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids.
+
+    Args:
+        graph: a DGLGraph of N nodes on the CPU; splits are ``ndata["train_mask"]``, ``"val_mask"``, ``"test_mask"``,
+            where they are there.
+        feature_name: features ``[N, F]`` in ``ndata``; a graph without the default name has none.
+        label_name: labels ``[N]`` or ``[N, C]`` in ``ndata``; likewise.
+
+    Raises:
+        GraphDataError: no DGLGraph, one with several node or edge types, on a GPU, or without a column asked for.
+        MissingExtraError: DGL cannot be imported.
+    """
+    dgl = _import_dgl("Reading a DGL graph")
+    if not isinstance(graph, dgl.DGLGraph):
+        raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
+    if len(graph.ntypes) != 1 or len(graph.etypes) != 1 or graph.is_block:
+        raise GraphDataError(
+            f"the DGL graph is heterogeneous (node types {graph.ntypes}, edge types {graph.etypes}), but one node type "
+            f"and one edge type are needed. dgl.to_homogeneous(graph, ndata=[...]) merges the types."
+        )
+    csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
+    indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
+    num_nodes = graph.num_nodes()
+    return GraphData(
+        # DGL leaves edge ids out where they count up in this very order.
+        Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_ids if len(edge_ids) else None),
+        x=_column(graph, feature_name, FEATURE_NAME, "feature_name"),
+        y=_column(graph, label_name, LABEL_NAME, "label_name"),
+        **{
+            name: ids_of_mask(graph.ndata.get(f"{name}_mask"), what=f"{name}_mask", num_nodes=num_nodes)
+            for name in SPLITS
+        },
+    )
+
+
+def _column(graph: Any, name: str, default: str, argument: str) -> Any:
+    if name not in graph.ndata and name != default:
+        raise GraphDataError(f"{argument}={name!r}, but the graph's ndata holds only {sorted(graph.ndata)}.")
+    return graph.ndata.get(name)
+
+
+def _import_dgl(purpose: str) -> ModuleType:
+    try:
+        import dgl
+    except (ImportError, OSError) as error:  # OSError: DGL 2.x finds no library built for a newer torch
+        if isinstance(error, ModuleNotFoundError) and error.name == "dgl":
+            raise MissingExtraError("dgl", "dgl", purpose, error) from error
+        try:
+            found = f"dgl {importlib.metadata.version('dgl')}"
+        except importlib.metadata.PackageNotFoundError:
+            found = "dgl"
+        broken = ImportError(
+            f"{found} does not work with torch {torch.__version__}; dgl 2.x needs torch <= 2.2.1: {error}"
+        )
+        broken.__cause__ = error
+        raise MissingExtraError("dgl", "dgl", purpose, broken) from error
+    return dgl

@@ -1,0 +1,139 @@
+"""PyG: its Data objects as GraphData, and mini-batches as its own NeighborLoader yields them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.adapters.masks import ids_of_mask
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+
+
+def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
+    """A mini-batch as the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
+
+    ============================================ ==================================================================
+    ``x``                                        ``[V, F]`` features of ``n_id``, or absent
+    ``edge_index``                               int64 ``[2, E]``, sources above destinations, nearest hop first
+    ``y``                                        ``[S]`` or ``[S, C]`` labels of the seeds alone, or absent
+    ``n_id``                                     int64 ``[V]``, node ids; the seeds come first
+    ``e_id``                                     int64 ``[E]``, where the sampler was asked for edge ids
+    ``batch_size``                               S
+    ``num_sampled_nodes``, ``num_sampled_edges`` lists by hop, for ``torch_geometric.utils.trim_to_layer``
+    ============================================ ==================================================================
+
+    Features, labels and ids are views of the mini-batch. There is no ``input_id``: ``n_id[:batch_size]`` are the seeds.
+
+    Args:
+        batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
+        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the ``edge_index`` that
+            the user holds; None leaves positions in ``Graph.indices``.
+
+    Raises:
+        SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
+        MissingExtraError: PyG cannot be imported.
+
+    Example:
+        >>> from lightning_gnnload import Graph, NeighborSampler
+        >>> graph = Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1])
+        >>> import torch_geometric
+        >>> data = to_pyg(NeighborSampler([-1, -1], expand="new").sample(graph, [0]))
+        >>> data.edge_index.tolist(), data.num_sampled_nodes, data.num_sampled_edges
+        ([[1, 2, 3], [0, 0, 1]], [1, 2, 1], [2, 1])
+    """
+    data = _import_pyg("batch_format='pyg'").data.Data(
+        x=batch.x,
+        edge_index=_edge_index(batch),
+        y=batch.y,
+        n_id=batch.nodes,
+        batch_size=batch.num_seeds,
+    )
+    # By hop, nearest first; blocks come outermost first and count all nodes and edges so far.
+    hops = batch.blocks[::-1]
+    data.num_sampled_nodes = _steps([0, batch.num_seeds, *(block.num_src for block in hops)])
+    data.num_sampled_edges = _steps([0, *(block.num_edges for block in hops)])
+    if hops and (edge_ids := hops[-1].edge_ids) is not None:
+        data.e_id = edge_ids if edge_order is None else tensor_view(edge_order).to(edge_ids.device)[edge_ids]
+    return data
+
+
+def graph_data_from_pyg(data: Any) -> GraphData:
+    """A homogeneous PyG ``Data`` as GraphData; features and labels share its memory.
+
+    ``Graph.edge_order`` holds each edge's column in ``edge_index``.
+
+    Args:
+        data: N nodes: ``edge_index`` or, without it, ``adj_t``, whose values then are edge weights; ``x``, ``y`` and
+            ``edge_weight`` where they are there; splits are ``train_mask``, ``val_mask``, ``test_mask``.
+
+    Raises:
+        GraphDataError: no Data, a heterogeneous one, or one without edges.
+        MissingExtraError: PyG cannot be imported.
+    """
+    pyg = _import_pyg("Reading a PyG graph")
+    if isinstance(data, pyg.data.HeteroData):
+        raise GraphDataError(
+            f"the PyG graph is heterogeneous (node types {data.node_types}), but one node type and one edge type are "
+            f"needed. data.to_homogeneous() merges the types."
+        )
+    if not isinstance(data, pyg.data.Data):
+        raise GraphDataError(f"a torch_geometric.data.Data is needed, but a {type(data).__name__} was given.")
+    weight = data.get("edge_weight")
+    if data.get("edge_index") is not None:
+        src, dst = data.edge_index
+    elif data.get("adj_t") is not None:
+        (dst, src), weight = pyg.utils.to_edge_index(data.adj_t)
+    else:
+        raise GraphDataError(
+            f"the PyG graph has neither edge_index nor adj_t, but only {sorted(data.keys())}."
+        )
+    num_nodes = data.num_nodes
+    return GraphData(
+        Graph.from_coo(src, dst, num_nodes, edge_weight=weight, keep_order=True),
+        x=data.get("x"),
+        y=data.get("y"),
+        **{
+            name: ids_of_mask(data.get(f"{name}_mask"), what=f"{name}_mask", num_nodes=num_nodes)
+            for name in SPLITS
+        },
+    )
+
+
+def _edge_index(batch: MiniBatch) -> torch.Tensor:
+    if not batch.blocks:
+        return batch.nodes.new_empty((2, 0))
+    for hop, (outer, inner) in enumerate(pairwise(batch.blocks)):
+        if not torch.equal(outer.indptr[: inner.num_dst + 1], inner.indptr) or not torch.equal(
+            outer.indices[: inner.num_edges], inner.indices
+        ):
+            raise SamplerConfigError(
+                f"batch_format='pyg' needs hops that draw the neighbours of new nodes only, but blocks[{hop}] draws those "
+                f"of blocks[{hop + 1}] afresh. Give NeighborSampler(..., expand='new')."
+            )
+    outermost = batch.blocks[0]
+    edge_index = batch.nodes.new_empty((2, outermost.num_edges))
+    edge_index[0] = outermost.indices
+    edge_index[1] = outermost.edge_dst()
+    return edge_index
+
+
+def _steps(totals: list[int]) -> list[int]:
+    return [after - before for before, after in pairwise(totals)]
+
+
+def _import_pyg(purpose: str) -> ModuleType:
+    try:
+        import torch_geometric
+        import torch_geometric.data
+        import torch_geometric.utils
+    except ImportError as error:
+        raise MissingExtraError("torch_geometric", "pyg", purpose, error) from error
+    return torch_geometric

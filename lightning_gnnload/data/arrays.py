@@ -1,0 +1,79 @@
+"""Turning what users hold (tensors, arrays, lists) into the one form the kernels take, without copying."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.errors import GraphDataError
+
+
+def as_array(values: Any, *, what: str) -> np.ndarray:
+    """``values`` as a C-contiguous NumPy array; tensors and arrays that are so already are not copied.
+
+    Raises:
+        GraphDataError: a tensor that is not on the CPU, or values that make no numeric array.
+    """
+    if isinstance(values, torch.Tensor):
+        if values.device.type != "cpu":
+            raise GraphDataError(f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first.")
+        values = values.detach().numpy()
+    array = np.ascontiguousarray(values)
+    if array.dtype.kind not in "iufb":
+        raise GraphDataError(f"{what}: numbers are needed, but the dtype is {array.dtype}.")
+    return array
+
+
+def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarray:
+    """Node ids as int64 ``[B]``, range-checked where ``num_nodes`` is given.
+
+    Raises:
+        GraphDataError: not one-dimensional, not integers (a boolean mask says how to convert it), or out of range.
+    """
+    array = as_array(values, what=what)
+    if array.dtype.kind == "b":
+        raise GraphDataError(f"{what}: a boolean mask was given; node ids are needed. Use mask.nonzero().")
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise GraphDataError(
+            f"{what}: one-dimensional integer node ids are needed, but the shape is {array.shape} and the dtype {array.dtype}."
+        )
+    ids = array.astype(np.int64, copy=False)
+    if num_nodes is not None and ids.size:
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= num_nodes:
+            bad = int(np.flatnonzero((ids < 0) | (ids >= num_nodes))[0])
+            raise GraphDataError(
+                f"{what}: id {ids[bad]} at position {bad} is not a node; ids must lie in [0, {num_nodes})."
+            )
+    return ids
+
+
+def as_rows(values: Any, *, what: str) -> torch.Tensor:
+    """A table of rows as a contiguous CPU tensor, sharing memory with ``values`` where it can.
+
+    Tensors keep dtypes that NumPy lacks (bfloat16). Read-only memory maps are accepted: nothing here writes to them.
+    """
+    if isinstance(values, torch.Tensor):
+        if values.device.type != "cpu":
+            raise GraphDataError(f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first.")
+        return values.detach().contiguous()
+    return tensor_view(as_array(values, what=what))
+
+
+def tensor_view(array: np.ndarray) -> torch.Tensor:
+    """A tensor over the array's memory; a read-only array stays so by agreement, as torch has no such notion."""
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    view = array.view()
+    interface = dict(view.__array_interface__)
+    interface["data"] = (interface["data"][0], False)
+
+    class _Writeable:
+        """Lends the memory under a writeable flag and keeps the array alive, so that torch does not warn."""
+
+        __array_interface__ = interface
+        base = view
+
+    return torch.from_numpy(np.asarray(_Writeable()))

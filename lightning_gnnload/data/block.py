@@ -1,0 +1,146 @@
+"""Block and MiniBatch: what a sampler makes and a model consumes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import SampleLayout
+
+
+@dataclass(frozen=True)
+class Block:
+    """One bipartite layer of a mini-batch (message-flow graph), in compressed sparse columns.
+
+    Destination ``d`` receives from sources ``indices[indptr[d]:indptr[d + 1]]``. Destinations are a prefix of the
+    sources: destination ``d`` and source ``d`` are the same node.
+
+    Attributes:
+        indptr: int32 ``[num_dst + 1]``.
+        indices: int32 ``[num_edges]``, local ids in ``[0, num_src)``.
+        num_dst: number of destination nodes.
+        num_src: number of source nodes.
+        edge_ids: int64 ``[num_edges]``, positions in ``Graph.indices``; None unless the sampler was asked for them.
+    """
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    num_dst: int
+    num_src: int
+    edge_ids: torch.Tensor | None = None
+
+    @property
+    def num_edges(self) -> int:
+        return self.indices.numel()
+
+    @property
+    def in_degrees(self) -> torch.Tensor:
+        """int32 ``[num_dst]``."""
+        return self.indptr.diff()
+
+    def edge_dst(self) -> torch.Tensor:
+        """int64 ``[num_edges]``: the destination of each edge, which CSC leaves implicit."""
+        counts = self.in_degrees.long()
+        return torch.repeat_interleave(torch.arange(self.num_dst, device=counts.device), counts, output_size=self.num_edges)
+
+    def __repr__(self) -> str:
+        return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"
+
+
+@dataclass(frozen=True)
+class MiniBatch:
+    """A mini-batch: seeds, the nodes their sampled neighbourhood needs, and one block a layer.
+
+    Attributes:
+        nodes: int64 ``[V]``, input node ids in order of first occurrence; ``nodes[:num_seeds]`` are the seeds.
+        num_seeds: S.
+        blocks: L blocks, outermost hop first, as a model consumes them; the last one's destinations are the seeds.
+        x: features of ``nodes``, ``[V, F]``, or None.
+        y: labels of the seeds, ``[S]`` or ``[S, C]``, or None.
+        epoch: the epoch of the draw key.
+        step: the step of the draw key.
+
+    All tensors lie on one device. On the CPU they may be views of one recycled buffer, which goes back to its
+    pool when the last of them is gone; whoever keeps a tensor keeps the whole buffer, and may :meth:`clone`.
+    """
+
+    nodes: torch.Tensor
+    num_seeds: int
+    blocks: list[Block] = field(default_factory=list)
+    x: torch.Tensor | None = None
+    y: torch.Tensor | None = None
+    epoch: int = 0
+    step: int = 0
+
+    @classmethod
+    def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:
+        """A mini-batch over what a sampler wrote to ``buffer``, without a copy; its tensors keep ``buffer`` alive."""
+
+        def tensor(offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+            return view_of(buffer, offset, (count,), dtype)
+
+        blocks = [
+            Block(
+                tensor(hop.indptr_offset, hop.num_dst + 1, torch.int32),
+                tensor(hop.indices_offset, hop.num_edges, torch.int32),
+                hop.num_dst,
+                hop.num_src,
+                tensor(hop.edge_ids_offset, hop.num_edges, torch.int64) if hop.edge_ids_offset >= 0 else None,
+            )
+            for hop in reversed(layout.hops)
+        ]
+        return cls(tensor(0, layout.num_nodes, torch.int64), num_seeds, blocks, epoch=epoch, step=step)
+
+    @property
+    def seeds(self) -> torch.Tensor:
+        """int64 ``[S]``."""
+        return self.nodes[: self.num_seeds]
+
+    @property
+    def num_nodes(self) -> int:
+        return self.nodes.numel()
+
+    def expect_layers(self, num_layers: int) -> None:
+        """For a model to say how many blocks it consumes.
+
+        Raises:
+            SamplerConfigError: the sampler drew another number of hops.
+        """
+        if len(self.blocks) != num_layers:
+            raise SamplerConfigError(
+                f"the model has {num_layers} layers, but the sampler drew {len(self.blocks)} hops. "
+                f"Give the sampler one fanout a layer, for example NeighborSampler({[10] * num_layers})."
+            )
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
+        """This mini-batch on ``device``."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def clone(self) -> MiniBatch:
+        """A copy in memory of its own, so that the recycled buffer is given back."""
+        return self._map(torch.Tensor.clone)
+
+    def _map(self, function: Any) -> MiniBatch:
+        def apply(values: Block | MiniBatch) -> dict[str, Any]:
+            held = ((f.name, getattr(values, f.name)) for f in fields(values))
+            return {name: function(value) for name, value in held if isinstance(value, torch.Tensor)}
+
+        return replace(self, **apply(self), blocks=[replace(block, **apply(block)) for block in self.blocks])
+
+    def __repr__(self) -> str:
+        parts = [f"num_seeds={self.num_seeds}", f"num_nodes={self.num_nodes}", f"blocks={self.blocks}"]
+        parts += [f"{name}={list(value.shape)}" for name in "xy" if (value := getattr(self, name)) is not None]
+        return f"MiniBatch({', '.join(parts)})"
+
+
+def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor over ``buffer`` at a byte offset; it keeps ``buffer`` alive. Empty shapes own no memory."""
+    count = 1
+    for size in shape:
+        count *= size
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset).view(shape)

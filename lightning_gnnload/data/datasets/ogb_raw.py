@@ -1,0 +1,230 @@
+"""Readers of OGB's raw files, in both layouts (``csv.gz`` and ``npz``), in pieces and without pickle.
+
+Edges and features go piece by piece into mapped scratch files, so that memory holds one piece of them.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.datasets.stored import progress, scratch_array
+from lightning_gnnload.errors import DatasetError, MissingExtraError
+
+_PIECE = 1 << 20  # numbers, or rows of a csv file, read at once
+
+
+@dataclass
+class RawGraph:
+    """What the raw files of one graph hold. Shapes: N nodes, E edges, F features, T tasks."""
+
+    ends: np.ndarray  # int32 or int64 [2, E], [2, 2 E] with inverse edges: sources, destinations
+    num_nodes: int
+    x: np.ndarray | None  # float [N, F]
+    labels: np.ndarray  # [N, T], NaN where a node has none
+
+
+def read_raw(raw: Path, scratch: Path, *, add_inverse_edge: bool) -> RawGraph:
+    """Reads whichever layout ``raw`` has.
+
+    Args:
+        scratch: a folder for the mapped files; they must outlive the arrays' use.
+        add_inverse_edge: append every edge turned round (OGB's own reader interleaves them).
+
+    Raises:
+        DatasetError: a file is missing, broken, or does not fit the others; the message names it.
+    """
+    read = _read_npz if (raw / "data.npz").exists() else _read_csv
+    return read(raw, scratch, 2 if add_inverse_edge else 1)
+
+
+def read_split(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Node ids, int64: training, validation, test."""
+    train, val, test = (_small_csv(folder / f"{name}.csv.gz", "int64") for name in ("train", "valid", "test"))
+    return train.reshape(-1), val.reshape(-1), test.reshape(-1)
+
+
+def _read_csv(raw: Path, scratch: Path, ways: int) -> RawGraph:
+    num_nodes = _only(_small_csv(raw / "num-node-list.csv.gz", "int64"), raw / "num-node-list.csv.gz")
+    num_edges = _only(_small_csv(raw / "num-edge-list.csv.gz", "int64"), raw / "num-edge-list.csv.gz")
+    ends = _empty_ends(scratch, num_nodes, ways * num_edges)
+    edge_file = raw / "edge.csv.gz"
+    for start, rows in _csv_pieces(edge_file, "int64", num_edges):
+        if rows.shape[1] != 2:
+            raise DatasetError(f"{edge_file} has {rows.shape[1]} columns; source and destination are needed.")
+        _put_ids(ends[:, start : start + len(rows)], rows.T, num_nodes, edge_file)
+    _add_inverse(ends, num_edges)
+    x = None
+    feature_file = raw / "node-feat.csv.gz"
+    if feature_file.exists():
+        for start, rows in _csv_pieces(feature_file, "float32", num_nodes):
+            if x is None:
+                x = scratch_array(scratch / "x", np.float32, (num_nodes, rows.shape[1]))
+            x[start : start + len(rows)] = rows
+    labels = _small_csv(raw / "node-label.csv.gz", "float64")
+    return RawGraph(ends, num_nodes, x, _checked_labels(labels, num_nodes, raw / "node-label.csv.gz"))
+
+
+def _csv_pieces(file: Path, dtype: str, num_rows: int) -> Iterator[tuple[int, np.ndarray]]:
+    """``(first row, rows)`` until all ``num_rows`` were read.
+
+    Raises:
+        DatasetError: the file has another number of rows.
+    """
+    start = 0
+    with (
+        progress(f"Reading {file.name}", num_rows) as advance,
+        _reading(file),
+        _pandas().read_csv(file, header=None, dtype=dtype, chunksize=_PIECE) as pieces,
+    ):
+        for piece in pieces:
+            if start + len(piece) <= num_rows:
+                yield start, piece.to_numpy()
+            start += len(piece)
+            advance(len(piece))
+    if start != num_rows:
+        raise DatasetError(f"{file} has {start} rows, but {num_rows} are needed. {_REMEDY}")
+
+
+def _small_csv(file: Path, dtype: str) -> np.ndarray:
+    with _reading(file):
+        # A missing label may stand as an empty line: skipping it would shift all labels after it.
+        rows = _pandas().read_csv(file, header=None, dtype=dtype, skip_blank_lines=dtype == "int64")
+        values: np.ndarray = rows.to_numpy()
+        return values
+
+
+def _pandas() -> Any:
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise MissingExtraError("pandas", "ogb", "Reading OGB's csv files", error) from error
+
+
+def _read_npz(raw: Path, scratch: Path, ways: int) -> RawGraph:
+    file = raw / "data.npz"
+    with _reading(file), np.load(file, allow_pickle=False) as arrays:
+        num_nodes = _only(arrays["num_nodes_list"], file)
+        num_edges = _only(arrays["num_edges_list"], file)
+        has_features = "node_feat" in arrays.files
+    with _member(file, "edge_index") as (shape, by_column, numbers):
+        if shape != (2, num_edges):
+            raise DatasetError(
+                f"{file}: edge_index is {list(shape)}, but [2, {num_edges}] is needed. {_REMEDY}"
+            )
+        ends = _empty_ends(scratch, num_nodes, ways * num_edges)
+        stored = ends[:, :num_edges]
+        if by_column:
+            for start, ids in numbers:
+                _put_ids(
+                    stored[:, start // 2 : (start + len(ids)) // 2], ids.reshape(-1, 2).T, num_nodes, file
+                )
+        else:
+            for start, ids in numbers:  # all sources, then all destinations
+                cut = min(max(num_edges - start, 0), len(ids))
+                _put_ids(stored[0, start : start + cut], ids[:cut], num_nodes, file)
+                low = max(start - num_edges, 0)
+                _put_ids(stored[1, low : low + len(ids) - cut], ids[cut:], num_nodes, file)
+    _add_inverse(ends, num_edges)
+    x = _npz_features(file, scratch, num_nodes) if has_features else None
+    label_file = raw / "node-label.npz"
+    with _reading(label_file), np.load(label_file, allow_pickle=False) as arrays:
+        labels = arrays["node_label"]
+    return RawGraph(ends, num_nodes, x, _checked_labels(labels, num_nodes, label_file))
+
+
+def _npz_features(file: Path, scratch: Path, num_nodes: int) -> np.ndarray:
+    with _member(file, "node_feat") as (shape, by_column, numbers):
+        if len(shape) != 2 or shape[0] != num_nodes:
+            raise DatasetError(
+                f"{file}: node_feat is {list(shape)}, but [{num_nodes}, F] is needed. {_REMEDY}"
+            )
+        x = scratch_array(scratch / "x", np.float32, shape[::-1] if by_column else shape)
+        flat = x.reshape(-1)
+        for start, values in numbers:
+            flat[start : start + len(values)] = values
+    return x.T if by_column else x
+
+
+@contextmanager
+def _member(file: Path, key: str) -> Iterator[tuple[tuple[int, ...], bool, Iterator[tuple[int, np.ndarray]]]]:
+    """One array of an npz file: shape, whether it is stored by column, and ``(start, numbers)`` as stored."""
+    with ExitStack() as opened:
+        with _reading(file):
+            archive = opened.enter_context(zipfile.ZipFile(file))
+            stream = opened.enter_context(archive.open(f"{key}.npy"))
+            old = np.lib.format.read_magic(stream) == (1, 0)
+            read_header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+            shape, by_column, dtype = read_header(stream)
+        if dtype.kind not in "iuf":
+            raise DatasetError(f"{file}: {key} has dtype {dtype}; numbers are needed. {_REMEDY}")
+        total = int(np.prod(shape, dtype=object))
+
+        def numbers() -> Iterator[tuple[int, np.ndarray]]:
+            with progress(f"Reading {key}", total) as advance, _reading(file):
+                for start in range(0, total, _PIECE):
+                    count = min(_PIECE, total - start)
+                    piece = stream.read(count * dtype.itemsize)
+                    values = np.frombuffer(piece, dtype)
+                    if len(values) != count:
+                        raise DatasetError(f"{file}: {key} ends before its {total} numbers. {_REMEDY}")
+                    yield start, values
+                    advance(count)
+
+        yield shape, by_column and len(shape) == 2, numbers()
+
+
+def _empty_ends(scratch: Path, num_nodes: int, num_edges: int) -> np.ndarray:
+    return scratch_array(scratch / "ends", np.int32 if num_nodes < 2**31 else np.int64, (2, num_edges))
+
+
+def _put_ids(out: np.ndarray, ids: np.ndarray, num_nodes: int, file: Path) -> None:
+    """Copies node ids. The range is checked first: narrowing would wrap a bad id into a good one."""
+    bad = (ids < 0) | (ids >= num_nodes)
+    if bad.any():
+        raise DatasetError(
+            f"{file} names node {ids[bad][0]}, but ids must lie in [0, {num_nodes}). {_REMEDY}"
+        )
+    out[...] = ids
+
+
+def _add_inverse(ends: np.ndarray, num_edges: int) -> None:
+    if ends.shape[1] > num_edges:
+        ends[:, num_edges:] = ends[::-1, :num_edges]
+
+
+def _only(counts: np.ndarray, file: Path) -> int:
+    if counts.size != 1 or counts.reshape(-1)[0] < 0:
+        raise DatasetError(f"{file} counts {counts.size} graphs; a node-property data set has one. {_REMEDY}")
+    return int(counts.reshape(-1)[0])
+
+
+def _checked_labels(labels: np.ndarray, num_nodes: int, file: Path) -> np.ndarray:
+    if labels.ndim != 2 or len(labels) != num_nodes or labels.dtype.kind not in "iuf":
+        raise DatasetError(
+            f"{file}: labels are {labels.dtype} {list(labels.shape)}, but numbers [{num_nodes}, tasks] are "
+            f"needed. {_REMEDY}"
+        )
+    return labels
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Names the file in whatever goes wrong while it is read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DatasetError(f"{file} is missing. {_REMEDY}") from error
+    except (OSError, EOFError, ValueError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+        raise DatasetError(f"{file} cannot be read: {error}. {_REMEDY}") from error
+
+
+_REMEDY = "The raw folder is incomplete or damaged: delete it and prepare again, or unzip OGB's archive anew."

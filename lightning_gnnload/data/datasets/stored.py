@@ -1,0 +1,128 @@
+"""StoredDataset: a data set that is converted once into a graph folder and mapped ever after."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import tempfile
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.store import load_graph_data, read_manifest, save_graph_data
+from lightning_gnnload.errors import DatasetError, StoreFormatError
+
+
+class StoredDataset(Dataset):
+    """A data set that says where its folder is, what settings made it, and how to build it.
+
+    Processes may prepare the same folder at once: one builds while the others wait for its lock, then find
+    the folder ready. A process that dies gives its lock up, and readers never see half a folder.
+    """
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """Where :meth:`prepare` writes; other settings must give another folder."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """JSON values that decide the content, kept in the manifest; a folder with others is built anew."""
+
+    @abstractmethod
+    def build(self, scratch: Path) -> GraphData:
+        """Makes the data in memory, or in files under ``scratch``, which is removed after it was written."""
+
+    def prepare(self) -> None:
+        """Builds the folder, unless it is there and whole.
+
+        Raises:
+            DatasetError: the source is missing or broken, or the folder cannot be written.
+        """
+        if self._is_ready():
+            return
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with (
+                _locked(self.folder),
+                tempfile.TemporaryDirectory(prefix=".scratch-", dir=self.folder.parent) as scratch,
+            ):
+                if not self._is_ready():
+                    data = self.build(Path(scratch))
+                    save_graph_data(data, self.folder, attributes=self.settings, overwrite=True)
+        except OSError as error:
+            raise DatasetError(
+                f"{self!r} cannot be written to {self.folder}: {error}. "
+                f"Give a root that you may write to, on a disk with room."
+            ) from error
+
+    def load(self) -> GraphData:
+        """The data set, memory-mapped.
+
+        Raises:
+            DatasetError: it was not prepared, with other settings, or its folder is damaged.
+        """
+        try:
+            if read_manifest(self.folder)["attributes"] != self.settings:
+                raise StoreFormatError(f"{self.folder} was made with other settings.")
+            return load_graph_data(self.folder)
+        except StoreFormatError as error:
+            raise DatasetError(
+                f"{self!r} is not ready: {error} Call prepare() first; it builds what is missing."
+            ) from error
+
+    def _is_ready(self) -> bool:
+        """Whether the folder has these settings and no file is missing or cut short; content is not read."""
+        try:
+            manifest = read_manifest(self.folder)
+            sizes = [
+                (self.folder / entry["file"]).stat().st_size
+                == math.prod(entry["shape"]) * getattr(torch, entry["dtype"]).itemsize
+                for entry in manifest["arrays"].values()
+            ]
+        except (StoreFormatError, OSError, KeyError, TypeError, AttributeError):
+            return False
+        return manifest["attributes"] == self.settings and all(sizes)
+
+
+def scratch_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A writable array in a new mapped file, whose pages the system can write out when memory is short.
+
+    The space is reserved first: a full disk is then an OSError here and not a crash at some later write.
+    """
+    size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if size_bytes == 0:
+        return np.empty(shape, dtype)
+    with open(file, "xb") as out:
+        os.posix_fallocate(out.fileno(), 0, size_bytes)
+    return np.memmap(file, dtype, "r+", shape=shape)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds an advisory lock beside ``folder``. Its file stays: a third process might lock a new one."""
+    descriptor = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows a bar on stderr; call what it yields with the amount done since the last call."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda amount: bar.advance(task, amount)

@@ -1,0 +1,93 @@
+"""FeatureStore: where all feature rows live."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.arrays import as_rows
+from lightning_gnnload.errors import GraphDataError
+
+
+class FeatureStore(ABC):
+    """A table of feature rows, one a node, that batches are gathered from.
+
+    Shapes: N graph nodes, F feature width, B requested ids.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """``(N, F)``."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """The dtype of the rows, as :meth:`gather` writes them."""
+
+    @abstractmethod
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        """Writes row ``ids[b]`` to ``out[b]``.
+
+        Args:
+            ids: int64 ``[B]`` on the CPU.
+            out: ``[B, F]`` of :attr:`dtype`, contiguous, on the CPU.
+
+        Raises:
+            SeedError: an id is not in ``[0, N)``; nothing outside the table is read.
+        """
+
+    @property
+    def row_bytes(self) -> int:
+        return self.shape[1] * self.dtype.itemsize
+
+
+class MemoryFeatureStore(FeatureStore):
+    """All rows in this process's address space: a tensor, an array, or a memory map shared by all ranks.
+
+    Args:
+        rows: ``[N, F]`` of any numeric dtype, bfloat16 included; not copied when it is contiguous.
+
+    Example:
+        >>> store = MemoryFeatureStore(torch.arange(6.0).view(3, 2))
+        >>> out = torch.empty(2, 2)
+        >>> store.gather(torch.tensor([2, 0]), out)
+        >>> out.tolist()
+        [[4.0, 5.0], [0.0, 1.0]]
+    """
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = as_rows(rows, what="features x")
+        if self.rows.ndim != 2:
+            raise GraphDataError(f"features x must be [N, F], but the shape is {list(self.rows.shape)}.")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.shape[0], self.rows.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.rows.dtype
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        gather(self.rows, ids, out)
+
+    def __repr__(self) -> str:
+        return f"MemoryFeatureStore(shape={self.shape}, dtype={self.dtype})"
+
+
+def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
+    """``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node."""
+    ops.gather_rows(_as_bytes(table), ids.numpy(), _as_bytes(out))
+
+
+def _as_bytes(rows: torch.Tensor) -> Any:
+    """``[B, row_bytes]`` uint8: NumPy has no bfloat16, and a copy of rows needs no arithmetic."""
+    if rows.ndim == 1:
+        rows = rows.unsqueeze(1)
+    if rows.numel() == 0:  # view() to another dtype refuses a width of zero
+        return torch.empty(rows.shape[0], rows.shape[1] * rows.element_size(), dtype=torch.uint8).numpy()
+    return rows.view(torch.uint8).numpy()

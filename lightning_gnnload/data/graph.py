@@ -1,0 +1,198 @@
+"""Graph: the topology, in compressed sparse columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.errors import GraphFormatError
+
+
+class Graph:
+    """A directed graph as the in-neighbours of each node, checked once when it is built.
+
+    Build one by :meth:`from_csc` or :meth:`from_coo`.
+
+    Attributes:
+        indptr: int64 ``[N + 1]``; the in-neighbours of node ``v`` are ``indices[indptr[v]:indptr[v + 1]]``.
+        indices: int32 or int64 ``[E]``.
+        edge_weight: float32 or float64 ``[E]``, or None.
+        edge_type: integer ``[E]``, or None.
+        edge_order: int64 ``[E]``, or None: for each edge, its position in the edge list the graph was built from.
+
+    Shapes: N nodes, E edges. All arrays are NumPy arrays on the CPU; memory maps are welcome.
+
+    Example:
+        >>> graph = Graph.from_coo(src=[1, 2, 0], dst=[0, 0, 2])
+        >>> graph
+        Graph(num_nodes=3, num_edges=3)
+        >>> graph.in_neighbors(0).tolist()
+        [1, 2]
+    """
+
+    __slots__ = ("edge_order", "edge_type", "edge_weight", "indices", "indptr")
+
+    def __init__(
+        self,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        edge_weight: np.ndarray | None = None,
+        edge_type: np.ndarray | None = None,
+        edge_order: np.ndarray | None = None,
+    ) -> None:
+        self.indptr = indptr
+        self.indices = indices
+        self.edge_weight = edge_weight
+        self.edge_type = edge_type
+        self.edge_order = edge_order
+        _check_topology(indptr, indices)
+        _check_edge_array("edge_weight", edge_weight, "f", len(indices))
+        _check_edge_array("edge_type", edge_type, "iu", len(indices))
+        _check_edge_array("edge_order", edge_order, "iu", len(indices))
+        if edge_weight is not None and edge_weight.size:
+            # Not-a-number fails both comparisons.
+            low, high = float(edge_weight.min()), float(edge_weight.max())
+            if not (low >= 0 and high < np.inf):
+                raise GraphFormatError(
+                    f"Graph: edge weights must be finite and not negative, but they span [{low}, {high}]."
+                )
+
+    @classmethod
+    def from_csc(cls, indptr: Any, indices: Any, edge_weight: Any = None, edge_type: Any = None) -> Graph:
+        """A graph over these arrays, without a copy.
+
+        Args:
+            indptr: int64 ``[N + 1]``, array or tensor.
+            indices: int32 or int64 ``[E]``, in-neighbours of node 0, of node 1, ...
+            edge_weight: float ``[E]``, in the order of ``indices``.
+            edge_type: integer ``[E]``, in the order of ``indices``.
+
+        Raises:
+            GraphFormatError: the arrays are no CSC graph; the message names the first bad entry.
+        """
+        return cls(
+            as_array(indptr, what="Graph.from_csc: indptr"),
+            as_array(indices, what="Graph.from_csc: indices"),
+            None if edge_weight is None else as_array(edge_weight, what="Graph.from_csc: edge_weight"),
+            None if edge_type is None else as_array(edge_type, what="Graph.from_csc: edge_type"),
+        )
+
+    @classmethod
+    def from_coo(
+        cls,
+        src: Any,
+        dst: Any,
+        num_nodes: int | None = None,
+        edge_weight: Any = None,
+        edge_type: Any = None,
+        *,
+        keep_order: bool = False,
+    ) -> Graph:
+        """A graph from an edge list; an edge ``src[e] -> dst[e]`` makes ``src[e]`` an in-neighbour of ``dst[e]``.
+
+        Edges of one destination keep their order; repeated edges stay. Node ids are stored as int32 where
+        they fit.
+
+        Args:
+            src: integer ``[E]``.
+            dst: integer ``[E]``.
+            num_nodes: defaults to the largest id plus one.
+            edge_weight: float ``[E]``, in the order of ``src``.
+            edge_type: integer ``[E]``, in the order of ``src``.
+            keep_order: remember each edge's position in this list as :attr:`edge_order` (8 bytes an edge).
+
+        Raises:
+            GraphFormatError: lengths differ, ids are no integers, negative or not below ``num_nodes``.
+        """
+        src = _edge_ends(src, "src")
+        dst = _edge_ends(dst, "dst")
+        if len(src) != len(dst):
+            raise GraphFormatError(f"Graph.from_coo: src has {len(src)} entries but dst has {len(dst)}; give one of each an edge.")
+        if num_nodes is None:
+            num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0
+        if num_nodes < 0:
+            raise GraphFormatError(f"Graph.from_coo: num_nodes is {num_nodes}; it must be 0 or more.")
+        per_edge = [
+            None if values is None else as_array(values, what=f"Graph.from_coo: {name}")
+            for name, values in (("edge_weight", edge_weight), ("edge_type", edge_type))
+        ]
+        for name, values in zip(("edge_weight", "edge_type"), per_edge, strict=True):
+            _check_edge_array(name, values, "fiu", len(src))
+        wants_order = keep_order or any(values is not None for values in per_edge)
+        if num_nodes < 2**31 and (src.dtype != np.int32 or dst.dtype != np.int32):
+            src, dst = _narrow(src, num_nodes, "src"), _narrow(dst, num_nodes, "dst")
+        indptr, indices, order = ops.coo_to_csc(src, dst, num_nodes, keep_order=wants_order)
+        weight, kind = (None if values is None else values[order] for values in per_edge)
+        return cls(indptr, indices, weight, kind, order if keep_order else None)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    @property
+    def in_degrees(self) -> np.ndarray:
+        """int64 ``[N]``."""
+        return np.diff(self.indptr)
+
+    def in_neighbors(self, node: int) -> np.ndarray:
+        """A view of the in-neighbours of one node, in stored order."""
+        return self.indices[self.indptr[node] : self.indptr[node + 1]]
+
+    def __repr__(self) -> str:
+        extras = "".join(f", {name}" for name in ("edge_weight", "edge_type") if getattr(self, name) is not None)
+        return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}{extras})"
+
+
+def _check_topology(indptr: np.ndarray, indices: np.ndarray) -> None:
+    if indptr.dtype != np.int64 or indptr.ndim != 1 or len(indptr) < 1:
+        raise GraphFormatError(
+            f"Graph: indptr must be int64 [N + 1], but it is {indptr.dtype} {list(indptr.shape)}. Convert it with .astype('int64')."
+        )
+    if indices.dtype not in (np.int32, np.int64) or indices.ndim != 1:
+        raise GraphFormatError(
+            f"Graph: indices must be int32 or int64 [E], but it is {indices.dtype} {list(indices.shape)}. "
+            f"Convert it with .astype('int32')."
+        )
+    if indptr[-1] != len(indices):
+        raise GraphFormatError(
+            f"Graph: indptr[-1] is {indptr[-1]} but indices has {len(indices)} edges. indptr must have "
+            f"N + 1 entries and end at E. If the graph is stored as COO, build it with Graph.from_coo(src, dst)."
+        )
+    ops.check_csc(indptr, indices)
+
+
+def _check_edge_array(name: str, values: np.ndarray | None, kinds: str, num_edges: int) -> None:
+    if values is None:
+        return
+    if values.ndim != 1 or len(values) != num_edges or values.dtype.kind not in kinds:
+        wanted = "floats" if kinds == "f" else "integers" if kinds == "iu" else "numbers"
+        raise GraphFormatError(
+            f"Graph: {name} must be {wanted} [{num_edges}], one an edge, but it is {values.dtype} {list(values.shape)}."
+        )
+
+
+def _edge_ends(values: Any, name: str) -> np.ndarray:
+    ends = as_array(values, what=f"Graph.from_coo: {name}")
+    if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):
+        raise GraphFormatError(f"Graph.from_coo: {name} must be integers [E], but it is {ends.dtype} {list(ends.shape)}.")
+    return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
+
+
+def _narrow(ends: np.ndarray, num_nodes: int, name: str) -> np.ndarray:
+    """int32 ids. The range is checked first: a cast would wrap a bad id into a good one."""
+    if len(ends):
+        low, high = int(ends.min()), int(ends.max())
+        if low < 0 or high >= num_nodes:
+            edge = int(np.flatnonzero((ends < 0) | (ends >= num_nodes))[0])
+            raise GraphFormatError(
+                f"Graph.from_coo: {name}[{edge}] is {ends[edge]}, which is not a node; ids must lie in [0, {num_nodes}). "
+                f"Give num_nodes if the graph has more nodes than its edges show."
+            )
+    return ends.astype(np.int32, copy=False)

@@ -1,0 +1,98 @@
+"""GraphData: a graph with its node features, labels and splits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import as_ids, as_rows
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import GraphDataError
+
+SPLITS = ("train", "val", "test")
+
+
+class GraphData:
+    """What a model trains on.
+
+    Args:
+        graph: the topology, N nodes.
+        x: node features ``[N, F]``: array, tensor or :class:`FeatureStore`; None for a graph without.
+        y: node labels, ``[N]`` or ``[N, C]``, any numeric dtype; None for a graph without. Nodes without a
+            label may carry any value (NaN, -1), as long as no split names them.
+        train: node ids to train on, int64; likewise ``val`` and ``test``. Missing splits are empty.
+        num_classes: number of label classes; counted from integer labels when None.
+
+    Raises:
+        GraphDataError: sizes that differ from N, ids out of range or repeated.
+
+    Example:
+        >>> graph = Graph.from_coo([0, 1], [1, 2])
+        >>> data = GraphData(graph, x=np.ones((3, 4), np.float32), y=[0, 1, 1], train=[0, 1])
+        >>> data.num_classes, data.train.tolist(), data.test.tolist()
+        (2, [0, 1], [])
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        x: Any = None,
+        y: Any = None,
+        train: Any = None,
+        val: Any = None,
+        test: Any = None,
+        *,
+        num_classes: int | None = None,
+    ) -> None:
+        self.graph = graph
+        self.x: FeatureStore | None = None if x is None else x if isinstance(x, FeatureStore) else MemoryFeatureStore(x)
+        self.y: torch.Tensor | None = None if y is None else as_rows(y, what="labels y")
+        for name, rows in (("features x", self.x), ("labels y", self.y)):
+            if rows is not None and rows.shape[0] != graph.num_nodes:
+                raise GraphDataError(f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; one row a node is needed.")
+        self.train, self.val, self.test = (_split(name, ids, graph.num_nodes) for name, ids in zip(SPLITS, (train, val, test), strict=True))
+        self._num_classes = num_classes
+
+    @property
+    def num_nodes(self) -> int:
+        return self.graph.num_nodes
+
+    @property
+    def num_features(self) -> int:
+        return 0 if self.x is None else self.x.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        """Given, or one more than the largest integer label of the splits."""
+        if self._num_classes is None:
+            if self.y is None or self.y.is_floating_point() or self.y.ndim != 1:
+                raise GraphDataError("num_classes cannot be counted from these labels; give GraphData(..., num_classes=...).")
+            used = [self.y[torch.from_numpy(ids)] for ids in (self.train, self.val, self.test) if len(ids)]
+            labels = torch.cat(used) if used else self.y
+            self._num_classes = int(labels.max()) + 1 if labels.numel() else 0
+        return self._num_classes
+
+    def split(self, name: str) -> np.ndarray:
+        """Node ids of ``"train"``, ``"val"`` or ``"test"``."""
+        if name not in SPLITS:
+            raise GraphDataError(f"there is no split {name!r}; the splits are {', '.join(SPLITS)}.")
+        ids: np.ndarray = getattr(self, name)
+        return ids
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={len(self.split(name))}" for name in SPLITS)
+        return f"GraphData({self.graph!r}, num_features={self.num_features}, {sizes})"
+
+
+def _split(name: str, ids: Any, num_nodes: int) -> np.ndarray:
+    if ids is None:
+        return np.empty(0, np.int64)
+    checked = as_ids(ids, what=f"{name} ids", num_nodes=num_nodes)
+    ordered = np.sort(checked)
+    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(twice):
+        raise GraphDataError(f"{name} ids: node {ordered[twice[0]]} appears more than once; each node may be in a split once.")
+    return checked

@@ -1,0 +1,196 @@
+"""The on-disk format: a folder of raw little-endian arrays and one manifest, read by memory mapping.
+
+``manifest.json`` names each array's file, dtype, shape and checksum (CRC-32 of its bytes). A folder is written
+beside its final place and renamed, so that readers see all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.features import MemoryFeatureStore
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.errors import GraphDataError, StoreFormatError
+
+FORMAT = "lightning_gnnload.graph"
+VERSION = 1
+MANIFEST = "manifest.json"
+_CHUNK_BYTES = 1 << 24
+_DTYPES = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool".split())
+
+
+def save_graph_data(data: GraphData, folder: str | os.PathLike[str], *, attributes: dict[str, Any] | None = None, overwrite: bool = False) -> None:
+    """Writes ``data`` as a folder, atomically.
+
+    Args:
+        data: its features must be in memory (or mapped).
+        folder: must not exist, unless ``overwrite``.
+        attributes: JSON values kept in the manifest (a data set's settings, a licence).
+
+    Raises:
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        GraphDataError: the features are not in memory.
+    """
+    target = Path(folder)
+    if target.exists() and not overwrite:
+        raise StoreFormatError(f"{target} exists already. Give another folder, or overwrite=True to replace it.")
+    if data.x is not None and not isinstance(data.x, MemoryFeatureStore):
+        raise GraphDataError(f"features in a {type(data.x).__name__} cannot be written; only features in memory can.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # mkdtemp makes the folder readable by its owner alone, and so it stays.
+    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        entries = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "num_nodes": data.num_nodes,
+            "num_classes": data._num_classes,
+            "attributes": attributes or {},
+            "arrays": entries,
+        }
+        with open(partial / MANIFEST, "w") as file:
+            json.dump(manifest, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        _move_into_place(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> GraphData:
+    """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
+
+    Sizes, dtypes and the graph's ids are always checked; ``verify`` also reads every byte and checks its checksum.
+
+    Raises:
+        StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
+    """
+    path = Path(folder)
+    manifest = read_manifest(path)
+    arrays = {name: _map_array(path, name, entry, verify) for name, entry in manifest["arrays"].items()}
+    for name in ("indptr", "indices"):
+        if name not in arrays:
+            raise StoreFormatError(f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again.")
+
+    def numpy(name: str) -> np.ndarray | None:
+        return arrays[name].numpy() if name in arrays else None
+
+    indptr, indices = numpy("indptr"), numpy("indices")
+    assert indptr is not None
+    assert indices is not None
+    graph = Graph(indptr, indices, numpy("edge_weight"), numpy("edge_type"), numpy("edge_order"))
+    if graph.num_nodes != manifest["num_nodes"]:
+        raise StoreFormatError(f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it again.")
+    return GraphData(graph, arrays.get("x"), arrays.get("y"), *(numpy(name) for name in SPLITS), num_classes=manifest["num_classes"])
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest, its form checked.
+
+    Raises:
+        StoreFormatError: see :func:`load_graph_data`.
+    """
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+    except FileNotFoundError:
+        raise StoreFormatError(f"{path} is not a graph folder: it has no {MANIFEST}. Write one with save_graph_data, or prepare the data set.") from None
+    except (OSError, ValueError) as error:
+        raise StoreFormatError(f"{path / MANIFEST} cannot be read: {error}. Prepare the data set again.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise StoreFormatError(f"{path / MANIFEST} does not say format {FORMAT!r}: this is another program's folder.")
+    if manifest.get("version") != VERSION:
+        raise StoreFormatError(
+            f"{path} has format version {manifest.get('version')}, but this release reads version {VERSION}. "
+            f"Prepare it again with this release, or install the release that wrote it."
+        )
+    wanted = {"num_nodes": int, "arrays": dict, "attributes": dict, "num_classes": (int, type(None))}
+    for key, kind in wanted.items():
+        if not isinstance(manifest.get(key, ...), kind):  # type: ignore[arg-type]
+            raise StoreFormatError(f"{path / MANIFEST}: {key!r} is missing or of the wrong kind; the folder is broken. Prepare it again.")
+    return manifest
+
+
+def _arrays(data: GraphData) -> dict[str, torch.Tensor]:
+    graph = data.graph
+    found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.__slots__}
+    found |= {name: data.split(name) for name in SPLITS}
+    tensors = {name: tensor_view(array) for name, array in found.items() if array is not None}
+    if isinstance(data.x, MemoryFeatureStore):
+        tensors["x"] = data.x.rows
+    if data.y is not None:
+        tensors["y"] = data.y
+    return tensors
+
+
+def _write_array(file: Path, tensor: torch.Tensor) -> dict[str, Any]:
+    raw = _raw_bytes(tensor)
+    checksum = 0
+    with open(file, "wb") as out:
+        for start in range(0, len(raw), _CHUNK_BYTES):
+            chunk = raw[start : start + _CHUNK_BYTES]
+            checksum = zlib.crc32(chunk, checksum)
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return {"file": file.name, "dtype": dtype, "shape": list(tensor.shape), "crc32": checksum}
+
+
+def _raw_bytes(tensor: torch.Tensor) -> memoryview:
+    if tensor.numel() == 0:
+        return memoryview(b"")
+    return memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+
+
+def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tensor:
+    try:
+        file_name, dtype_name, shape, checksum = entry["file"], entry["dtype"], entry["shape"], entry["crc32"]
+        sound = file_name == os.path.basename(file_name) and dtype_name in _DTYPES
+        sound = sound and all(isinstance(n, int) and n >= 0 for n in shape) and isinstance(checksum, int)
+    except (TypeError, KeyError):
+        sound = False
+    if not sound:
+        raise StoreFormatError(f"{folder / MANIFEST}: the entry of array {name!r} is malformed; the folder is broken. Prepare it again.")
+    dtype: torch.dtype = getattr(torch, dtype_name)
+    file = folder / file_name
+    expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    actual = file.stat().st_size if file.is_file() else None
+    if actual != expected:
+        found = "is missing" if actual is None else f"has {actual} bytes"
+        raise StoreFormatError(
+            f"{file} {found}, but the manifest says {expected} ({dtype_name} {shape}): the folder is broken, "
+            f"perhaps by an interrupted copy. Prepare it again."
+        )
+    if expected == 0:
+        return torch.empty(shape, dtype=dtype)
+    mapped = np.memmap(file, np.uint8, mode="r")
+    if verify:
+        found_sum = 0
+        for start in range(0, expected, _CHUNK_BYTES):
+            found_sum = zlib.crc32(mapped[start : start + _CHUNK_BYTES], found_sum)
+        if found_sum != checksum:
+            raise StoreFormatError(f"{file} has checksum {found_sum:08x}, but the manifest says {checksum:08x}: its content is damaged. Prepare it again.")
+    return tensor_view(mapped).view(dtype).view(shape)
+
+
+def _move_into_place(partial: Path, target: Path) -> None:
+    """Renames are atomic; where a folder stands already, it is moved away first and removed after."""
+    if target.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+        os.rename(target, old / "data")
+        os.rename(partial, target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        os.rename(partial, target)

@@ -1,0 +1,103 @@
+"""Every error a user can meet.
+
+Each message says what was given, what was needed and what to do next. All derive from :class:`GnnLoadError`,
+and from the built-in class that fits best, so that ``except ValueError`` goes on working.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class GnnLoadError(Exception):
+    """Base class of all errors of this package."""
+
+
+class KernelsMissingError(GnnLoadError, ImportError):
+    """The compiled CPU kernels are not installed or do not match this package."""
+
+
+class MissingExtraError(GnnLoadError, ImportError):
+    """An optional dependency is needed; the message names the extra that installs it."""
+
+    def __init__(self, module: str, extra: str, purpose: str, cause: BaseException | None = None) -> None:
+        reason = f" (importing it failed: {cause})" if cause is not None and cause.__cause__ is not None else ""
+        super().__init__(
+            f"{purpose} needs the Python package {module!r}, which cannot be imported{reason}. "
+            f"Install it with: pip install 'lightning-gnnload[{extra}]'"
+        )
+        self.module, self.extra = module, extra
+
+
+class GraphFormatError(GnnLoadError, ValueError):
+    """Arrays that do not describe a graph: wrong dtype, shape, order or range."""
+
+
+class GraphDataError(GnnLoadError, ValueError):
+    """Features, labels or node ids that do not fit their graph."""
+
+
+class StoreFormatError(GnnLoadError, ValueError):
+    """A folder that is not a graph store, or a broken one."""
+
+
+class DatasetError(GnnLoadError, RuntimeError):
+    """A dataset that is not there, cannot be fetched, or is not laid out as expected."""
+
+
+class SamplerConfigError(GnnLoadError, ValueError):
+    """Sampler settings that cannot work, alone or with the model or graph they meet."""
+
+
+class SeedError(GnnLoadError, ValueError):
+    """Seeds out of range, repeated, missing, or too few for the number of trainers."""
+
+
+class LoaderConfigError(GnnLoadError, ValueError):
+    """Data module settings that cannot work: batch size, threads, formats."""
+
+
+class RoleConfigError(GnnLoadError, ValueError):
+    """Numbers of samplers and trainers that the devices cannot carry, or options that exclude each other."""
+
+
+class LightningCompatibilityError(GnnLoadError, ImportError):
+    """The installed Lightning lacks a name that the strategy relies on."""
+
+
+class SlotMemoryError(GnnLoadError, MemoryError):
+    """A mini-batch needs more memory than the machine gives."""
+
+
+class QueueProtocolError(GnnLoadError, RuntimeError):
+    """A message between ranks that is malformed, or comes from a process that has no right to send it."""
+
+
+class PeerError(GnnLoadError, RuntimeError):
+    """Base class: another rank of this job failed, died or stalled.
+
+    Attributes:
+        failure: which rank, in which stage, and why, as it is told from rank to rank; None where nobody was told.
+    """
+
+    failure: Any = None
+
+
+class SamplerFailedError(PeerError):
+    """A sampler rank raised; the message carries its rank, stage and traceback."""
+
+
+class SamplerDiedError(PeerError):
+    """A sampler rank vanished without a word (killed, out of memory, crashed)."""
+
+
+class TrainerFailedError(PeerError):
+    """A trainer rank raised; seen by the samplers and by the other trainers."""
+
+
+class TrainerDiedError(PeerError):
+    """A trainer rank vanished without a word."""
+
+
+class QueueStalledError(PeerError):
+    """All peers live, but no mini-batch came within the time limit."""

@@ -1,0 +1,58 @@
+"""Failure: how the end of one rank is told to the others."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lightning_gnnload.errors import PeerError, SamplerDiedError, SamplerFailedError, TrainerDiedError, TrainerFailedError
+
+_MAX_TEXT = 16_000
+_ERRORS: dict[tuple[str, bool], type[PeerError]] = {
+    ("sampler", True): SamplerDiedError,
+    ("sampler", False): SamplerFailedError,
+    ("trainer", True): TrainerDiedError,
+    ("trainer", False): TrainerFailedError,
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Which rank ended, in which stage, and why.
+
+    Attributes:
+        role: ``"sampler"`` or ``"trainer"``.
+        rank: its global rank.
+        died: it vanished without a word.
+        stage: what it was doing.
+        text: its traceback, or what was seen of its death.
+    """
+
+    role: str
+    rank: int
+    died: bool
+    stage: str
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException, *, role: str, rank: int, stage: str) -> Failure:
+        """The failure that ``error`` stands for: the peer's, where it came from one, or this rank's own."""
+        if isinstance(error, PeerError) and isinstance(error.failure, Failure):
+            return error.failure
+        return cls(role, rank, False, stage, "".join(traceback.format_exception(error))[-_MAX_TEXT:])
+
+    def error(self) -> PeerError:
+        """The exception to raise in a rank that was told."""
+        kind = _ERRORS.get((self.role, self.died), PeerError)
+        how = "is gone without a word (killed, out of memory, or crashed)" if self.died else "failed"
+        error = kind(f"{self.role} rank {self.rank} {how} in stage {self.stage!r}.\n{self.text}".rstrip())
+        error.failure = self
+        return error
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> Failure:
+        return cls(**{name: message[name] for name in ("role", "rank", "died", "stage", "text")})

@@ -1,0 +1,69 @@
+"""StepPlan: which seeds each rank takes at each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gnnload.errors import SeedError
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Cuts an epoch's seeds into global steps, and each step into near-equal slices, one a rank.
+
+    Every rank gets the same number of steps and at least one seed in each, so no collective waits for a rank that
+    has run out; every seed comes exactly once. When the last step would have fewer seeds than ranks, they join
+    the step before it, whose slices grow by at most one.
+
+    Args:
+        num_seeds: seeds in the epoch.
+        batch_size: seeds per rank and step.
+        num_ranks: trainer ranks.
+        drop_last: leave out the last step when it is not full.
+
+    Raises:
+        SeedError: some rank would have no seed at all.
+
+    Example:
+        >>> plan = StepPlan(num_seeds=4097, batch_size=1024, num_ranks=4)
+        >>> plan.num_steps, [plan.slice(0, rank) for rank in range(4)]
+        (1, [(0, 1024), (1024, 2048), (2048, 3072), (3072, 4097)])
+    """
+
+    num_seeds: int
+    batch_size: int
+    num_ranks: int
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_seeds < self.num_ranks or (self.drop_last and self.num_seeds < self.global_batch_size):
+            wanted = self.global_batch_size if self.drop_last else self.num_ranks
+            raise SeedError(
+                f"{self.num_seeds} seeds cannot be shared by {self.num_ranks} trainers: at least {wanted} are needed"
+                + (f" for one full step of {self.num_ranks} x {self.batch_size} with drop_last." if self.drop_last else ", one each.")
+                + " Use fewer trainers or more seeds."
+            )
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.batch_size * self.num_ranks
+
+    @property
+    def num_steps(self) -> int:
+        full, rest = divmod(self.num_seeds, self.global_batch_size)
+        has_last = rest >= self.num_ranks and not self.drop_last
+        return full + has_last
+
+    def step(self, step: int) -> tuple[int, int]:
+        """Positions ``[begin, end)`` in the epoch's order of all seeds of one global step."""
+        begin = step * self.global_batch_size
+        is_last = step == self.num_steps - 1
+        if is_last and not self.drop_last:
+            return begin, self.num_seeds
+        return begin, begin + self.global_batch_size
+
+    def slice(self, step: int, rank: int) -> tuple[int, int]:
+        """Positions ``[begin, end)`` of one rank's seeds of one global step."""
+        begin, end = self.step(step)
+        count = end - begin
+        return begin + count * rank // self.num_ranks, begin + count * (rank + 1) // self.num_ranks

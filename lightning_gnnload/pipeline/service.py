@@ -1,0 +1,341 @@
+"""SamplerService: the loop of a sampler rank.
+
+A sampler only reacts. A trainer opens a stream (a phase's mini-batches from one step to another); the sampler makes
+its share of them, in order, and publishes each in a slot. A stream has a fixed number of slots out; the trainer
+sends back the slots it is done with, which is all the back-pressure there is. So Lightning's loops decide
+everything, and no loop logic is written twice.
+
+Threads: one reads the sockets; the caller's thread and ``num_threads - 1`` more sample. All state is guarded by
+``_changed``; sampling itself holds no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES, Slot
+from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
+
+_log = logging.getLogger(__name__)
+_POLL_S = 0.5
+_GOODBYE_S = 2.0
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """What a trainer asks for: the mini-batches of steps ``[start, stop)`` of one loader of a phase, in one epoch.
+
+    ``reload`` changes when Lightning has asked the data module for its loaders anew.
+    """
+
+    phase: str
+    loader: int
+    reload: int
+    epoch: int
+    start: int
+    stop: int
+
+
+@dataclass(eq=False)
+class _Stream:
+    trainer: _Trainer
+    number: int
+    spec: StreamSpec
+    next_step: int
+    source: BatchSource | None = None
+    num_out: int = 0
+    closed: bool = False
+
+
+@dataclass(eq=False)
+class _SharedSlot:
+    number: int
+    memory: Slot
+    stream: _Stream | None = None
+    sent_before: bool = False
+
+
+@dataclass(eq=False)
+class _Trainer:
+    channel: wire.Channel
+    rank: int
+    streams: dict[int, _Stream] = field(default_factory=dict)
+    slots: list[_SharedSlot] = field(default_factory=list)
+    free: list[_SharedSlot] = field(default_factory=list)
+    said_bye: bool = False
+
+
+class SamplerService:
+    """Serves the trainers of one machine until all have said goodbye.
+
+    Args:
+        job: name that the ranks of this job share.
+        sampler: which of the machine's samplers this is, of ``num_samplers``; it makes the steps that are
+            ``sampler`` modulo ``num_samplers``.
+        rank: this process's global rank, for messages.
+        num_trainers: trainers of this machine.
+        world_size: trainers of all machines.
+        queue_depth: slots that each stream may have out.
+        num_threads: sampling threads.
+        open_source: finds the mini-batches of a stream; called once for each stream that is opened.
+        connect_timeout_s: how long to wait for the trainers.
+
+    Source: GNNLab (EuroSys'22), section 5.2 (samplers, trainers and a queue); the bound is DSP (PPoPP'23), section 5.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        *,
+        sampler: int,
+        num_samplers: int,
+        rank: int,
+        num_trainers: int,
+        world_size: int,
+        queue_depth: int,
+        num_threads: int,
+        open_source: Callable[[StreamSpec], BatchSource],
+        connect_timeout_s: float,
+    ) -> None:
+        self.sampler = sampler
+        self.num_samplers = num_samplers
+        self.rank = rank
+        self.num_trainers = num_trainers
+        self.world_size = world_size
+        self.queue_depth = queue_depth
+        self.num_threads = num_threads
+        self._open_source = open_source
+        self._opening = threading.Lock()
+        self._connect_by = time.monotonic() + connect_timeout_s
+        self._listener = wire.listen(job, sampler)
+        self._changed = threading.Condition()
+        self._trainers: list[_Trainer] = []
+        self._slot_bytes = FIRST_SLOT_BYTES
+        self._failure: Failure | None = None
+        self._error: BaseException | None = None
+        self._outcome: dict[str, Any] = {}
+        self._stopping = False
+
+    def serve(self) -> dict[str, Any]:
+        """Samples until every trainer has said goodbye; returns the outcome that trainer 0 sent with its own.
+
+        Raises:
+            TrainerFailedError, TrainerDiedError: a trainer ended otherwise; the other trainers have been told.
+            Exception: what the sampler itself raised; the trainers have been told.
+        """
+        threads = [threading.Thread(target=self._read, name="gnnload-read", daemon=True)]
+        threads += [threading.Thread(target=self._work, name="gnnload-sample", daemon=True) for _ in range(1, self.num_threads)]
+        for thread in threads:
+            thread.start()
+        try:
+            self._work()
+        except BaseException as error:
+            self._end(error, "serve")
+        finally:
+            with self._changed:
+                self._stopping = True
+                self._changed.notify_all()
+            for thread in threads:
+                thread.join()
+            self._close()
+        if self._error is not None:
+            raise self._error
+        if self._failure is not None:
+            raise self._failure.error()
+        return self._outcome
+
+    # The sampling threads.
+
+    def _work(self) -> None:
+        while (job := self._next_job()) is not None:
+            stream, step, slot = job
+            stage = "setup"
+            try:
+                source = self._source_of(stream)
+                stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
+                request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
+                payload = source.make(request, slot.memory)
+            except Exception as error:
+                self._end(error, stage)
+                return
+            self._publish(stream, step, slot, payload)
+
+    def _next_job(self) -> tuple[_Stream, int, _SharedSlot] | None:
+        """The most urgent step that has a slot; waits for one. None when there is nothing more to do."""
+        with self._changed:
+            while True:
+                if self._failure is not None or self._error is not None or self._stopping or self._all_said_bye():
+                    return None
+                ready = [
+                    stream
+                    for trainer in self._trainers
+                    for stream in trainer.streams.values()
+                    if stream.next_step < stream.spec.stop and stream.num_out < self.queue_depth
+                ]
+                if ready:
+                    # Evaluation interrupts training, so it comes first; then the step that is needed first.
+                    stream = min(ready, key=lambda s: (s.spec.phase == "train", s.next_step))
+                    step = stream.next_step
+                    stream.next_step += self.num_samplers
+                    stream.num_out += 1
+                    return stream, step, self._take_slot(stream)
+                self._changed.wait(_POLL_S)
+                if len(self._trainers) < self.num_trainers and time.monotonic() > self._connect_by:
+                    missing = self.num_trainers - len(self._trainers)
+                    self._failure = Failure("trainer", -1, True, "start", f"{missing} of {self.num_trainers} trainers did not connect in time.")
+
+    def _source_of(self, stream: _Stream) -> BatchSource:
+        with self._opening:
+            if stream.source is None:
+                stream.source = self._open_source(stream.spec)
+            return stream.source
+
+    def _take_slot(self, stream: _Stream) -> _SharedSlot:
+        trainer = stream.trainer
+        if trainer.free:
+            slot = trainer.free.pop()
+        else:
+            slot = _SharedSlot(len(trainer.slots), Slot.shared(self._slot_bytes))
+            trainer.slots.append(slot)
+        slot.stream = stream
+        return slot
+
+    def _publish(self, stream: _Stream, step: int, slot: _SharedSlot, payload: Payload) -> None:
+        with self._changed:
+            self._slot_bytes = max(self._slot_bytes, slot.memory.num_bytes)
+            if stream.closed:
+                self._return(slot)
+                return
+            fds = [] if slot.sent_before else [slot.memory.fd]
+            slot.sent_before = True
+            try:
+                stream.trainer.channel.send(
+                    "batch", fds, stream=stream.number, step=step, slot=slot.number, slot_bytes=slot.memory.num_bytes, payload=payload.to_json()
+                )
+            except OSError:
+                self._return(slot)  # the trainer is gone: the reading thread finds out why
+
+    def _return(self, slot: _SharedSlot) -> None:
+        if slot.stream is None:
+            raise QueueProtocolError(f"slot {slot.number} was freed twice")
+        slot.stream.num_out -= 1
+        slot.stream.trainer.free.append(slot)
+        slot.stream = None
+        self._changed.notify_all()
+
+    # The reading thread.
+
+    def _read(self) -> None:
+        selector = selectors.DefaultSelector()
+        selector.register(self._listener, selectors.EVENT_READ)
+        trainers: dict[wire.Channel, _Trainer | None] = {}
+        try:
+            while not self._stopping:
+                for key, _ in selector.select(_POLL_S):
+                    if key.fileobj is self._listener:
+                        if (channel := self._accept()) is not None:
+                            trainers[channel] = None
+                            selector.register(channel, selectors.EVENT_READ)
+                        continue
+                    channel = key.fileobj  # type: ignore[assignment]
+                    try:
+                        message, fds = channel.receive()
+                    except EOFError:
+                        selector.unregister(channel)
+                        self._ended(trainers.pop(channel))
+                        continue
+                    for fd in fds:
+                        os.close(fd)  # trainers send none
+                    with self._changed:
+                        if trainers[channel] is None:
+                            trainers[channel] = self._welcome(channel, message)
+                        else:
+                            self._handle(trainers[channel], message)  # type: ignore[arg-type]
+                        self._changed.notify_all()
+        except Exception as error:
+            self._end(error, "read")
+        finally:
+            selector.close()
+            for channel, trainer in trainers.items():
+                if trainer is None:  # it connected and never introduced itself
+                    channel.close()
+
+    def _accept(self) -> wire.Channel | None:
+        try:
+            return wire.accept(self._listener)
+        except QueueProtocolError as error:
+            _log.warning("turned away: %s", error)  # a stranger must not be able to end the job
+            return None
+
+    def _welcome(self, channel: wire.Channel, message: wire.Message) -> _Trainer:
+        if message["kind"] != "hello" or message["version"] != wire.PROTOCOL_VERSION:
+            raise QueueProtocolError(f"a trainer must begin with hello, version {wire.PROTOCOL_VERSION}, but sent {message!r:.200}. Do all ranks run one release?")
+        trainer = _Trainer(channel, message["rank"])
+        self._trainers.append(trainer)
+        channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=self.rank, pid=os.getpid())
+        return trainer
+
+    def _handle(self, trainer: _Trainer, message: wire.Message) -> None:
+        kind = message["kind"]
+        if kind == "open":
+            spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
+            first = spec.start + (self.sampler - spec.start) % self.num_samplers
+            trainer.streams[message["stream"]] = _Stream(trainer, message["stream"], spec, first)
+        elif kind == "close":
+            stream = trainer.streams.pop(message["stream"], None)
+            if stream is not None:
+                stream.closed = True
+        elif kind == "free":
+            if not 0 <= message["slot"] < len(trainer.slots):
+                raise QueueProtocolError(f"trainer rank {trainer.rank} freed slot {message['slot']}, of {len(trainer.slots)}")
+            self._return(trainer.slots[message["slot"]])
+        elif kind == "bye":
+            trainer.said_bye = True
+            self._outcome = message["outcome"] or self._outcome
+        elif kind == "failed":
+            trainer.said_bye = True
+            self._failure = self._failure or Failure.from_message(message)
+        else:
+            raise QueueProtocolError(f"trainer rank {trainer.rank} sent {kind!r}, which only samplers may")
+
+    def _ended(self, trainer: _Trainer | None) -> None:
+        with self._changed:
+            if trainer is not None and not trainer.said_bye and self._failure is None:
+                self._failure = Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye.")
+            self._changed.notify_all()
+
+    def _all_said_bye(self) -> bool:
+        return len(self._trainers) == self.num_trainers and all(trainer.said_bye for trainer in self._trainers)
+
+    # The end.
+
+    def _end(self, error: BaseException, stage: str) -> None:
+        with self._changed:
+            if self._error is None and self._failure is None:
+                self._error = error
+                self._failure = Failure.of(error, role="sampler", rank=self.rank, stage=stage)
+            self._changed.notify_all()
+
+    def _close(self) -> None:
+        self._listener.close()
+        for trainer in self._trainers:
+            if self._failure is not None:
+                with contextlib.suppress(OSError):  # it is gone itself
+                    trainer.channel.send("failed", **self._failure.to_json())
+            trainer.channel.finish()
+        for trainer in self._trainers:
+            trainer.channel.drain(_GOODBYE_S)
+            trainer.channel.close()
+            for slot in trainer.slots:
+                slot.memory.close()

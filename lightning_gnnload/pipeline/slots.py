@@ -1,0 +1,142 @@
+"""Slots: the reusable buffers that mini-batches are written to.
+
+Fresh memory costs more than the gather that fills it (a page fault every 4 KB), so buffers are recycled. A slot
+is written by one sampling thread, then lent; it comes back when the last tensor over it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.errors import SlotMemoryError
+
+FIRST_SLOT_BYTES = 1 << 20
+_HUGE_PAGE_BYTES = 2 << 20
+_F_ADD_SEALS, _F_SEAL_SHRINK = 1033, 0x0002  # <linux/fcntl.h>; Python 3.10 to 3.13 name them in no common place
+
+
+class Slot:
+    """A growable buffer: private to the process, or shared through a memfd that leaves nothing behind.
+
+    Args:
+        num_bytes: size; untouched pages cost nothing.
+        fd: the memfd to map; None for private memory.
+        pinned: page-lock it for asynchronous copies to a CUDA device.
+
+    Raises:
+        SlotMemoryError: the machine gives no such memory.
+    """
+
+    def __init__(self, num_bytes: int = FIRST_SLOT_BYTES, fd: int = -1, *, pinned: bool = False) -> None:
+        self.fd = fd
+        self.pinned = pinned
+        self._map(num_bytes)
+
+    @classmethod
+    def shared(cls, num_bytes: int = FIRST_SLOT_BYTES) -> Slot:
+        """A slot over a new memfd, which may grow but never shrinks under a reader's feet."""
+        fd = os.memfd_create("gnnload-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            fcntl.fcntl(fd, _F_ADD_SEALS, _F_SEAL_SHRINK)
+            return cls(num_bytes, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @property
+    def num_bytes(self) -> int:
+        return self.array.nbytes
+
+    def grow(self, num_bytes: int) -> None:
+        """Makes the slot at least this large. What a private slot held is lost; tensors over it stay valid."""
+        self._map(max(num_bytes, self.num_bytes))
+
+    def remap(self) -> None:
+        """For a reader: follows the writer, who has grown the slot."""
+        self._map(os.fstat(self.fd).st_size)
+
+    def lend(self, on_return: Callable[[], None] | None = None) -> Any:
+        """A buffer for ``torch.frombuffer``; ``on_return`` is called, from any thread, when its last user is gone."""
+        buffer = (ctypes.c_char * self.num_bytes).from_buffer(self._memory)
+        if on_return is not None:
+            weakref.finalize(buffer, on_return).atexit = False
+        return buffer
+
+    def close(self) -> None:
+        """Closes the memfd; mappings that tensors still use stay until they are gone."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _map(self, num_bytes: int) -> None:
+        size = _round_up(num_bytes)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS if self.fd < 0 else mmap.MAP_SHARED
+        try:
+            if self.fd >= 0 and os.fstat(self.fd).st_size < size:
+                os.ftruncate(self.fd, size)
+            self._memory = mmap.mmap(self.fd, size, flags=flags)
+        except (OSError, ValueError, OverflowError) as error:
+            raise SlotMemoryError(
+                f"a mini-batch needs a buffer of {size / 2**20:.0f} MiB, which the machine does not give ({error}). "
+                f"Use a smaller batch_size, smaller fanouts, or fewer slots (queue_depth, num_threads)."
+            ) from error
+        if size >= _HUGE_PAGE_BYTES:
+            # Advice: a kernel without transparent huge pages refuses, and 4 KB pages do, more slowly.
+            with contextlib.suppress(OSError):
+                self._memory.madvise(mmap.MADV_HUGEPAGE)
+        self.array = np.frombuffer(self._memory, np.uint8)
+        if self.pinned:
+            self._pin()
+
+    def _pin(self) -> None:
+        address, size = self.array.ctypes.data, self.array.nbytes
+        if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
+            weakref.finalize(self._memory, torch.cuda.cudart().cudaHostUnregister, address).atexit = False
+
+
+class SlotPool:
+    """Private slots, recycled. Thread-safe.
+
+    It holds as many as were ever in use at once; how many that is, is the caller's bound. New slots start at the
+    size that earlier ones grew to.
+    """
+
+    def __init__(self, *, pinned: bool = False) -> None:
+        self.pinned = pinned
+        self._free: list[Slot] = []
+        self._num_bytes = FIRST_SLOT_BYTES
+        self._lock = threading.RLock()  # a slot may come back by garbage collection inside take()
+
+    def take(self) -> Slot:
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            num_bytes = self._num_bytes
+        return Slot(num_bytes, pinned=self.pinned)
+
+    def give(self, slot: Slot) -> None:
+        with self._lock:
+            self._num_bytes = max(self._num_bytes, slot.num_bytes)
+            self._free.append(slot)
+
+    def lend(self, slot: Slot) -> Any:
+        """A buffer over ``slot``, which returns to the pool when the buffer's last user is gone."""
+        return slot.lend(lambda: self.give(slot))
+
+
+def _round_up(num_bytes: int) -> int:
+    """To whole pages; to huge ones once a slot is that large."""
+    page = mmap.PAGESIZE if num_bytes < _HUGE_PAGE_BYTES else _HUGE_PAGE_BYTES
+    return max(-(-num_bytes // page), 1) * page
+

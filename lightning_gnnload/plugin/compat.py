@@ -1,0 +1,39 @@
+"""Every private name of Lightning that this package relies on, in one place.
+
+Between releases 2.4 and 2.6 they changed in typing only. Should one go, importing this module says which.
+"""
+
+from __future__ import annotations
+
+import pytorch_lightning
+
+from lightning_gnnload.errors import LightningCompatibilityError
+
+try:
+    from lightning_fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero_only
+    from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero_only
+    from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher as MultiProcessingLauncher
+    from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher as SubprocessScriptLauncher
+except ImportError as error:
+    raise LightningCompatibilityError(
+        f"pytorch-lightning {pytorch_lightning.__version__} lacks a name that FactoredStrategy relies on: {error}. "
+        f"Releases 2.4 to 2.6 work: pip install 'pytorch-lightning>=2.4,<2.7'"
+    ) from error
+
+LOADER_BARRIERS = {f"{phase}_dataloader()": phase for phase in ("train", "val", "test", "predict")}
+"""Before Lightning processes the loaders of a phase, one by one, it calls the strategy's barrier by these names."""
+
+STRATEGY_OVERRIDES = (
+    "_configure_launcher",
+    "_get_process_group_backend",
+    "barrier",
+    "process_dataloader",
+    "set_world_ranks",
+    "setup_distributed",
+)
+"""Methods of DDPStrategy that FactoredStrategy overrides or calls; a test checks that they are still there."""
+
+
+def set_process_rank(rank: int) -> None:
+    """Tells all of Lightning's ``rank_zero_only`` functions which rank this process is."""
+    fabric_rank_zero_only.rank = utilities_rank_zero_only.rank = rank

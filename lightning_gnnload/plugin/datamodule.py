@@ -1,0 +1,271 @@
+"""GraphDataModule: sampled mini-batches for every phase, under any Lightning strategy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pytorch_lightning import LightningDataModule
+
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.seeds import SeedOrder, Sequential, seed_order
+from lightning_gnnload.errors import LoaderConfigError, SeedError
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.transfer import DeviceCopies
+from lightning_gnnload.sample.base import Sampler
+
+BatchFormat = Literal["blocks", "dgl", "pyg"]
+_MAX_DEFAULT_THREADS = 4
+
+
+class GraphDataModule(LightningDataModule):
+    """Mini-batches of sampled neighbourhoods, made by background threads or, under FactoredStrategy, by samplers.
+
+    Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
+    mid-epoch from Lightning's checkpoints, batch for batch.
+
+    Args:
+        data: a GraphData, or a dataset such as ``Debian()``, which stays light until ``setup``.
+        sampler: how neighbourhoods are drawn.
+        batch_size: seeds per trainer and step; the global batch is this times the number of trainers.
+        batch_format: ``"blocks"``: :class:`MiniBatch`; ``"dgl"``: ``(input_nodes, output_nodes, blocks)``, as DGL's
+            own loader yields; ``"pyg"``: a ``Data``, as PyG's own loader yields.
+        seed: the random seed of orders and draws.
+        order: ``"shuffle"``, ``"sequential"`` or a SeedOrder, for training; evaluation is sequential.
+        num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
+            in the main thread.
+        cache: feature caches are not in this release; None.
+        eval_batch_size: for validation, test and prediction; ``batch_size`` when None.
+        eval_sampler: likewise; ``sampler`` when None.
+        eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
+            batch size and number of trainers, so that metrics are comparable; ``"fresh"``: new ones each epoch.
+        predict: node ids, or ``"train"``, ``"val"``, ``"test"``, or ``"all"`` nodes.
+        drop_last: leave out a training epoch's last step when it is not full.
+        feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
+        label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
+
+    Raises:
+        LoaderConfigError: settings that cannot work.
+
+    Example:
+        >>> import torch
+        >>> from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler
+        >>> graph = Graph.from_coo([0, 1, 2, 3], [1, 2, 3, 0])
+        >>> data = GraphData(graph, x=torch.randn(4, 8), y=[0, 1, 0, 1], train=[0, 1, 2])
+        >>> module = GraphDataModule(data, NeighborSampler([2, 2]), batch_size=2)
+        >>> [batch.num_seeds for batch in module.train_dataloader()]
+        [2, 1]
+    """
+
+    def __init__(
+        self,
+        data: GraphData | Dataset,
+        sampler: Sampler,
+        batch_size: int = 1024,
+        batch_format: BatchFormat = "blocks",
+        seed: int = 0,
+        order: str | SeedOrder = "shuffle",
+        num_threads: int | None = None,
+        cache: None = None,
+        *,
+        eval_batch_size: int | None = None,
+        eval_sampler: Sampler | None = None,
+        eval_draws: Literal["fixed", "fresh"] = "fixed",
+        predict: Any = "all",
+        drop_last: bool = False,
+        feature_name: str = "feat",
+        label_name: str = "label",
+    ) -> None:
+        super().__init__()
+        if not isinstance(data, GraphData | Dataset):
+            raise LoaderConfigError(
+                f"data is a {type(data).__name__}; give a GraphData or a dataset such as Debian(). For graphs of other "
+                f"libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
+            )
+        if cache is not None:
+            raise LoaderConfigError(f"cache={cache!r}: feature caches are not in this release; leave it out.")
+        _check_positive("batch_size", batch_size)
+        _check_positive("eval_batch_size", eval_batch_size)
+        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
+            raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
+        for name, value, known in (("batch_format", batch_format, ("blocks", "dgl", "pyg")), ("eval_draws", eval_draws, ("fixed", "fresh"))):
+            if value not in known:
+                raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+        self.sampler = sampler
+        self.eval_sampler = eval_sampler or sampler
+        for each in (self.sampler, self.eval_sampler):
+            if batch_format == "pyg" and each.num_layers > 1 and getattr(each, "expand", "all") != "new":
+                raise LoaderConfigError(
+                    f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, but it is {each}. "
+                    f"Give NeighborSampler(..., expand='new')."
+                )
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
+        self.batch_format = batch_format
+        self.seed = seed
+        self.order = seed_order(order)
+        self.num_threads = num_threads
+        self.eval_draws = eval_draws
+        self.predict = predict
+        self.drop_last = drop_last
+        self.feature_name = feature_name
+        self.label_name = label_name
+        self._dataset = data if isinstance(data, Dataset) else None
+        self._data = data if isinstance(data, GraphData) else None
+        self._copies = DeviceCopies()
+
+    @classmethod
+    def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
+        """Over an OGB node-property data set, read from ``root`` or downloaded to it."""
+        from lightning_gnnload.data.datasets.ogb import OGB
+
+        return cls(OGB(name, root), **settings)
+
+    @classmethod
+    def from_dgl(cls, graph: Any, **settings: Any) -> GraphDataModule:
+        """Over a homogeneous DGL graph: features ``ndata[feature_name]``, labels ``ndata[label_name]``, and splits
+        ``ndata["train_mask"]``, ``"val_mask"``, ``"test_mask"``. Yields DGL's format unless told otherwise."""
+        from lightning_gnnload.adapters.dgl import graph_data_from_dgl
+
+        names = {key: settings[key] for key in ("feature_name", "label_name") if key in settings}
+        return cls(graph_data_from_dgl(graph, **names), **{"batch_format": "dgl", **settings})
+
+    @classmethod
+    def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
+        """Over a homogeneous PyG ``Data``: ``x``, ``y``, ``edge_index`` and ``train_mask``, ``val_mask``, ``test_mask``.
+        Yields PyG's format unless told otherwise."""
+        from lightning_gnnload.adapters.pyg import graph_data_from_pyg
+
+        return cls(graph_data_from_pyg(data), **{"batch_format": "pyg", **settings})
+
+    # The data, once it is there.
+
+    @property
+    def data(self) -> GraphData:
+        """Raises LoaderConfigError: before ``setup``, where the data set is a descriptor."""
+        if self._data is None:
+            raise LoaderConfigError("the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so.")
+        return self._data
+
+    @property
+    def num_features(self) -> int:
+        return self.data.num_features
+
+    @property
+    def num_classes(self) -> int:
+        return self.data.num_classes
+
+    # Lightning's hooks.
+
+    def prepare_data(self) -> None:
+        if self._dataset is not None:
+            self._dataset.prepare()
+
+    def setup(self, stage: str | None = None) -> None:
+        if self._data is None and self._dataset is not None:
+            self._data = self._dataset.load()
+
+    def train_dataloader(self) -> SampledLoader:
+        """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
+        return self._loader("train")
+
+    def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
+        return self._loader("val") if len(self.data.val) else []
+
+    def test_dataloader(self) -> SampledLoader:
+        return self._loader("test")
+
+    def predict_dataloader(self) -> SampledLoader:
+        return self._loader("predict")
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        if isinstance(batch, MiniBatch) and device.type == "cuda":
+            return self._copies.start(batch, device)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    def __str__(self) -> str:
+        """What it is made of. Lightning's own makes every loader to count what is in it."""
+        return (
+            f"GraphDataModule({self._data or self._dataset!r}, {self.sampler!r}, batch_size={self.batch_size}, "
+            f"batch_format={self.batch_format!r}, seed={self.seed})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spawned ranks get the descriptor and map the data themselves."""
+        state = self.__dict__.copy()
+        state["_copies"] = DeviceCopies()
+        if self._dataset is not None:
+            state["_data"] = None
+        return state
+
+    # How loaders are made.
+
+    def source(self, phase: str) -> BatchSource:
+        """The mini-batches of ``"train"``, ``"val"``, ``"test"`` or ``"predict"``, as a pure function.
+
+        Raises:
+            SeedError: the phase has no seeds.
+        """
+        training = phase == "train"
+        seeds = self._predict_ids() if phase == "predict" else self.data.split(phase)
+        if not len(seeds):
+            raise SeedError(f"there are no seeds to {phase} on: give GraphData(..., {phase}=ids), with at least one node id.")
+        # overfit_batches means the same batches in every epoch.
+        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
+        return BatchSource(
+            self.data,
+            self.sampler if training else self.eval_sampler,
+            seeds,
+            batch_size=self.batch_size if training else self.eval_batch_size,
+            order=self.order if training and not overfit else Sequential(),
+            seed=self.seed,
+            fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
+            drop_last=training and self.drop_last,
+        )
+
+    def _loader(self, phase: str) -> SampledLoader:
+        num_ranks, rank, num_local, pinned = 1, 0, 1, False
+        if self.trainer is not None:
+            num_ranks, rank, num_local = self.trainer.world_size, self.trainer.global_rank, self.trainer.num_devices
+            pinned = self.trainer.strategy.root_device.type == "cuda"
+        num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
+        loader = SampledLoader(
+            self.source(phase), num_ranks=num_ranks, rank=rank, num_threads=num_threads, convert=self._convert(), pinned=pinned
+        )
+        loader.source.plan(num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
+        return loader
+
+    def _convert(self) -> Callable[[MiniBatch], Any] | None:
+        if self.batch_format == "dgl":
+            from lightning_gnnload.adapters.dgl import ToDGL
+
+            return ToDGL(self.feature_name, self.label_name)
+        if self.batch_format == "pyg":
+            from lightning_gnnload.adapters.pyg import to_pyg
+
+            return to_pyg
+        return None
+
+    def _predict_ids(self) -> np.ndarray:
+        if isinstance(self.predict, str):
+            if self.predict not in (*SPLITS, "all"):
+                raise LoaderConfigError(f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(SPLITS)}.")
+            return np.arange(self.data.num_nodes) if self.predict == "all" else self.data.split(self.predict)
+        return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
+
+
+def default_num_threads(num_local_ranks: int) -> int:
+    """Half of a rank's cores, so that the other half computes; at most 4, which outrun any trainer (BGL, 3.4)."""
+    return min(max(len(os.sched_getaffinity(0)) // (2 * num_local_ranks), 1), _MAX_DEFAULT_THREADS)
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise LoaderConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")

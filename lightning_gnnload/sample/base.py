@@ -1,0 +1,78 @@
+"""Sampler: settings of a sampling algorithm, and the one way to run it."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Workspace
+
+_FIRST_ARENA_BYTES = 1 << 20
+_threads = threading.local()
+
+
+class Sampler(ABC):
+    """Settings of a sampling algorithm. It holds no state: a mini-batch is a pure function of what it is given."""
+
+    @property
+    @abstractmethod
+    def num_layers(self) -> int:
+        """Number of blocks in a mini-batch."""
+
+    @abstractmethod
+    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        """Samples the neighbourhood of ``seeds`` straight into ``arena``.
+
+        Args:
+            graph: N nodes.
+            seeds: int64 ``[S]``, distinct.
+            key: decides every draw.
+            arena: writable uint8 ``[bytes]``, aligned to 64 bytes.
+
+        Raises:
+            ArenaTooSmall: sample again into a larger arena; the batch will be the same.
+            SeedError: a seed is not a node, or repeats.
+        """
+
+    def sample(self, graph: Graph, seeds: Any, seed: int = 0, epoch: int = 0, step: int = 0) -> MiniBatch:
+        """One mini-batch in memory of its own, without features.
+
+        Args:
+            graph: N nodes.
+            seeds: distinct node ids ``[S]``: tensor, array or list.
+            seed: the random seed of the run.
+            epoch: the epoch.
+            step: the global optimizer step in the epoch.
+
+        Raises:
+            SeedError: a seed is not a node, or repeats.
+        """
+        ids = as_ids(seeds, what="seeds")
+        key, arena = DrawKey(seed, epoch, step), np.empty(_FIRST_ARENA_BYTES, np.uint8)
+        while True:
+            try:
+                layout = self.sample_into(graph, ids, key, _aligned(arena))
+                break
+            except ArenaTooSmall as small:
+                arena = np.empty(max(2 * arena.nbytes, small.needed_bytes + 64), np.uint8)
+        batch = MiniBatch.view(memoryview(_aligned(arena)), layout, len(ids), epoch=epoch, step=step)
+        return batch.clone()
+
+
+def thread_workspace(num_nodes: int) -> Workspace:
+    """This thread's scratch memory for graphs of this size; a thread keeps one, for the graph it last sampled."""
+    held: tuple[int, Workspace] | None = getattr(_threads, "held", None)
+    if held is None or held[0] != num_nodes:
+        _threads.held = None  # free the old table before the new one is allocated
+        _threads.held = held = (num_nodes, Workspace(num_nodes))
+    return held[1]
+
+
+def _aligned(arena: np.ndarray) -> np.ndarray:
+    return arena[-arena.ctypes.data % 64 :]

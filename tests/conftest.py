@@ -1,0 +1,40 @@
+"""Guards around every test: what it leaves behind fails it (tests/guards.py says what)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests import guards
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    guards.mark_run()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Prepared data sets go to a folder of this run: tests neither trust nor touch the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind(_own_cache_folder: None) -> Iterator[None]:
+    before = guards.footprint()
+    yield
+    if left := guards.leaks(before):
+        pytest.fail(
+            "the test passed its own checks but left something behind:\n  " + "\n  ".join(left), pytrace=False
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The last check, for processes whose parent ended first. In a parallel run, by its main process."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and (left := guards.orphans()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for process in left:
+            session.config.get_terminal_writer().line(f"\nERROR: process left behind: {process}", red=True)

@@ -1,0 +1,33 @@
+"""The examples in the package's docstrings, module by module."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+import lightning_gnnload
+from tests.runif import EXTRA_MODULES
+
+PACKAGE = Path(next(iter(lightning_gnnload.__path__)))
+MODULES = sorted(
+    ".".join(["lightning_gnnload", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(
+        ".__init__"
+    )
+    for path in PACKAGE.rglob("*.py")
+)
+MISSING = [module for module in EXTRA_MODULES.values() if importlib.util.find_spec(module) is None]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    report: list[str] = []
+    for test in doctest.DocTestFinder().find(importlib.import_module(name)):
+        if not any(f"import {module}" in test.docstring for module in MISSING if test.docstring):
+            runner.run(test, out=report.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(report)

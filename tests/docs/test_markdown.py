@@ -1,0 +1,58 @@
+"""The examples of the documentation run: each ``python`` block of README.md and docs/, file by file.
+
+Blocks of one file share a namespace and run in order, in an empty folder. ``python no-run`` blocks are only
+compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lightning_gnnload.errors import MissingExtraError
+from tests.runif import EXTRA_MODULES
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+
+
+def python_blocks(text: str) -> Iterator[tuple[str, str]]:
+    """``(how, code)`` of each Python block; the code is moved to its line in the page, for tracebacks."""
+    for match in FENCE.finditer(text):
+        language, _, how = match["info"].strip().partition(" ")
+        if language in ("python", "py"):
+            yield how.strip(), "\n" * text.count("\n", 0, match.start("code")) + match["code"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__markdown__"}
+    for how, code in python_blocks(page.read_text(encoding="utf-8")):
+        assert how in ("", "no-run"), (
+            f"{page.name}: a python block is tagged {how!r}; 'no-run' is the only tag"
+        )
+        compiled = compile(code, str(page), "exec")
+        if how == "":
+            run(compiled, namespace)
+
+
+def run(code: object, namespace: dict[str, object]) -> None:
+    try:
+        exec(code, namespace)  # type: ignore[call-overload]
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA_MODULES.values():
+            raise
+        pytest.skip(f"needs {error.name}")
+
+
+def test_blocks_are_found_where_they_stand() -> None:
+    # A pattern that swallows text between two blocks, or misses a tag, would let examples rot unseen.
+    text = "# T\n```python\na = 1\n```\ntext\n```bash\nls\n```\n\n```python no-run\nb = (\n  2)\n```\n"
+    assert list(python_blocks(text)) == [("", "\n\na = 1\n"), ("no-run", "\n" * 10 + "b = (\n  2)\n")]

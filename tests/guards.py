@@ -1,0 +1,191 @@
+"""What a test may leave behind: nothing.
+
+:func:`footprint` lists what this process holds, :func:`leaks` what a test added to it. Both read /proc, which
+takes a fraction of a millisecond. Where another run of the tests could be the cause (shared memory, sockets),
+an entry counts only if this run made it: a run marks its processes by an environment variable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import re
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "gnnload"  # of the names that the package gives its threads, sockets and memory files
+GRACE_S = 2.0  # how long threads and processes that are told to stop may take
+RUN_MARK = "GNNLOAD_TEST_RUN"
+
+# Written by libraries on import, by Lightning or by pytest; restored like all others, but no fault of ours.
+FOREIGN_ENVIRONMENT = re.compile(
+    r"PYTEST_\w+|PL_\w+|MASTER_(ADDR|PORT)|(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|OMP_NUM_THREADS|KMP_\w+"
+    r"|CUBLAS_WORKSPACE_CONFIG|CUDA_(DEVICE_ORDER|MODULE_LOADING)|CRC32C_SW_MODE|TF_CPP_MIN_LOG_LEVEL|TORCH\w*|TRITON_\w+"
+    r"|DGL\w*|COLUMNS|LINES"
+)
+# Processes that Python and torch start once and keep until the end.
+LASTING_PROCESS = re.compile(
+    r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker"
+)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Names of what this process and its children hold, by kind."""
+
+    environment: dict[str, str]
+    threads: frozenset[str]
+    children: frozenset[str]
+    shared_memory: frozenset[str]
+    sockets: frozenset[str]
+    memory_files: frozenset[str]
+
+
+def mark_run() -> None:
+    """Makes the processes of this run known by their environment. Called once, before the first test."""
+    os.environ.setdefault(RUN_MARK, uuid.uuid4().hex)
+
+
+def footprint() -> Footprint:
+    """What is held now."""
+    return Footprint(
+        environment=dict(os.environ),
+        threads=frozenset(
+            f"{t.name} ({t.ident})" for t in threading.enumerate() if t.name.startswith(PREFIX)
+        ),
+        children=frozenset(_children()),
+        shared_memory=frozenset(_entries("/dev/shm")),
+        sockets=frozenset(_abstract_sockets()),
+        memory_files=frozenset(_memory_files()),
+    )
+
+
+def leaks(before: Footprint, grace_s: float = GRACE_S) -> list[str]:
+    """What was added since ``before`` and stays for ``grace_s`` seconds. Restores the environment."""
+    lines = _restore_environment(before.environment)
+    added = _added(before)
+    deadline = time.monotonic() + grace_s
+    while added and time.monotonic() < deadline:
+        gc.collect()  # what only a reference cycle keeps, as Lightning's Trainer makes them, is no leak
+        multiprocessing.active_children()  # joins the finished ones
+        time.sleep(0.02)
+        added = _added(before)
+    return lines + added
+
+
+def orphans() -> list[str]:
+    """Processes of this run that are left, wherever they hang now."""
+    mark = f"{RUN_MARK}={os.environ[RUN_MARK]}".encode()
+    left = []
+    for pid in map(int, filter(str.isdigit, _entries("/proc"))):
+        with contextlib.suppress(OSError):
+            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                left.append(_describe(pid))
+    return [process for process in left if not LASTING_PROCESS.search(process)]
+
+
+def _added(before: Footprint) -> list[str]:
+    now = footprint()
+    found = [
+        ("thread still running; stop and join it when its owner closes", now.threads - before.threads),
+        ("child process still there; end and wait for it", now.children - before.children),
+        ("shared memory still there; unlink it", filter(_is_ours, now.shared_memory - before.shared_memory)),
+        ("abstract socket still bound; close it", filter(_socket_is_ours, now.sockets - before.sockets)),
+        ("memory file still open; close its descriptor and maps", now.memory_files - before.memory_files),
+    ]
+    return [f"{what}: {name}" for what, names in found for name in sorted(names)]
+
+
+def _restore_environment(before: dict[str, str]) -> list[str]:
+    after = dict(os.environ)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    for name in changed:
+        if name.startswith("PYTEST_"):
+            continue
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            del os.environ[name]
+    return [
+        f"environment changed (use monkeypatch): {name} was {before.get(name)!r}, is {after.get(name)!r}"
+        for name in sorted(changed)
+        if not FOREIGN_ENVIRONMENT.fullmatch(name)
+    ]
+
+
+def _children() -> list[str]:
+    """Direct children that matter, by pid. The kernel lists them by the thread that started them."""
+    pids: set[str] = set()
+    for thread in _entries("/proc/self/task"):
+        with contextlib.suppress(OSError):  # the thread ended meanwhile
+            pids.update(Path(f"/proc/self/task/{thread}/children").read_text().split())
+    described = [_describe(int(pid)) for pid in pids]
+    return [process for process in described if not LASTING_PROCESS.search(process)]
+
+
+def _describe(pid: int) -> str:
+    try:
+        command = (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        )
+    except OSError:
+        command = "ended"
+    return f"{pid} ({command[:120] or 'ended, but not waited for'})"
+
+
+def _entries(folder: str) -> list[str]:
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def _abstract_sockets() -> list[str]:
+    """``"name inode"`` of each socket that bears our prefix: the last two columns of /proc/net/unix."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+        columns = [line.split() for line in lines if f"@{PREFIX}" in line]
+        return [f"{fields[-1]} {fields[-2]}" for fields in columns]
+    return []
+
+
+def _memory_files() -> list[str]:
+    links = []
+    for descriptor in _entries("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself
+            link = os.readlink(f"/proc/self/fd/{descriptor}")
+            if f"memfd:{PREFIX}" in link:
+                links.append(f"{link} (descriptor {descriptor})")
+    return links
+
+
+def _is_ours(entry: str) -> bool:
+    """Whether this user made it, and no living process of another run: names often hold the maker's pid."""
+    with contextlib.suppress(OSError):
+        if os.stat(f"/dev/shm/{entry}").st_uid != os.getuid():
+            return False
+        return not any(_of_another_run(int(number)) for number in re.findall(r"\d+", entry)[:2])
+    return False  # gone
+
+
+def _socket_is_ours(socket: str) -> bool:
+    inode = socket.rsplit(" ", 1)[1]
+    for pid in filter(str.isdigit, _entries("/proc")):
+        with contextlib.suppress(OSError):
+            for descriptor in _entries(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == f"socket:[{inode}]" and not _of_another_run(
+                    int(pid)
+                ):
+                    return True
+    return False
+
+
+def _of_another_run(pid: int) -> bool:
+    if pid == os.getpid():
+        return False
+    with contextlib.suppress(OSError):
+        mark = f"{RUN_MARK}={os.environ.get(RUN_MARK)}".encode()
+        return mark not in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False

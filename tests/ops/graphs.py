@@ -1,0 +1,117 @@
+"""Small graphs, arenas with guards, and batches read back from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.ops import (
+    ArenaTooSmall,
+    DrawKey,
+    SampleLayout,
+    Workspace,
+    coo_to_csc,
+    sample_neighbors,
+)
+
+KEY = DrawKey(seed=7, epoch=1, step=2)
+GUARD = 0xA5
+
+
+@dataclass
+class Arena:
+    """``num_bytes`` of aligned memory between two guards."""
+
+    whole: np.ndarray
+    begin: int
+    num_bytes: int
+
+    @classmethod
+    def of(cls, num_bytes: int) -> Arena:
+        whole = np.full(num_bytes + 192, GUARD, np.uint8)
+        begin = 64 + -whole.ctypes.data % 64
+        return cls(whole, begin, num_bytes)
+
+    @property
+    def bytes(self) -> np.ndarray:
+        return self.whole[self.begin : self.begin + self.num_bytes]
+
+    def guards_hold(self) -> bool:
+        end = self.begin + self.num_bytes
+        return bool(np.all(self.whole[: self.begin] == GUARD) and np.all(self.whole[end:] == GUARD))
+
+
+@dataclass
+class Hop:
+    num_src: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    edge_ids: np.ndarray | None
+
+
+@dataclass
+class Batch:
+    nodes: np.ndarray
+    hops: list[Hop]
+    layout: SampleLayout
+
+
+def read_batch(layout: SampleLayout, arena: np.ndarray) -> Batch:
+    def array(offset: int, count: int, dtype: type) -> np.ndarray:
+        return np.frombuffer(arena, dtype, count, offset).copy() if count else np.empty(0, dtype)
+
+    hops = [
+        Hop(
+            hop.num_src,
+            array(hop.indptr_offset, hop.num_dst + 1, np.int32),
+            array(hop.indices_offset, hop.num_edges, np.int32),
+            array(hop.edge_ids_offset, hop.num_edges, np.int64) if hop.edge_ids_offset >= 0 else None,
+        )
+        for hop in layout.hops
+    ]
+    return Batch(array(0, layout.num_nodes, np.int64), hops, layout)
+
+
+def sample(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: Any,
+    fanouts: list[int],
+    key: DrawKey = KEY,
+    workspace: Workspace | None = None,
+    **options: Any,
+) -> Batch:
+    """A batch in an arena that grows until it fits."""
+    workspace = workspace or Workspace(len(indptr) - 1)
+    num_bytes = 1 << 12
+    while True:
+        arena = Arena.of(num_bytes)
+        try:
+            layout = sample_neighbors(
+                workspace, indptr, indices, np.asarray(seeds, np.int64), fanouts, key, arena.bytes, **options
+            )
+        except ArenaTooSmall as signal:
+            num_bytes = 2 * signal.needed_bytes // 64 * 64
+        else:
+            assert arena.guards_hold()
+            return read_batch(layout, arena.bytes)
+
+
+def random_graph(
+    num_nodes: int, num_edges: int, seed: int, dtype: type = np.int64
+) -> tuple[np.ndarray, np.ndarray]:
+    """Edges drawn at random, some repeated, some loops, in-degrees skewed: many nodes have none."""
+    rng = np.random.default_rng(seed)
+    src = rng.integers(0, num_nodes, num_edges).astype(dtype)
+    dst = (num_nodes * rng.random(num_edges) ** 3).astype(dtype)
+    indptr, indices, _ = coo_to_csc(src, dst, num_nodes)
+    return indptr, indices
+
+
+def star_graph(hubs: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes 0 to ``hubs`` - 1 have the same ``degree`` in-neighbours: independent trials of one choice."""
+    indptr = np.concatenate([np.arange(hubs + 1) * degree, np.full(degree, hubs * degree)])
+    indices = np.tile(np.arange(hubs, hubs + degree), hubs)
+    return indptr, indices

@@ -1,0 +1,82 @@
+"""Arenas of every size: a kernel fits its batch in, or says what it needs, and never writes beyond."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import ArenaTooSmall, Workspace, sample_neighbors
+
+from .graphs import KEY, Arena, random_graph, read_batch, sample
+
+
+@pytest.mark.parametrize("table", ["stamp", "hash"])
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("edge_ids", [False, True])
+def test_every_size(table, expand, edge_ids):
+    indptr, indices = random_graph(300, 3000, seed=4)
+    seeds, fanouts = np.array([5, 1, 200]), [4, -1, 2]
+    options = {"expand": expand, "edge_ids": edge_ids}
+    want = sample(indptr, indices, seeds, fanouts, **options)
+    workspace = Workspace(300, table)
+    num_fits = 0
+    for num_bytes in range(0, 64 * 400, 64):
+        arena = Arena.of(num_bytes)
+        try:
+            layout = sample_neighbors(workspace, indptr, indices, seeds, fanouts, KEY, arena.bytes, **options)
+        except ArenaTooSmall as signal:
+            needed_bytes = signal.needed_bytes
+        else:
+            num_fits += 1
+            needed_bytes = 0
+            got = read_batch(layout, arena.bytes)
+            np.testing.assert_array_equal(got.nodes, want.nodes)
+            for a, b in zip(got.hops, want.hops, strict=True):
+                np.testing.assert_array_equal(a.indptr, b.indptr)
+                np.testing.assert_array_equal(a.indices, b.indices)
+                np.testing.assert_array_equal(a.edge_ids, b.edge_ids)
+        assert arena.guards_hold()
+        if needed_bytes:
+            assert needed_bytes > num_bytes  # so that a caller who grows to it gets on
+            assert num_fits == 0  # what fits an arena fits any larger one
+    assert num_fits > 10
+
+
+def test_layout_is_aligned_and_does_not_overlap():
+    indptr, indices = random_graph(300, 3000, seed=4)
+    arena = Arena.of(64 * 1001 + 17)  # an end that is no multiple of 64
+    layout = sample_neighbors(
+        Workspace(300), indptr, indices, np.array([5, 1]), [4, 3], KEY, arena.bytes, edge_ids=True
+    )
+    parts = [(0, 8 * layout.num_nodes), (layout.free_begin, layout.free_end - layout.free_begin)]
+    for hop in layout.hops:
+        parts += [
+            (hop.indptr_offset, 4 * (hop.num_dst + 1)),
+            (hop.indices_offset, 4 * hop.num_edges),
+            (hop.edge_ids_offset, 8 * hop.num_edges),
+        ]
+    parts.sort()
+    assert all(begin % 64 == 0 for begin, _ in parts)
+    assert all(begin + size <= after for (begin, size), (after, _) in itertools.pairwise(parts))
+    assert parts[-1][0] + parts[-1][1] <= arena.num_bytes
+
+
+@pytest.mark.parametrize("shift", [1, 8, 32])
+def test_arena_must_be_aligned(shift):
+    indptr, indices = random_graph(10, 20, seed=0)
+    arena = Arena.of(4096).bytes[shift:]
+    with pytest.raises(SamplerConfigError, match="multiple of 64"):
+        sample_neighbors(Workspace(10), indptr, indices, np.array([1]), [2], KEY, arena)
+
+
+def test_arena_must_be_writable_bytes():
+    indptr, indices = random_graph(10, 20, seed=0)
+    arena = Arena.of(4096).bytes
+    with pytest.raises(SamplerConfigError, match="dtype"):
+        sample_neighbors(Workspace(10), indptr, indices, np.array([1]), [2], KEY, arena.view(np.int8))
+    arena.flags.writeable = False
+    with pytest.raises(SamplerConfigError, match="read-only"):
+        sample_neighbors(Workspace(10), indptr, indices, np.array([1]), [2], KEY, arena)

@@ -1,0 +1,229 @@
+"""The kernel equals the oracle: ids, order, indptr and edge ids."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, Workspace, dispatch, reference, sample_neighbors
+
+from .graphs import KEY, Arena, random_graph, sample, star_graph
+
+
+def assert_equals_oracle(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: Any,
+    fanouts: list[int],
+    key: DrawKey = KEY,
+    table: Any = "auto",
+    **options: Any,
+) -> None:
+    workspace = Workspace(len(indptr) - 1, table)
+    batch = sample(indptr, indices, seeds, fanouts, key, workspace, edge_ids=True, **options)
+    nodes, hops = reference.sample_neighbors(indptr, indices, np.asarray(seeds), fanouts, key, **options)
+    np.testing.assert_array_equal(batch.nodes, nodes)
+    assert len(batch.hops) == len(hops)
+    for got, want in zip(batch.hops, hops, strict=True):
+        assert got.num_src == want.num_src
+        np.testing.assert_array_equal(got.indptr, want.indptr)
+        np.testing.assert_array_equal(got.indices, want.indices)
+        np.testing.assert_array_equal(got.edge_ids, want.edge_ids)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("table", ["stamp", "hash"])
+@pytest.mark.parametrize("fanouts", [[], [1], [4, 3, 2], [-1, 2], [3, -1], [17, 5], [70]])
+def test_equals_the_oracle(dtype, expand, replace, table, fanouts):
+    indptr, indices = random_graph(120, 1500, seed=3, dtype=dtype)
+    seeds = np.random.default_rng(5).permutation(120)[:9]
+    assert_equals_oracle(indptr, indices, seeds, fanouts, table=table, expand=expand, replace=replace)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_equals_the_oracle_on_any_graph(data):
+    num_nodes = data.draw(st.integers(1, 40))
+    num_edges = data.draw(st.integers(0, 150))
+    indptr, indices = random_graph(num_nodes, num_edges, seed=data.draw(st.integers(0, 99)))
+    seeds = data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes))
+    fanouts = data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 5, 8]), max_size=3))
+    key = DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32)))
+    assert_equals_oracle(
+        indptr,
+        indices,
+        seeds,
+        fanouts,
+        key,
+        table=data.draw(st.sampled_from(["stamp", "hash"])),
+        expand=data.draw(st.sampled_from(["all", "new"])),
+        replace=data.draw(st.booleans()),
+    )
+
+
+@pytest.mark.parametrize("fanout", [1, 4, 5, 15, 16, 17, 31, 32, 33, 64, 65, 100, 1000])
+@pytest.mark.parametrize("more", [-1, 0, 1, 2, 500])
+def test_degrees_around_the_fanout(fanout, more):
+    # 35 hubs: chunks are filled in part. Loops that stop one short, or unroll past the fanout, fail here.
+    indptr, indices = star_graph(hubs=35, degree=fanout + more)
+    assert_equals_oracle(indptr, indices, np.arange(35), [fanout])
+
+
+@pytest.mark.parametrize("degree", [2**31 + 1, 3_000_000_000, 2**32 - 1])
+def test_draws_that_must_be_made_again(degree, tmp_path):
+    # Near n = 2**31 half of all words are rejected: a missing or wrong retry fails here, and so does any
+    # arithmetic on degrees or positions in fewer than 64 bits. The indices are a file with a hole: all zero.
+    indices = np.memmap(tmp_path / "indices", np.int32, "w+", shape=(degree,))
+    indptr = np.array([0, 0, 0, 0, degree])
+    for replace, fanout in itertools.product([False, True], [40, 70]):
+        assert_equals_oracle(indptr, indices, [3, 1], [fanout], replace=replace)
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_graphs_with_little_in_them(expand):
+    nothing = np.empty(0, np.int64)
+    assert_equals_oracle(np.array([0]), nothing, nothing, [3, 2], expand=expand)
+    assert_equals_oracle(np.zeros(6, np.int64), nothing, [4, 0], [3, -1, 2], expand=expand)
+    assert_equals_oracle(np.array([0, 1]), np.array([0]), [0], [3, 3], expand=expand)  # one loop
+
+
+def test_hash_table_grows_in_mid_batch():
+    # 2**17 nodes do not fit a table of 2**16 slots.
+    num_nodes = 1 << 17
+    indptr = np.concatenate([[0], np.full(num_nodes, num_nodes)])
+    indices = np.random.default_rng(0).permutation(num_nodes)
+    stamp, hashed = (
+        sample(indptr, indices, [0], [-1], workspace=Workspace(num_nodes, table))
+        for table in ("stamp", "hash")
+    )
+    np.testing.assert_array_equal(hashed.nodes, stamp.nodes)
+    np.testing.assert_array_equal(hashed.hops[0].indices, stamp.hops[0].indices)
+
+
+def test_hash_table_takes_ids_beyond_32_bits(tmp_path):
+    # Ids that agree in their low 32 bits are different nodes. indptr is a file with a hole, zero but at its end.
+    num_nodes = 2**32 + 100
+    indptr = np.memmap(tmp_path / "indptr", np.int64, "w+", shape=(num_nodes + 1,))
+    indices = np.array([5, 2**32 + 5, 6, 2**32 + 6, 5, 2**32 + 99])
+    indptr[-1] = len(indices)
+    for fanout in (-1, 4):
+        assert_equals_oracle(indptr, indices, [num_nodes - 1, 6], [fanout, 3], table="hash")
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_each_hop_is_a_prefix_of_the_nodes(expand):
+    indptr, indices = random_graph(200, 2000, seed=1)
+    batch = sample(indptr, indices, [5, 3, 100], [3, 3, 3], expand=expand, edge_ids=True)
+    known = 3
+    for hop in batch.hops:
+        assert len(hop.indptr) - 1 == known
+        assert hop.indices.max() < hop.num_src
+        dst = batch.nodes[np.repeat(np.arange(known), np.diff(hop.indptr))]
+        np.testing.assert_array_equal(batch.nodes[hop.indices], indices[hop.edge_ids])
+        assert np.all((indptr[dst] <= hop.edge_ids) & (hop.edge_ids < indptr[dst + 1]))
+        known = hop.num_src
+    if expand == "new":
+        assert len({(h.indptr_offset, h.indices_offset, h.edge_ids_offset) for h in batch.layout.hops}) == 1
+
+
+def test_edge_ids_do_not_change_the_batch():
+    indptr, indices = random_graph(100, 1000, seed=2)
+    with_ids, without = (sample(indptr, indices, [1, 2], [5, 5], edge_ids=flag) for flag in (True, False))
+    assert all(hop.edge_ids is None for hop in without.hops)
+    for a, b in zip(with_ids.hops, without.hops, strict=True):
+        np.testing.assert_array_equal(a.indices, b.indices)
+
+
+# Wrong input
+
+
+@pytest.mark.parametrize("table", ["stamp", "hash"])
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ([4, 100], r"seeds\[1\] is 100, but the graph has 100 nodes"),
+        ([-1], r"seeds\[0\] is -1"),
+        ([0, 2**62], r"seeds\[1\] is 4611686018427387904"),
+        ([7, 8, 7], r"seeds\[2\] is 7, the same node as seeds\[0\]"),
+    ],
+)
+def test_bad_seeds_are_named_and_leave_the_workspace_clean(table, seeds, message):
+    indptr, indices = random_graph(100, 1000, seed=2)
+    workspace = Workspace(100, table)
+    with pytest.raises(SeedError, match=message):
+        sample(indptr, indices, seeds, [3], workspace=workspace)
+    # A stamp left behind by the failed call would make its seeds look known.
+    after = sample(indptr, indices, [7, 4, 8], [3, 3], workspace=workspace)
+    fresh = sample(indptr, indices, [7, 4, 8], [3, 3])
+    np.testing.assert_array_equal(after.nodes, fresh.nodes)
+
+
+@pytest.mark.parametrize("fanouts", [[0], [3, 0], [-2], [2**26 + 1], [2**40], [1] * 2**16])
+def test_bad_fanouts(fanouts):
+    indptr, indices = random_graph(10, 20, seed=0)
+    with pytest.raises(SamplerConfigError, match="fanouts"):
+        sample(indptr, indices, [1], fanouts)
+
+
+@pytest.mark.parametrize("field", ["seed", "epoch", "step"])
+@pytest.mark.parametrize("value", [-1, 2**64])
+def test_keys_out_of_range(field, value):
+    with pytest.raises(SamplerConfigError, match=field):
+        DrawKey(**{"seed": 0, "epoch": 0, "step": 0, field: value})
+
+
+def test_batches_beyond_int32_are_refused():
+    # The limit is lowered, since a real case would take 8 GiB.
+    indptr, indices = star_graph(hubs=10, degree=8)
+    arena = Arena.of(1 << 14)
+
+    def sample_up_to(max_local: int) -> Any:
+        workspace = Workspace(18)._native
+        options = {"replace": False, "expand_new": False, "edge_ids": False, "max_local": max_local}
+        return dispatch._kernels.sample_neighbors(
+            workspace, indptr, indices, np.arange(10), [8], 0, 0, 0, arena.bytes, **options
+        )
+
+    assert sample_up_to(80)[0] == 18
+    with pytest.raises(SamplerConfigError, match="more than 79 edges"):
+        sample_up_to(79)
+    with pytest.raises(SamplerConfigError, match="reaches 10 nodes"):
+        sample_up_to(10)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"indptr": np.zeros(11, np.int32)}, GraphFormatError, "indptr has dtype int32, but must be int64"),
+        ({"indices": np.zeros(20, np.float32)}, GraphFormatError, "indices has dtype float32"),
+        ({"indptr": np.empty(0, np.int64)}, GraphFormatError, "indptr is empty"),
+        ({"indices": np.zeros(19, np.int64)}, GraphFormatError, r"indptr\[-1\] is 20 but indices has 19"),
+        ({"seeds": [1]}, SeedError, "seeds is a list"),
+        ({"seeds": np.array([1], np.int32)}, SeedError, "seeds has dtype int32"),
+        ({"seeds": np.array([[1]])}, SeedError, "seeds has shape"),
+        ({"seeds": np.arange(8)[::2]}, SeedError, "seeds is not contiguous"),
+        ({"expand": "both"}, SamplerConfigError, "expand is 'both'"),
+        ({"workspace": Workspace(9)}, SamplerConfigError, "9 nodes, but this graph has 10"),
+    ],
+)
+def test_wrong_arguments(change, error, message):
+    indptr, indices = random_graph(10, 20, seed=0)
+    arguments = {
+        "workspace": Workspace(10),
+        "indptr": indptr,
+        "indices": indices,
+        "seeds": np.array([1]),
+        "fanouts": [2],
+        "key": KEY,
+        "arena": Arena.of(4096).bytes,
+    }
+    with pytest.raises(error, match=message):
+        sample_neighbors(**(arguments | change))

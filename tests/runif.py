@@ -1,0 +1,40 @@
+"""RunIf: skip a test where it cannot run, and say why."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+# Extra of pyproject.toml -> the module it brings.
+EXTRA_MODULES = {"dgl": "dgl", "pyg": "torch_geometric", "ogb": "ogb", "cuda": "cupy", "partition": "pymetis"}
+
+
+def RunIf(  # noqa: N802  reads as a mark, like pytest's own
+    *, extras: str | Sequence[str] = (), cuda: int = 0, min_python: tuple[int, int] | None = None
+) -> pytest.MarkDecorator:
+    """A mark that runs the test only where all of these hold, and otherwise names those that do not.
+
+    Args:
+        extras: names from :data:`EXTRA_MODULES`. Installed but broken counts: such a test fails.
+        cuda: GPUs needed.
+        min_python: oldest Python version.
+
+    Example: ``@RunIf(extras="dgl")``, ``pytestmark = RunIf(cuda=2, extras=["cuda"])``.
+    """
+    reasons = []
+    for extra in [extras] if isinstance(extras, str) else extras:
+        module = EXTRA_MODULES[extra]
+        if importlib.util.find_spec(module) is None:
+            reasons.append(f"needs {module}, which the extra {extra!r} installs")
+    if cuda:
+        import torch
+
+        found = torch.cuda.device_count()
+        if found < cuda:
+            reasons.append(f"needs {cuda} GPU(s), found {found}")
+    if min_python is not None and sys.version_info < min_python:
+        reasons.append(f"needs Python {'.'.join(map(str, min_python))} or newer")
+    return pytest.mark.skipif(bool(reasons), reason="; ".join(reasons) or "all requirements are met")

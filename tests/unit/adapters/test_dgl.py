@@ -1,0 +1,230 @@
+"""ToDGL and graph_data_from_dgl: nothing of a mini-batch or graph is lost or moved on the way."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler
+from lightning_gnnload.adapters.dgl import ToDGL, graph_data_from_dgl
+from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+from tests.runif import RunIf
+
+N, E, SEEDS = 40, 300, [7, 3, 39, 0]
+needs_dgl = RunIf(extras="dgl")
+
+
+def edge_list(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    random = np.random.default_rng(seed)
+    # No edge into 39, a seed; repeated edges and loops are there by chance.
+    return torch.from_numpy(random.integers(N, size=E)), torch.from_numpy(random.integers(N - 1, size=E))
+
+
+def a_batch(
+    fanouts: tuple[int, ...] = (3, 4), edge_ids: bool = False, graph: Graph | None = None
+) -> MiniBatch:
+    batch = NeighborSampler(fanouts, edge_ids=edge_ids).sample(
+        graph or Graph.from_coo(*edge_list(), N), SEEDS, seed=1
+    )
+    return replace(batch, x=torch.randn(batch.num_nodes, 5), y=torch.arange(len(SEEDS)))
+
+
+@needs_dgl
+def test_blocks_hold_what_the_mini_batch_holds() -> None:
+    import dgl
+
+    batch = a_batch()
+    input_nodes, output_nodes, blocks = ToDGL("h", "target")(batch)
+    assert torch.equal(input_nodes, batch.nodes)
+    assert torch.equal(output_nodes, torch.tensor(SEEDS))
+    for made, block in zip(blocks, batch.blocks, strict=True):
+        assert (made.num_src_nodes(), made.num_dst_nodes()) == (block.num_src, block.num_dst)
+        # Swapped directions or another edge order fail here.
+        src, dst = made.edges(order="eid")
+        assert torch.equal(src, block.indices.long())
+        assert torch.equal(dst, block.edge_dst())
+        assert torch.equal(made.srcdata[dgl.NID], batch.nodes[: block.num_src])
+        assert torch.equal(made.dstdata[dgl.NID], batch.nodes[: block.num_dst])
+        assert dgl.EID not in made.edata
+    assert blocks[0].srcdata["h"].data_ptr() == batch.x.data_ptr()  # a view, not a copy
+    assert torch.equal(blocks[-1].dstdata["target"], batch.y)
+
+
+@needs_dgl
+def test_a_batch_without_features_and_labels() -> None:
+    import dgl
+
+    _, _, blocks = ToDGL()(replace(a_batch(), x=None, y=None))
+    assert set(blocks[0].srcdata) == set(blocks[-1].dstdata) == {dgl.NID}
+
+
+@needs_dgl
+def test_blocks_without_edges() -> None:
+    # 39 has no in-neighbours: sizes guessed from the edges would be zero.
+    _, _, blocks = ToDGL()(NeighborSampler([2, 2]).sample(Graph.from_coo(*edge_list(), N), [39]))
+    assert [(b.num_src_nodes(), b.num_dst_nodes(), b.num_edges()) for b in blocks] == [(1, 1, 0)] * 2
+
+
+@needs_dgl
+def test_features_without_a_block_to_carry_them_are_refused() -> None:
+    with pytest.raises(SamplerConfigError, match="drew no hops.*batch_format='blocks'"):
+        ToDGL()(a_batch(fanouts=()))
+
+
+@needs_dgl
+def test_the_structure_is_that_of_dgls_own_loader() -> None:
+    import dgl
+
+    graph = dgl.graph(edge_list(), num_nodes=N)
+    graph.ndata["feat"], graph.ndata["label"] = torch.randn(N, 5), torch.arange(N)
+    sampler = dgl.dataloading.NeighborSampler([4, 3], prefetch_node_feats=["feat"], prefetch_labels=["label"])
+    theirs = next(iter(dgl.dataloading.DataLoader(graph, torch.tensor(SEEDS), sampler, batch_size=4)))
+    module = GraphDataModule.from_dgl(
+        graph, sampler=NeighborSampler([3, 4], edge_ids=True), batch_size=4, predict=SEEDS
+    )
+    ours = next(iter(module.predict_dataloader()))
+    assert (
+        [type(part) for part in ours] == [type(part) for part in theirs] == [torch.Tensor, torch.Tensor, list]
+    )
+    assert torch.equal(ours[1], theirs[1])
+    for mine, their in zip(ours[2], theirs[2], strict=True):
+        assert type(mine) is type(their)
+        assert (mine.idtype, mine.device, mine.is_block) == (their.idtype, their.device, True)
+        assert (mine.srctypes, mine.dsttypes, mine.canonical_etypes) == (
+            their.srctypes,
+            their.dsttypes,
+            their.canonical_etypes,
+        )
+        # Theirs lists all columns of the graph in every frame; ours those that a prefetching sampler fills.
+        for my_frame, their_frame in (
+            (mine.srcdata, their.srcdata),
+            (mine.dstdata, their.dstdata),
+            (mine.edata, their.edata),
+        ):
+            for name in my_frame:
+                assert (my_frame[name].dtype, my_frame[name].shape[1:]) == (
+                    their_frame[name].dtype,
+                    their_frame[name].shape[1:],
+                )
+        assert {dgl.NID} <= set(mine.srcdata)
+        assert {dgl.EID} == set(mine.edata)
+    assert set(ours[2][0].srcdata) == set(theirs[2][0].srcdata) - {"label"}
+    assert torch.equal(ours[2][0].srcdata["feat"], graph.ndata["feat"][ours[0]])
+    assert torch.equal(ours[2][-1].dstdata["label"], graph.ndata["label"][ours[1]])
+
+
+@needs_dgl
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("created", ["coo", "csc"])
+def test_edge_ids_are_those_of_the_users_graph(idtype: torch.dtype, created: str) -> None:
+    import dgl
+
+    graph = dgl.graph(edge_list(), num_nodes=N, idtype=idtype)
+    if created == "csc":  # DGL then leaves the edge ids out
+        graph = dgl.graph(("csc", (*graph.adj_tensors("csc")[:2], [])), num_nodes=N, idtype=idtype)
+    data = graph_data_from_dgl(graph)
+    batch = a_batch(edge_ids=True, graph=data.graph)
+    _, _, blocks = ToDGL(edge_order=data.graph.edge_order)(batch)
+    for block in blocks:
+        assert block.edata[dgl.EID].dtype == torch.int64
+        src, dst = graph.find_edges(block.edata[dgl.EID].to(idtype))
+        u, v = block.edges(order="eid")
+        assert torch.equal(src.long(), block.srcdata[dgl.NID][u])
+        assert torch.equal(dst.long(), block.dstdata[dgl.NID][v])
+
+
+@needs_dgl
+def test_edge_ids_without_an_order_are_positions_in_the_graph() -> None:
+    import dgl
+
+    batch = a_batch(edge_ids=True)
+    assert torch.equal(ToDGL()(batch)[2][0].edata[dgl.EID], batch.blocks[0].edge_ids)
+
+
+@needs_dgl
+def test_it_travels_to_spawned_processes() -> None:
+    convert = pickle.loads(pickle.dumps(ToDGL("h", "target", np.arange(E))))  # noqa: S301  what multiprocessing does
+    assert (convert.feature_name, convert.label_name, convert.edge_order[-1]) == ("h", "target", E - 1)
+
+
+@needs_dgl
+def test_a_graph_keeps_its_edges_columns_and_splits() -> None:
+    import dgl
+
+    src, dst = edge_list()
+    graph = dgl.graph((src, dst), num_nodes=N)
+    graph.ndata["feat"], graph.ndata["label"] = torch.randn(N, 5), torch.arange(N)
+    graph.ndata["train_mask"], graph.ndata["test_mask"] = torch.arange(N) < 4, torch.arange(N) >= 38
+    data = graph_data_from_dgl(graph)
+    ends = np.repeat(np.arange(N), data.graph.in_degrees)
+    assert data.graph.edge_order is not None
+    assert np.array_equal(data.graph.indices, src.numpy()[data.graph.edge_order])
+    assert np.array_equal(ends, dst.numpy()[data.graph.edge_order])
+    assert data.x is not None
+    assert data.x.rows.data_ptr() == graph.ndata["feat"].data_ptr()
+    assert torch.equal(data.y, graph.ndata["label"])
+    assert (data.train.tolist(), data.val.tolist(), data.test.tolist()) == ([0, 1, 2, 3], [], [38, 39])
+
+
+@needs_dgl
+def test_columns_that_are_not_there() -> None:
+    import dgl
+
+    graph = dgl.graph(([0], [1]))
+    data = graph_data_from_dgl(graph)
+    assert (data.x, data.y) == (None, None)
+    with pytest.raises(GraphDataError, match=r"label_name='year'.*\[\]"):
+        graph_data_from_dgl(graph, label_name="year")
+
+
+def heterogeneous() -> Any:
+    import dgl
+
+    return dgl.heterograph({("user", "likes", "item"): ([0], [1]), ("item", "by", "user"): ([1], [0])})
+
+
+@needs_dgl
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (heterogeneous, "heterogeneous.*'item', 'user'.*to_homogeneous"),
+        (lambda: ToDGL()(a_batch())[2][0], "one node type"),
+        (lambda: "ogbn-products", "a DGLGraph is needed, but a str"),
+    ],
+)
+def test_what_is_no_homogeneous_graph_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(GraphDataError, match=message):
+        graph_data_from_dgl(make())
+
+
+@pytest.mark.parametrize("use", [ToDGL, lambda: graph_data_from_dgl(None)])
+def test_without_dgl_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[[], Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[dgl\]"):
+        use()
+
+
+def test_a_data_module_says_so_before_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    data = GraphData(Graph.from_coo(*edge_list(), N), train=SEEDS)
+    with pytest.raises(MissingExtraError, match="batch_format='dgl'"):
+        GraphDataModule(data, NeighborSampler([2]), batch_format="dgl").train_dataloader()
+
+
+def test_a_dgl_that_fails_to_import_keeps_its_cause(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    # As DGL 2.x does under a newer torch.
+    (tmp_path / "dgl.py").write_text("raise FileNotFoundError('no graphbolt library for this torch')")
+    monkeypatch.delitem(sys.modules, "dgl", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtraError, match=r"torch <= 2\.2\.1: no graphbolt library.*\[dgl\]") as raised:
+        ToDGL()
+    assert isinstance(raised.value.__cause__, FileNotFoundError)

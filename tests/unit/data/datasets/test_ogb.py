@@ -1,0 +1,299 @@
+import gzip
+import sys
+import urllib.request
+import zipfile
+
+import numpy as np
+import pytest
+
+from lightning_gnnload.data.datasets import ogb_raw
+from lightning_gnnload.data.datasets.ogb import OGB
+from lightning_gnnload.errors import DatasetError, MissingExtraError
+
+# 5 nodes, 4 edges, among them a repeated one; node 3 has no label.
+EDGES = np.array([[0, 1, 4, 4], [1, 2, 0, 0]])
+FEATURES = np.arange(10, dtype=np.float32).reshape(5, 2) / 4
+LABELS = np.array([[2.0], [0.0], [1.0], [np.nan], [2.0]])
+SPLITS = {"train": [4, 0], "valid": [1], "test": [2]}
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise OSError("the network was asked")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    monkeypatch.setenv("OUTDATED_IGNORE", "1")  # ogb sets it when it is imported
+
+
+def write_csv(path, rows) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        ",".join("" if value != value else str(value) for value in row)
+        for row in np.atleast_2d(rows).tolist()
+    ]
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def write_splits(home, kind: str) -> None:
+    for name, ids in SPLITS.items():
+        write_csv(home / "split" / kind / f"{name}.csv.gz", np.array(ids)[:, None])
+
+
+def csv_folder(root, name="ogbn_arxiv", kind="time"):
+    home = root / name
+    write_csv(home / "raw" / "edge.csv.gz", EDGES.T)
+    write_csv(home / "raw" / "node-feat.csv.gz", FEATURES)
+    write_csv(home / "raw" / "node-label.csv.gz", LABELS)
+    write_csv(home / "raw" / "num-node-list.csv.gz", [[5]])
+    write_csv(home / "raw" / "num-edge-list.csv.gz", [[4]])
+    write_splits(home, kind)
+    return home
+
+
+def npz_folder(root, name="ogbn_papers100M", kind="time", **changed):
+    home = root / name
+    (home / "raw").mkdir(parents=True)
+    arrays = {
+        "edge_index": EDGES,
+        "node_feat": FEATURES,
+        "node_year": np.full((5, 1), 2020),
+        "num_nodes_list": np.array([5]),
+        "num_edges_list": np.array([4]),
+    }
+    np.savez_compressed(home / "raw" / "data.npz", **(arrays | changed))
+    np.savez_compressed(home / "raw" / "node-label.npz", node_label=LABELS.astype(np.float32))
+    write_splits(home, kind)
+    return home
+
+
+def made(name: str, root, **settings):
+    dataset = OGB(name, root, **settings)
+    dataset.prepare()
+    return dataset.load()
+
+
+def sorted_edges(data) -> list[tuple[int, int]]:
+    graph = data.graph
+    return sorted((int(src), dst) for dst in range(graph.num_nodes) for src in graph.in_neighbors(dst))
+
+
+LAYOUTS = [("ogbn-arxiv", csv_folder), ("ogbn-papers100M", npz_folder)]
+
+
+@pytest.mark.parametrize("piece", [2, 1 << 20])  # 2: several pieces, cut in the middle of a row of the matrix
+@pytest.mark.parametrize(("name", "write"), LAYOUTS)
+def test_both_layouts_are_read_whole(tmp_path, name, write, piece, monkeypatch):
+    monkeypatch.setattr(ogb_raw, "_PIECE", piece)
+    write(tmp_path)
+    data = made(name, tmp_path)
+    assert sorted_edges(data) == sorted(zip(*EDGES.tolist(), strict=True))
+    assert data.graph.in_neighbors(0).tolist() == [4, 4]  # an edge 4 -> 0 makes 4 an in-neighbour of 0
+    assert np.array_equal(data.x.rows, FEATURES)
+    assert data.x.rows.numpy().dtype == np.float32
+    assert data.y.tolist() == [2, 0, 1, -1, 2]
+    assert (data.train.tolist(), data.val.tolist(), data.test.tolist()) == ([4, 0], [1], [2])
+    assert data.num_classes == {"ogbn-arxiv": 40, "ogbn-papers100M": 172}[name]
+    assert {path.name for path in tmp_path.iterdir() if path.name[0] != "."} == {
+        name.replace("-", "_"),
+        f"{name}-one-way",
+    }
+
+
+@pytest.mark.parametrize(("name", "write"), LAYOUTS)
+def test_inverse_edges_are_added_when_asked(tmp_path, name, write):
+    write(tmp_path)
+    both = np.concatenate([EDGES, EDGES[::-1]], axis=1)
+    assert sorted_edges(made(name, tmp_path, add_inverse_edge=True)) == sorted(
+        zip(*both.tolist(), strict=True)
+    )
+    assert made(name, tmp_path).num_nodes == 5  # the one-way folder lies beside it
+
+
+@pytest.mark.parametrize(("name", "both_ways"), [("ogbn-arxiv", False), ("ogbn-products", True)])
+def test_inverse_edges_default_to_what_ogb_does(tmp_path, name, both_ways):
+    csv_folder(
+        tmp_path, name.replace("-", "_"), {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking"}[name]
+    )
+    assert made(name, tmp_path).graph.num_edges == (8 if both_ways else 4)
+
+
+def test_edges_agree_with_ogbs_own_reader(tmp_path):
+    reader = pytest.importorskip("ogb.io.read_graph_raw", reason="ogb is not installed")
+    home = csv_folder(tmp_path)
+    graph = reader.read_csv_graph_raw(str(home / "raw"), add_inverse_edge=True)[0]
+    data = made("ogbn-arxiv", tmp_path, add_inverse_edge=True)
+    assert sorted_edges(data) == sorted(zip(*graph["edge_index"].tolist(), strict=True))
+    assert np.array_equal(data.x.rows, graph["node_feat"])
+
+
+def test_facts_agree_with_ogbs_table():
+    import csv
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    from lightning_gnnload.data.datasets.ogb import _FACTS, _SITE
+
+    found = find_spec("ogb")
+    if found is None:
+        pytest.skip("ogb is not installed")
+    table = Path(found.submodule_search_locations[0]) / "nodeproppred" / "master.csv"
+    with open(table) as file:
+        rows = {row[""]: row for row in csv.DictReader(file)}
+    for name, facts in _FACTS.items():
+        tasks, classes = int(rows["num tasks"][name]), int(rows["num classes"][name])
+        assert facts.split == rows["split"][name]
+        assert facts.add_inverse_edge == (rows["add_inverse_edge"][name] == "True")
+        assert f"{_SITE}/{facts.archive}.zip" == rows["url"][name]
+        assert facts.num_outputs == (classes if tasks == 1 else tasks)
+
+
+def test_arrays_stored_by_column_are_read(tmp_path):
+    npz_folder(tmp_path, edge_index=np.asfortranarray(EDGES), node_feat=np.asfortranarray(FEATURES))
+    data = made("ogbn-papers100M", tmp_path)
+    assert sorted_edges(data) == sorted(zip(*EDGES.tolist(), strict=True))
+    assert np.array_equal(data.x.rows, FEATURES)
+
+
+def test_several_tasks_stay_a_table_and_features_may_be_missing(tmp_path):
+    home = csv_folder(tmp_path, "ogbn_proteins", "species")
+    (home / "raw" / "node-feat.csv.gz").unlink()
+    tasks = np.array([[0, 1], [1, 1], [0, 0], [1, np.nan], [0, 1]])
+    write_csv(home / "raw" / "node-label.csv.gz", tasks)
+    data = made("ogbn-proteins", tmp_path)
+    assert data.x is None
+    assert np.array_equal(data.y, tasks, equal_nan=True)
+
+
+def test_the_raw_files_are_not_needed_once_prepared(tmp_path):
+    home = csv_folder(tmp_path)
+    made("ogbn-arxiv", tmp_path)
+    (home / "raw" / "edge.csv.gz").unlink()
+    assert made("ogbn-arxiv", tmp_path).num_nodes == 5
+
+
+def cut(path) -> None:
+    path.write_bytes(path.read_bytes()[:-12])
+
+
+@pytest.mark.parametrize(
+    ("file", "spoil"),
+    [
+        ("raw/edge.csv.gz", cut),
+        ("raw/edge.csv.gz", lambda path: path.write_bytes(b"no archive")),
+        ("raw/edge.csv.gz", lambda path: write_csv(path, EDGES.T[:3])),
+        ("raw/edge.csv.gz", lambda path: write_csv(path, np.vstack([EDGES.T, EDGES.T]))),
+        ("raw/edge.csv.gz", lambda path: write_csv(path, EDGES.T + 1)),
+        ("raw/edge.csv.gz", lambda path: write_csv(path, EDGES.T - 2**32)),  # would be sound in 32 bits
+        ("raw/edge.csv.gz", lambda path: write_csv(path, np.zeros((4, 3), int))),
+        ("raw/edge.csv.gz", lambda path: write_csv(path, EDGES.T + 0.5)),
+        ("raw/node-feat.csv.gz", lambda path: write_csv(path, FEATURES[:4])),
+        ("raw/node-label.csv.gz", lambda path: write_csv(path, LABELS[:4])),
+        ("raw/node-label.csv.gz", lambda path: path.unlink()),
+        ("raw/num-node-list.csv.gz", lambda path: write_csv(path, [[2], [3]])),
+        ("split/time/valid.csv.gz", lambda path: path.unlink()),
+    ],
+)
+def test_a_broken_csv_file_is_named(tmp_path, file, spoil):
+    path = csv_folder(tmp_path) / file
+    spoil(path)
+    with pytest.raises(DatasetError, match=path.name):
+        made("ogbn-arxiv", tmp_path)
+    assert not OGB("ogbn-arxiv", tmp_path).folder.exists()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"edge_index": EDGES[:, :3]},
+        {"edge_index": EDGES + 1},
+        {"edge_index": EDGES.astype(object)},  # pickled: must not be opened
+        {"node_feat": FEATURES[:4]},
+        {"num_nodes_list": np.array([2, 3])},
+    ],
+)
+def test_broken_npz_arrays_are_named(tmp_path, changed):
+    npz_folder(tmp_path, **changed)
+    with pytest.raises(DatasetError, match=r"data\.npz"):
+        made("ogbn-papers100M", tmp_path)
+
+
+def test_a_cut_npz_file_is_named(tmp_path):
+    cut(npz_folder(tmp_path) / "raw" / "data.npz")
+    with pytest.raises(DatasetError, match=r"data\.npz cannot be read"):
+        made("ogbn-papers100M", tmp_path)
+
+
+def test_a_split_that_names_no_node_is_refused(tmp_path):
+    home = csv_folder(tmp_path)
+    write_csv(home / "split" / "time" / "test.csv.gz", [[5]])
+    with pytest.raises(ValueError, match="test ids: id 5"):
+        made("ogbn-arxiv", tmp_path)
+
+
+@pytest.mark.parametrize(("name", "why"), [("ogbn-mag", "several kinds"), ("cora", "no such data set")])
+def test_other_data_sets_are_refused(name, why):
+    with pytest.raises(DatasetError, match=why):
+        OGB(name)
+
+
+def test_without_files_and_network_the_error_says_where_and_how(tmp_path):
+    with pytest.raises(DatasetError) as caught:
+        OGB("ogbn-products", tmp_path).prepare()
+    message = str(caught.value)
+    assert str(tmp_path / "ogbn_products") in message
+    assert "products.zip" in message
+    assert "the network was asked" in message
+
+
+def test_no_download_unless_allowed(tmp_path):
+    with pytest.raises(DatasetError, match="download=True") as caught:
+        OGB("ogbn-products", tmp_path, download=False).prepare()
+    assert "the network was asked" not in str(caught.value)
+
+
+def test_a_download_needs_ogb_and_files_on_disk_do_not(tmp_path, monkeypatch):
+    for module in [name for name in sys.modules if name.split(".")[0] == "ogb"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[ogb\]"):
+        OGB("ogbn-products", tmp_path).prepare()
+    csv_folder(tmp_path)
+    assert made("ogbn-arxiv", tmp_path).num_nodes == 5
+
+
+def test_a_download_is_unpacked_moved_and_never_asks(tmp_path, monkeypatch):
+    csv_folder(tmp_path / "served", "arxiv")
+    archive = tmp_path / "arxiv.zip"
+    with zipfile.ZipFile(archive, "w") as out:
+        for path in (tmp_path / "served").rglob("*.gz"):
+            out.write(path, path.relative_to(tmp_path / "served"))
+    monkeypatch.setattr(
+        urllib.request, "urlopen", lambda *args, **kwargs: archive.as_uri() and Reply(archive)
+    )
+    monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("a question was asked"))
+    root = tmp_path / "root"
+    assert made("ogbn-arxiv", root).graph.num_edges == 4
+    assert (root / "ogbn_arxiv" / "raw" / "edge.csv.gz").exists()
+    assert not list(root.glob("**/*.zip"))
+
+
+class Reply:
+    """What urlopen gives, served from a file."""
+
+    def __init__(self, path) -> None:
+        self.file = open(path, "rb")  # noqa: SIM115  closed by the end of the test
+        self.headers = {"Content-Length": str(path.stat().st_size)}
+
+    def info(self):
+        return self.headers
+
+    def read(self, count: int) -> bytes:
+        return self.file.read(count)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.file.close()

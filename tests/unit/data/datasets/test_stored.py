@@ -1,0 +1,102 @@
+import multiprocessing
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightning_gnnload.data.datasets.stored import StoredDataset, scratch_array
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.errors import DatasetError
+
+
+@dataclass(frozen=True)
+class Ring(StoredDataset):
+    """A ring of nodes that notes each time it is built."""
+
+    root: Path
+    num_nodes: int = 5
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "ring"
+
+    @property
+    def settings(self):
+        return {"num_nodes": self.num_nodes}
+
+    def build(self, scratch: Path) -> GraphData:
+        with open(self.root / "builds", "a") as notes:
+            notes.write("built\n")
+        x = scratch_array(scratch / "x", np.float32, (self.num_nodes, 2))
+        x[:] = 1
+        nodes = np.arange(self.num_nodes)
+        return GraphData(Graph.from_coo(nodes, np.roll(nodes, 1)), x)
+
+    @property
+    def num_builds(self) -> int:
+        return len((self.root / "builds").read_text().splitlines())
+
+
+def test_prepares_once_and_leaves_no_scratch(tmp_path):
+    ring = Ring(tmp_path)
+    ring.prepare()
+    ring.prepare()
+    assert ring.num_builds == 1
+    assert ring.load().x.rows.sum() == 10
+    assert {path.name for path in tmp_path.iterdir()} == {"ring", "builds", ".ring.lock"}
+
+
+def test_load_before_prepare_says_what_to_do(tmp_path):
+    with pytest.raises(DatasetError, match=r"Ring.*is not ready.*prepare\(\)"):
+        Ring(tmp_path).load()
+
+
+def test_other_settings_in_the_same_folder_are_built_anew(tmp_path):
+    Ring(tmp_path).prepare()
+    other = Ring(tmp_path, num_nodes=7)
+    with pytest.raises(DatasetError, match="other settings"):
+        other.load()
+    other.prepare()
+    assert other.load().num_nodes == 7
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "manifest"])
+def test_a_damaged_folder_is_repaired(tmp_path, damage):
+    ring = Ring(tmp_path)
+    ring.prepare()
+    if damage == "cut":
+        os.truncate(ring.folder / "x.bin", 8)
+    elif damage == "gone":
+        (ring.folder / "indices.bin").unlink()
+    else:
+        (ring.folder / "manifest.json").write_text("{")
+    with pytest.raises(DatasetError, match=r"prepare\(\)"):
+        ring.load()
+    ring.prepare()
+    assert ring.load().x.rows.sum() == 10
+
+
+def test_processes_that_prepare_at_once_build_once(tmp_path):
+    ring = Ring(tmp_path)
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=ring.prepare) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert ring.num_builds == 1
+
+
+def test_a_root_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DatasetError, match="cannot be written"):
+        Ring(tmp_path / "file").prepare()
+
+
+def test_a_disk_without_room_is_an_error_and_not_a_crash(tmp_path):
+    with pytest.raises(OSError, match=r"[Nn]o space|too large"):
+        scratch_array(tmp_path / "x", np.float32, (1 << 40, 1 << 10))

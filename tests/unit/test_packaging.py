@@ -1,0 +1,79 @@
+"""The wheel: built, installed elsewhere and used without this repository."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD_TOOLS = ("scikit_build_core", "nanobind", "pip")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # compiles all kernels
+    *(
+        pytest.mark.skipif(
+            importlib.util.find_spec(tool) is None, reason=f"builds a wheel, which needs {tool}"
+        )
+        for tool in BUILD_TOOLS
+    ),
+]
+
+# Runs in a bare process. The finder of an editable install would lead back to the repository.
+USE_INSTALLED = """
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+target = sys.argv[1]
+sys.path.insert(0, target)
+import numpy as np
+import lightning_gnnload
+from lightning_gnnload import Graph, NeighborSampler
+from lightning_gnnload.ops import _kernels
+assert lightning_gnnload.__file__.startswith(target), lightning_gnnload.__file__
+assert _kernels.__file__.startswith(target), _kernels.__file__
+batch = NeighborSampler([2, 2]).sample(Graph.from_coo([1, 2, 3], [0, 0, 1]), np.array([0]), seed=0)
+print(sorted(np.asarray(batch.nodes).tolist()))
+"""
+
+
+def run(*command: str, cwd: Path) -> str:
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=cwd, env=clean, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    # A build folder of its own: what an earlier build left must not be needed.
+    options = ["--no-deps", "--no-build-isolation", "--config-settings", f"build-dir={folder / 'build'}"]
+    run(sys.executable, "-m", "pip", "wheel", str(ROOT), *options, "--wheel-dir", str(folder), cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_wheel_holds_what_users_need_and_no_more(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert "lightning_gnnload/py.typed" in names
+    assert "lightning_gnnload/data/datasets/debian_bookworm.npz" in names
+    assert any(name.startswith("lightning_gnnload/ops/_kernels.") for name in names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"lightning_gnnload"}
+
+
+def test_wheel_works_outside_the_repository(wheel: Path, tmp_path: Path) -> None:
+    target = tmp_path / "installed"
+    run(
+        sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), str(wheel), cwd=tmp_path
+    )
+    assert run(sys.executable, "-c", USE_INSTALLED, str(target), cwd=tmp_path).strip() == "[0, 1, 2, 3]"
