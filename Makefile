@@ -19,6 +19,8 @@ endif
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
+benchmarks := $(sort $(wildcard tests/benchmarks/bench_*.py))
+
 .DEFAULT_GOAL := help
 .PHONY: help setup train test bench docs lint ruff mypy imports clang-format kernels clean distclean
 
@@ -35,7 +37,8 @@ test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part
 	$(BIN)/python -m pytest tests $(ARGS)
 
 bench: $(ready)  ## measure side by side with DGL and PyG
-	@set -e; for script in $(sort $(wildcard tests/benchmarks/bench_*.py)); do \
+	@test -n "$(benchmarks)" || { echo "make: tests/benchmarks holds no bench_*.py" >&2; exit 1; }
+	@set -e; for script in $(benchmarks); do \
 		echo "== $$script"; $(BIN)/python $$script $(ARGS); done
 
 docs: $(docs_ready)  ## the documentation site, into site/
@@ -73,7 +76,7 @@ distclean: clean
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
-		echo "make: Python 3.10 to 3.13 is needed, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." \
+		echo "make: Python 3.10 to 3.13 is needed, but '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo 'not found')." \
 			"Name another one: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@touch $@

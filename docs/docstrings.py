@@ -1,7 +1,7 @@
 """Two dialects of docstrings meet on the site: ours and the Google style and Markdown that its tools read.
 
-Our ``Example:`` is their ``Examples:``; unrenamed, a list in its output looks like a broken link. Of our roles,
-such as ``:class:``, the name stays.
+Our ``Example:`` is their ``Examples:``; unrenamed, a list in its output looks like a broken link. Of our
+roles, such as ``:class:``, the name stays.
 """
 
 from __future__ import annotations

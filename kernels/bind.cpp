@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "check_csc/check_csc.h"
+#include "common/draw.h"
 #include "common/error.h"
 #include "coo_to_csc/coo_to_csc.h"
 #include "gather_rows/gather_rows.h"
@@ -114,6 +115,8 @@ NB_MODULE(_kernels, m) {
   nb::register_exception_translator(translate);
   nb::class_<lg::Workspace>(m, "Workspace")
       .def(nb::init<int64_t, bool>(), "num_nodes"_a, "use_hash"_a);
+  m.attr("MAX_FANOUT") = lg::kMaxDraws;
+  m.attr("MAX_HOPS") = lg::kMaxHops;
   bind_index<int32_t>(m);
   bind_index<int64_t>(m);
   bind_coo_to_csc<int32_t, int32_t>(m);

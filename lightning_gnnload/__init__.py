@@ -1,12 +1,14 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.plugin.datamodule import GraphDataModule
+from lightning_gnnload.plugin.baseline import NoGraphBaseline
+from lightning_gnnload.plugin.monitor import LoaderMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -14,17 +16,22 @@ from lightning_gnnload.sample.neighbor import NeighborSampler
 __version__ = "0.1.0"
 
 __all__ = [
+    "OGB",
     "Block",
     "Dataset",
+    "Debian",
     "FactoredStrategy",
     "FeatureStore",
     "Graph",
     "GraphData",
     "GraphDataModule",
+    "LoaderMonitor",
     "MemoryFeatureStore",
     "MiniBatch",
     "NeighborSampler",
+    "NoGraphBaseline",
     "Sampler",
+    "Synthetic",
     "load_graph_data",
     "save_graph_data",
 ]

@@ -3,8 +3,8 @@
     apt-get update
     python scripts/make_debian.py /var/lib/apt/lists/*_dists_bookworm_main_binary-amd64_Packages*
 
-Indexes are read as plain text, ``.gz``, ``.xz``, or ``.lz4`` (by apt's own ``apt-helper``). The same indexes and
-versions of NumPy and SciPy give the same bytes. docs/guides/debian.md says what is kept and why.
+Indexes are read as plain text, ``.gz``, ``.xz``, or ``.lz4`` (by apt's own ``apt-helper``). The same indexes,
+and versions of NumPy and SciPy, give the same bytes. docs/guides/debian.md says what is kept and why.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_index(path: Path) -> str:
 
 
 def parse_index(text: str) -> dict[str, Package]:
-    """Packages by name, in alphabetical order. Of several versions of one package, the last in the index counts."""
+    """Packages by name, in alphabetical order. Of several versions of one, the last in the index counts."""
     packages: dict[str, Package] = {}
     for paragraph in re.split(r"\n(?:[ \t]*\n)+", text.strip()):
         # A line that begins with a blank continues the one before.
@@ -100,7 +100,7 @@ def relations(packages: Mapping[str, Package], field: str) -> set[tuple[int, int
     for name, package in packages.items():
         for virtual in relation_names(package.get("Provides", "")):
             providers[virtual].add(ids[name])
-    pairs = set()
+    pairs: set[tuple[int, int]] = set()
     for name, package in packages.items():
         for related in relation_names(package.get(field, "")):
             targets = {ids[related]} if related in ids else providers.get(related, set())
@@ -123,8 +123,8 @@ def word_bag(words: Iterable[str]) -> np.ndarray:
 def word_vectors(bags: Sequence[np.ndarray]) -> np.ndarray:
     """float16 ``[buckets, features]``: the rows of a bag's words sum to its TF-IDF vector, reduced by an SVD.
 
-    The idf is that of scikit-learn's ``TfidfTransformer``. Rows have unit length in the SVD, so that it weighs
-    all packages alike.
+    The idf is that of scikit-learn's ``TfidfTransformer``. Rows have unit length in the SVD, so that
+    it weighs all packages alike.
     """
     indptr = np.concatenate([[0], np.cumsum([len(bag) for bag in bags])])
     counts = csr_matrix((np.ones(indptr[-1]), np.concatenate(bags), indptr), shape=(len(bags), NUM_BUCKETS))
@@ -168,7 +168,7 @@ def make_arrays(packages: Mapping[str, Package]) -> dict[str, np.ndarray]:
 
 
 def split_codes(num_packages: int) -> np.ndarray:
-    """uint8 ``[N]``: 0 train, 1 val, 2 test. Kept in the file: NumPy may change its shuffle between releases."""
+    """uint8 ``[N]``: 0 train, 1 val, 2 test. Kept in the file, as NumPy may change its shuffle."""
     order = np.random.default_rng(SEED).permutation(num_packages)
     codes = np.full(num_packages, 2, np.uint8)
     num_train, num_val = round(TRAIN_SHARE * num_packages), round(VAL_SHARE * num_packages)

@@ -27,6 +27,7 @@ def _leaves_nothing_behind(_own_cache_folder: None) -> Iterator[None]:
     before = guards.footprint()
     yield
     if left := guards.leaks(before):
+        guards.kill(guards.new_children(before))
         pytest.fail(
             "the test passed its own checks but left something behind:\n  " + "\n  ".join(left), pytrace=False
         )
@@ -36,5 +37,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """The last check, for processes whose parent ended first. In a parallel run, by its main process."""
     if "PYTEST_XDIST_WORKER" not in os.environ and (left := guards.orphans()):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        guards.kill(left)
         for process in left:
             session.config.get_terminal_writer().line(f"\nERROR: process left behind: {process}", red=True)

@@ -12,9 +12,11 @@ import gc
 import multiprocessing
 import os
 import re
+import signal
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +78,18 @@ def leaks(before: Footprint, grace_s: float = GRACE_S) -> list[str]:
         time.sleep(0.02)
         added = _added(before)
     return lines + added
+
+
+def kill(processes: Iterable[str]) -> None:
+    """Ends what was named, so that it neither disturbs the next test nor keeps Python from exiting."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process.split()[0]), signal.SIGKILL)
+
+
+def new_children(before: Footprint) -> frozenset[str]:
+    """Children that are there now and were not before."""
+    return frozenset(_children()) - before.children
 
 
 def orphans() -> list[str]:

@@ -1,6 +1,7 @@
+#include "check_csc/check_csc.h"
+
 #include <algorithm>
 
-#include "check_csc/check_csc.h"
 #include "common/error.h"
 
 namespace lg {

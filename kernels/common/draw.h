@@ -1,8 +1,8 @@
 // draw.h: which Philox block serves which random choice. A draw is named, never consumed:
 //
-//   stream key    of (seed, epoch)               one key for the draws of samplers, one for
-//   ordering keys draw block    of (node, hop, step, attempt)  four draws of 32 bits draw j word j
-//   & 3 of block j >> 2
+//   stream key    of (seed, epoch)                one key for draws, another for ordering keys
+//   draw block    of (node, hop, step, attempt)   four draws of 32 bits
+//   draw j        word j & 3 of block j >> 2
 //
 // Bounds, by the counter's fields: node < 2^48, hop < 2^16, j < 2^26.
 #pragma once
@@ -20,8 +20,7 @@ struct StreamKey {
 };
 
 LG_HD StreamKey stream_key(uint64_t seed, uint32_t epoch) {
-  constexpr uint32_t kTag =
-      0x6b657973u;  // "keys": no draw block has this counter word with this key
+  constexpr uint32_t kTag = 0x6b657973u;  // "keys", in ASCII
   const Words4 words = philox({epoch, 0, 0, kTag}, uint32_t(seed), uint32_t(seed >> 32));
   return {words.x, words.y, words.z, words.w};
 }
@@ -49,14 +48,13 @@ LG_HD uint32_t draw_word(const NodeDraws& draws, uint32_t j, uint32_t attempt) {
   return lane == 0 ? words.x : lane == 1 ? words.y : lane == 2 ? words.z : words.w;
 }
 
-// Draw j, exactly uniform in [0, n), n >= 1, where `word` is its first attempt, draw_word(draws, j,
-// 0). The caller passes the word because it has made four of them, or a vector of them, at once.
+// Draw j, exactly uniform in [0, n), 1 <= n < 2^32. `word` is its first attempt, draw_word(draws, j,
+// 0), which the caller has made together with others.
 // Source: Lemire, "Fast random integer generation in an interval", TOMACS 29(1), 2019.
 LG_HD uint32_t draw_below(const NodeDraws& draws, uint32_t j, uint32_t n, uint32_t word) {
   uint64_t product = uint64_t(word) * n;
-  if (uint32_t(product) < n) {  // rarely so, unless n is large
-    const uint32_t threshold =
-        (0u - n) % n;  // 2^32 mod n: products below it would be drawn too often
+  if (uint32_t(product) < n) {                // rarely so, unless n is large
+    const uint32_t threshold = (0u - n) % n;  // 2^32 mod n: products below it come too often
     for (uint32_t attempt = 1; uint32_t(product) < threshold; ++attempt) {
       product = uint64_t(draw_word(draws, j, attempt)) * n;
     }

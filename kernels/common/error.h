@@ -1,5 +1,4 @@
-// error.h: what kernels throw. bind.cpp raises the class of the same name in
-// lightning_gnnload/errors.py.
+// error.h: what kernels throw; bind.cpp raises the class of that name in errors.py.
 #pragma once
 
 #include <cstdint>

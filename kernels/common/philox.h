@@ -1,8 +1,7 @@
-// philox.h: the one source of randomness, Philox4x32-10, as a pure function of a counter and a key.
+// philox.h: the one source of randomness, Philox4x32-10, a pure function of a counter and a key.
 //
-// Shared by CPU and CUDA: integer arithmetic only, so both make the same draws. NVRTC has no host
-// headers. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-// SC'11.
+// Shared by CPU and CUDA: integer arithmetic only, so both make the same draws.
+// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11.
 #pragma once
 
 #ifdef __CUDACC__
@@ -11,7 +10,7 @@
 #define LG_HD inline
 #endif
 
-#ifndef __CUDACC_RTC__
+#ifndef __CUDACC_RTC__  // NVRTC has no host headers
 #include <cstdint>
 #else
 using int32_t = int;

@@ -1,8 +1,6 @@
-// vector_clones.h: one function compiled for several instruction sets; the loader picks the best
-// one present.
+// vector_clones.h: one function compiled for several instruction sets; the loader picks the best.
 //
-// So one build runs on every machine, and fast on new ones. Integer code only: all clones give
-// equal results.
+// So one build runs on every machine, and fast on new ones. For integer code, where all are equal.
 #pragma once
 
 // Other compilers lack these names of architectures; sanitizers instrument the loader's choice,

@@ -1,8 +1,7 @@
 // coo_to_csc.h: a graph's edges grouped by destination, by a stable counting sort.
 //
-//   in   src, dst [num_edges]   an edge src -> dst makes src an in-neighbour of dst; both checked
-//   against
-//                               [0, num_nodes), GraphFormatError names the first bad one
+//   in   src, dst [num_edges]   an edge src -> dst makes src an in-neighbour of dst. Ids outside
+//                               [0, num_nodes) are a GraphFormatError that names the first
 //   out  indptr [num_nodes + 1]
 //   out  indices [num_edges]    sources; edges of one destination keep their order
 //   out  order [num_edges]      position of each edge in the input; nullptr: not wanted

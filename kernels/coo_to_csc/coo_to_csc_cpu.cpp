@@ -1,7 +1,8 @@
+#include "coo_to_csc/coo_to_csc.h"
+
 #include <algorithm>
 
 #include "common/error.h"
-#include "coo_to_csc/coo_to_csc.h"
 
 namespace lg {
 namespace {
@@ -26,8 +27,7 @@ void coo_to_csc(const Src* src, const Dst* dst, int64_t num_edges, int64_t num_n
     check_id("dst", e, dst[e], num_nodes);
     ++indptr[dst[e]];
   }
-  // indptr[v]: first the number of edges into v, then where its next edge goes, at last where its
-  // edges end.
+  // indptr[v] is in turn the number of edges into v, where its next edge goes, where its edges end.
   int64_t start = 0;
   for (int64_t v = 0; v < num_nodes; ++v) {
     const int64_t degree = indptr[v];

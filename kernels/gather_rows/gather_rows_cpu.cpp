@@ -1,7 +1,8 @@
+#include "gather_rows/gather_rows.h"
+
 #include <cstring>
 
 #include "common/error.h"
-#include "gather_rows/gather_rows.h"
 
 namespace lg {
 namespace {
@@ -9,8 +10,7 @@ namespace {
 constexpr int64_t kRowsAhead = 8;  // enough misses in flight to hide the latency of one
 constexpr int64_t kLineBytes = 64;
 
-// kRowBytes: the row size where it is small and common, so that a copy is one move; 0 for any
-// other.
+// kRowBytes: a size so small and common that a copy should be one move; 0 for any other.
 template <int64_t kRowBytes>
 void gather(const uint8_t* table, int64_t any_row_bytes, const int64_t* ids, int64_t count,
             uint8_t* out) {

@@ -1,5 +1,4 @@
-// random_keys.h: one 64-bit key an id; ids sorted by their keys are shuffled, the same way for any
-// subset.
+// random_keys.h: one 64-bit key an id; ids sorted by their keys are shuffled.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-#include "common/draw.h"
 #include "random_keys/random_keys.h"
+
+#include "common/draw.h"
 
 namespace lg {
 

@@ -5,8 +5,7 @@
 namespace lg {
 namespace {
 
-// One block a lane. Loops over lanes have fixed bounds and no branches: compilers make them vector
-// code.
+// One block a lane. Rounds loop over all lanes without a branch, so that they become vector code.
 constexpr int kLanes = 16;
 
 }  // namespace

@@ -1,8 +1,7 @@
 // draw_words.h: the random words of many nodes at once, with vector instructions.
 //
-//   in   draws[count]                     the nodes' draws, all of one key
-//   out  words[count * 4 * num_blocks]    per node, the first attempts of draws 0 to 4 * num_blocks
-//   - 1
+//   in   draws[count]                    the nodes' draws, all of one key
+//   out  words[count * 4 * num_blocks]   per node, first attempts of draws 0 to 4 * num_blocks - 1
 #pragma once
 
 #include "common/draw.h"

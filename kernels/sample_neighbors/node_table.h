@@ -1,5 +1,4 @@
-// node_table.h: relabelling. A table maps each node of a batch to its local id, in order of first
-// occurrence.
+// node_table.h: each node of a batch gets a local id, in order of first occurrence.
 //
 // Both tables have one interface:
 //   prefetch(node)              brings the node's entry into cache
@@ -83,8 +82,7 @@ class HashTable {
   static constexpr uint64_t kInitialCapacity = uint64_t(1) << 16;
 
   uint64_t home(int64_t node) const {
-    const uint64_t mixed =
-        uint64_t(node) * 0x9E3779B97F4A7C15u;  // Fibonacci hashing: high bits mix best
+    const uint64_t mixed = uint64_t(node) * 0x9E3779B97F4A7C15u;  // Fibonacci hashing
     return (mixed >> 32) & mask_;
   }
 

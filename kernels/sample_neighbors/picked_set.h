@@ -40,8 +40,7 @@ class LargePickedSet {
   void add(uint32_t position) { slots_[find(position)] = position; }
 
  private:
-  static constexpr uint32_t kEmpty =
-      0xffffffffu;  // degrees are below 2^32, so positions below this
+  static constexpr uint32_t kEmpty = 0xffffffffu;  // no position: degrees are below 2^32
 
   uint64_t find(uint32_t position) const {
     uint64_t i = (position * 0x9E3779B97F4A7C15u >> 32) & mask_;

@@ -62,8 +62,7 @@ struct SampleLayout {
   int64_t free_begin, free_end;
 };
 
-// Throws SeedError, SamplerConfigError, ArenaTooSmall; the workspace is clean afterwards in every
-// case.
+// Throws SeedError, SamplerConfigError, ArenaTooSmall. The workspace is left clean in every case.
 template <class Index>
 SampleLayout sample_neighbors(Workspace& workspace, const SampleRequest<Index>& request);
 

@@ -1,8 +1,9 @@
+#include "sample_neighbors/sample_neighbors.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "sample_neighbors/draw_words.h"
-#include "sample_neighbors/sample_neighbors.h"
 #include "sample_neighbors/sample_uniform.h"
 
 namespace lg {
@@ -11,12 +12,15 @@ namespace {
 int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 int64_t align_down(int64_t bytes) { return bytes / kAlignment * kAlignment; }
 
-// Destination nodes pass three stages, a chunk at a time and each stage one chunk behind the one
-// before, so that what a stage reads at random was prefetched a chunk ago:
+// Destination nodes pass three stages, a chunk at a time. Each stage is one chunk behind the one
+// before it, so that what it reads at random was prefetched a chunk ago:
 //   pick     read degrees, choose positions, prefetch indices[position]
 //   read     positions -> neighbours, prefetch their table entries
 //   relabel  neighbours -> local ids
 constexpr int kChunk = 16;
+
+constexpr const char* kBeyondInt32 =
+    ", beyond int32 local ids. Use a smaller batch or smaller fanouts.";
 
 template <class Table, class Index>
 class Sampling {
@@ -103,9 +107,8 @@ class Sampling {
       chunk.num_edges += is_drawn(degree[i]) ? fanout_ : degree[i];
     }
     if (num_picked_ + chunk.num_edges > request_.max_local) {
-      fail<SamplerConfigError>("A batch of ", request_.num_seeds, " seeds has more than ",
-                               request_.max_local, " edges at hop ", hop_,
-                               ", beyond int32 local ids. Use a smaller batch or smaller fanouts.");
+      fail<SamplerConfigError>("A batch of ", request_.num_seeds, " seeds reaches more than ",
+                               request_.max_local, " edges", kBeyondInt32);
     }
     int64_t* position = reserve(chunk.values, chunk.num_edges);
     int32_t* indptr = reserve(workspace_.indptr, begin + size + 1) + begin + 1;
@@ -175,9 +178,7 @@ class Sampling {
     const int64_t bound = std::min(nodes_.count + num_new, request_.num_nodes);
     if (bound >= request_.max_local) {
       fail<SamplerConfigError>("A batch of ", request_.num_seeds, " seeds reaches ",
-                               request_.max_local,
-                               " nodes, beyond int32 local ids. Use a smaller batch or smaller "
-                               "fanouts.");
+                               request_.max_local, " nodes", kBeyondInt32);
     }
     reserve_bytes((bound + 1) * int64_t(sizeof(int64_t)), 0);  // insert writes one beyond the last
   }
@@ -187,8 +188,8 @@ class Sampling {
     if (needed > top_) throw ArenaTooSmall{needed + align_down(request_.arena_bytes) - top_};
   }
 
-  // Moves the edges of hop `first_hop` and later from the workspace to the arena, now that their
-  // number is known.
+  // Moves the edges of `first_hop` and later hops into the arena. They grew in the workspace, since
+  // their number, and so where they start, is known only now.
   void write_edges(size_t first_hop) {
     const int64_t num_dst = hops_.back().num_dst;
     const int64_t indptr_bytes = (num_dst + 1) * int64_t(sizeof(int32_t));

@@ -1,9 +1,9 @@
 // sample_uniform.h: uniform choice among the in-neighbours of one destination node.
 //
-// Without replacement all C(degree, fanout) subsets are equally likely; no atomics, and the cost
-// does not grow with the degree. Floyd's loop: draw j is uniform over [0, degree - fanout + j]
-// INCLUSIVE; a position picked before is replaced by degree - fanout + j, which no earlier draw
-// could reach. Source: Floyd's algorithm; Bentley & Floyd, CACM 30(9), 1987.
+// Without replacement all C(degree, fanout) subsets are equally likely, and the cost does not grow
+// with the degree. Draw j is uniform over [0, degree - fanout + j] INCLUSIVE; a position picked
+// before is replaced by degree - fanout + j, which no earlier draw could reach.
+// Source: Floyd's algorithm; Bentley & Floyd, CACM 30(9), 1987.
 #pragma once
 
 #include "common/draw.h"

@@ -36,7 +36,7 @@ class Workspace {
   const int64_t num_nodes;
   Table table;
 
-  Chunk chunks[3];  // one a stage
+  Chunk chunks[3];  // one in each stage
   std::vector<uint32_t> words, pick;
   LargePickedSet large_picked;
 
@@ -50,8 +50,7 @@ class Workspace {
     explicit Lease(Workspace& workspace) : busy_(workspace.busy_) {
       if (busy_.exchange(true)) {
         fail<SamplerConfigError>(
-            "Workspace: already in use by another thread. Give each thread a Workspace of its "
-            "own.");
+            "Workspace: in use by another thread. Give each thread its own Workspace.");
       }
     }
     ~Lease() { busy_.store(false); }

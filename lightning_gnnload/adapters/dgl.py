@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.masks import ids_of_mask
-from lightning_gnnload.data.arrays import as_array, tensor_view
+from lightning_gnnload.adapters.ids import ids_of_mask, original_edge_ids
+from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
@@ -22,15 +22,16 @@ FEATURE_NAME, LABEL_NAME = "feat", "label"
 class ToDGL:
     """Makes of a MiniBatch the triple ``(input_nodes, output_nodes, blocks)`` that DGL's DataLoader yields.
 
-    ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Features lie in ``blocks[0].srcdata``, labels in
-    ``blocks[-1].dstdata``; node ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]`` of every block; edge ids in
-    ``edata[dgl.EID]`` where the sampler was asked for them. Features, labels and ids are views of the mini-batch.
+    ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Features lie in ``blocks[0].srcdata``,
+    labels in ``blocks[-1].dstdata``. Every block has node ids in ``srcdata[dgl.NID]`` and
+    ``dstdata[dgl.NID]``, and edge ids in ``edata[dgl.EID]`` where the sampler was asked for them. Features,
+    labels and node ids are views of the mini-batch.
 
     Args:
         feature_name: the name of the features in ``srcdata``.
         label_name: the name of the labels in ``dstdata``.
-        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the graph that the user
-            holds; None leaves positions in ``Graph.indices``.
+        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the user's DGL
+            graph; None leaves positions in ``Graph.indices``.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -80,50 +81,51 @@ class ToDGL:
         made.srcdata[dgl.NID] = nodes[: block.num_src]
         made.dstdata[dgl.NID] = nodes[: block.num_dst]
         if block.edge_ids is not None:
-            order = (
-                None if self.edge_order is None else tensor_view(self.edge_order).to(block.edge_ids.device)
-            )
-            made.edata[dgl.EID] = block.edge_ids if order is None else order[block.edge_ids].long()
+            made.edata[dgl.EID] = original_edge_ids(block.edge_ids, self.edge_order)
         return made
 
 
 def graph_data_from_dgl(
     graph: Any, feature_name: str = FEATURE_NAME, label_name: str = LABEL_NAME
 ) -> GraphData:
-    """A homogeneous DGL graph as GraphData; topology, features and labels share its memory.
+    """A homogeneous DGL graph as GraphData; features, labels and an int64 topology share its memory.
 
     DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids.
 
     Args:
-        graph: a DGLGraph of N nodes on the CPU; splits are ``ndata["train_mask"]``, ``"val_mask"``, ``"test_mask"``,
-            where they are there.
+        graph: a DGLGraph of N nodes on the CPU; splits are ``ndata["train_mask"]``, ``"val_mask"`` and
+            ``"test_mask"``, where they are there.
         feature_name: features ``[N, F]`` in ``ndata``; a graph without the default name has none.
         label_name: labels ``[N]`` or ``[N, C]`` in ``ndata``; likewise.
 
     Raises:
-        GraphDataError: no DGLGraph, one with several node or edge types, on a GPU, or without a column asked for.
+        GraphDataError: no DGLGraph, one with several node or edge types, one on a GPU, or one that lacks a
+            column asked for.
         MissingExtraError: DGL cannot be imported.
     """
     dgl = _import_dgl("Reading a DGL graph")
     if not isinstance(graph, dgl.DGLGraph):
         raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
-    if len(graph.ntypes) != 1 or len(graph.etypes) != 1 or graph.is_block:
+    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
         raise GraphDataError(
-            f"the DGL graph is heterogeneous (node types {graph.ntypes}, edge types {graph.etypes}), but one node type "
-            f"and one edge type are needed. dgl.to_homogeneous(graph, ndata=[...]) merges the types."
+            f"the DGL graph is heterogeneous (node types {graph.ntypes}, edge types {graph.etypes}), but one "
+            f"node type and one edge type are needed. dgl.to_homogeneous(graph, ndata=[...]) merges types."
         )
     csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
     indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
-    num_nodes = graph.num_nodes()
+    # DGL leaves edge ids out where they count up in this very order.
+    edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
+    masks = {name: graph.ndata.get(f"{name}_mask") for name in SPLITS}
+    train, val, test = (
+        ids_of_mask(mask, what=f"{name}_mask", num_nodes=graph.num_nodes()) for name, mask in masks.items()
+    )
     return GraphData(
-        # DGL leaves edge ids out where they count up in this very order.
-        Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_ids if len(edge_ids) else None),
+        Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order),
         x=_column(graph, feature_name, FEATURE_NAME, "feature_name"),
         y=_column(graph, label_name, LABEL_NAME, "label_name"),
-        **{
-            name: ids_of_mask(graph.ndata.get(f"{name}_mask"), what=f"{name}_mask", num_nodes=num_nodes)
-            for name in SPLITS
-        },
+        train=train,
+        val=val,
+        test=test,
     )
 
 
@@ -143,9 +145,7 @@ def _import_dgl(purpose: str) -> ModuleType:
             found = f"dgl {importlib.metadata.version('dgl')}"
         except importlib.metadata.PackageNotFoundError:
             found = "dgl"
-        broken = ImportError(
-            f"{found} does not work with torch {torch.__version__}; dgl 2.x needs torch <= 2.2.1: {error}"
-        )
+        broken = ImportError(f"{found} with torch {torch.__version__}: {error}; dgl 2.x needs torch <= 2.2.1")
         broken.__cause__ = error
         raise MissingExtraError("dgl", "dgl", purpose, broken) from error
     return dgl

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.masks import ids_of_mask
-from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.adapters.ids import ids_of_mask, original_edge_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
@@ -20,22 +19,21 @@ from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerC
 def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
     """A mini-batch as the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
 
-    ============================================ ==================================================================
-    ``x``                                        ``[V, F]`` features of ``n_id``, or absent
-    ``edge_index``                               int64 ``[2, E]``, sources above destinations, nearest hop first
-    ``y``                                        ``[S]`` or ``[S, C]`` labels of the seeds alone, or absent
-    ``n_id``                                     int64 ``[V]``, node ids; the seeds come first
-    ``e_id``                                     int64 ``[E]``, where the sampler was asked for edge ids
-    ``batch_size``                               S
-    ``num_sampled_nodes``, ``num_sampled_edges`` lists by hop, for ``torch_geometric.utils.trim_to_layer``
-    ============================================ ==================================================================
+    - ``x``: ``[V, F]``, features of ``n_id``, or None.
+    - ``edge_index``: int64 ``[2, E]``, sources above destinations, nearest hop first.
+    - ``y``: ``[S]`` or ``[S, C]``, labels of the seeds alone, or None.
+    - ``n_id``: int64 ``[V]``, node ids; the seeds come first.
+    - ``e_id``: int64 ``[E]``, edge ids, where the sampler was asked for them.
+    - ``batch_size``: S.
+    - ``num_sampled_nodes``, ``num_sampled_edges``: by hop, for ``torch_geometric.utils.trim_to_layer``.
 
-    Features, labels and ids are views of the mini-batch. There is no ``input_id``: ``n_id[:batch_size]`` are the seeds.
+    Features, labels and node ids are views of the mini-batch. There is no ``input_id``: the seeds are
+    ``n_id[:batch_size]``.
 
     Args:
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
-        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the ``edge_index`` that
-            the user holds; None leaves positions in ``Graph.indices``.
+        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the user's
+            ``edge_index``; None leaves positions in ``Graph.indices``.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -61,7 +59,7 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
     data.num_sampled_nodes = _steps([0, batch.num_seeds, *(block.num_src for block in hops)])
     data.num_sampled_edges = _steps([0, *(block.num_edges for block in hops)])
     if hops and (edge_ids := hops[-1].edge_ids) is not None:
-        data.e_id = edge_ids if edge_order is None else tensor_view(edge_order).to(edge_ids.device)[edge_ids]
+        data.e_id = original_edge_ids(edge_ids, edge_order)
     return data
 
 
@@ -71,8 +69,9 @@ def graph_data_from_pyg(data: Any) -> GraphData:
     ``Graph.edge_order`` holds each edge's column in ``edge_index``.
 
     Args:
-        data: N nodes: ``edge_index`` or, without it, ``adj_t``, whose values then are edge weights; ``x``, ``y`` and
-            ``edge_weight`` where they are there; splits are ``train_mask``, ``val_mask``, ``test_mask``.
+        data: N nodes: ``edge_index`` or, without it, ``adj_t``, whose values then are edge weights; ``x``,
+            ``y`` and ``edge_weight`` where they are there; splits are ``train_mask``, ``val_mask`` and
+            ``test_mask``.
 
     Raises:
         GraphDataError: no Data, a heterogeneous one, or one without edges.
@@ -81,8 +80,8 @@ def graph_data_from_pyg(data: Any) -> GraphData:
     pyg = _import_pyg("Reading a PyG graph")
     if isinstance(data, pyg.data.HeteroData):
         raise GraphDataError(
-            f"the PyG graph is heterogeneous (node types {data.node_types}), but one node type and one edge type are "
-            f"needed. data.to_homogeneous() merges the types."
+            f"the PyG graph is heterogeneous (node types {data.node_types}), but one node type and one edge "
+            f"type are needed. data.to_homogeneous() merges the types."
         )
     if not isinstance(data, pyg.data.Data):
         raise GraphDataError(f"a torch_geometric.data.Data is needed, but a {type(data).__name__} was given.")
@@ -95,15 +94,17 @@ def graph_data_from_pyg(data: Any) -> GraphData:
         raise GraphDataError(
             f"the PyG graph has neither edge_index nor adj_t, but only {sorted(data.keys())}."
         )
-    num_nodes = data.num_nodes
+    masks = {name: data.get(f"{name}_mask") for name in SPLITS}
+    train, val, test = (
+        ids_of_mask(mask, what=f"{name}_mask", num_nodes=data.num_nodes) for name, mask in masks.items()
+    )
     return GraphData(
-        Graph.from_coo(src, dst, num_nodes, edge_weight=weight, keep_order=True),
+        Graph.from_coo(src, dst, data.num_nodes, edge_weight=weight, keep_order=True),
         x=data.get("x"),
         y=data.get("y"),
-        **{
-            name: ids_of_mask(data.get(f"{name}_mask"), what=f"{name}_mask", num_nodes=num_nodes)
-            for name in SPLITS
-        },
+        train=train,
+        val=val,
+        test=test,
     )
 
 
@@ -115,8 +116,8 @@ def _edge_index(batch: MiniBatch) -> torch.Tensor:
             outer.indices[: inner.num_edges], inner.indices
         ):
             raise SamplerConfigError(
-                f"batch_format='pyg' needs hops that draw the neighbours of new nodes only, but blocks[{hop}] draws those "
-                f"of blocks[{hop + 1}] afresh. Give NeighborSampler(..., expand='new')."
+                f"batch_format='pyg' needs hops that draw for new nodes only, but blocks[{hop}] draws afresh "
+                f"for the nodes of blocks[{hop + 1}]. Give NeighborSampler(..., expand='new')."
             )
     outermost = batch.blocks[0]
     edge_index = batch.nodes.new_empty((2, outermost.num_edges))

@@ -19,10 +19,14 @@ def as_array(values: Any, *, what: str) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         if values.device.type != "cpu":
             raise GraphDataError(f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first.")
-        values = values.detach().numpy()
-    array = np.ascontiguousarray(values)
-    if array.dtype.kind not in "iufb":
-        raise GraphDataError(f"{what}: numbers are needed, but the dtype is {array.dtype}.")
+        values = values.detach()
+    try:
+        # torch has dtypes that NumPy lacks, and lists may be ragged.
+        array = np.ascontiguousarray(values.numpy() if isinstance(values, torch.Tensor) else values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GraphDataError(f"{what}: this makes no NumPy array ({error}). Give one number an entry, in a dtype that NumPy has.") from error
+    if array.dtype.kind not in "iufb" or not array.dtype.isnative:
+        raise GraphDataError(f"{what}: numbers in this machine's byte order are needed, but the dtype is {array.dtype}.")
     return array
 
 
@@ -59,7 +63,10 @@ def as_rows(values: Any, *, what: str) -> torch.Tensor:
         if values.device.type != "cpu":
             raise GraphDataError(f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first.")
         return values.detach().contiguous()
-    return tensor_view(as_array(values, what=what))
+    array = as_array(values, what=what)
+    if array.dtype == np.longdouble:
+        raise GraphDataError(f"{what}: torch has no {array.dtype}. Convert it with .astype('float64').")
+    return tensor_view(array)
 
 
 def tensor_view(array: np.ndarray) -> torch.Tensor:

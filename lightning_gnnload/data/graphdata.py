@@ -50,6 +50,8 @@ class GraphData:
         self.graph = graph
         self.x: FeatureStore | None = None if x is None else x if isinstance(x, FeatureStore) else MemoryFeatureStore(x)
         self.y: torch.Tensor | None = None if y is None else as_rows(y, what="labels y")
+        if self.y is not None and self.y.ndim not in (1, 2):
+            raise GraphDataError(f"labels y must be [N] or [N, C], but the shape is {list(self.y.shape)}.")
         for name, rows in (("features x", self.x), ("labels y", self.y)):
             if rows is not None and rows.shape[0] != graph.num_nodes:
                 raise GraphDataError(f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; one row a node is needed.")

@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.arrays import as_array, tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.errors import GraphDataError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 FORMAT = "lightning_gnnload.graph"
 VERSION = 1
 MANIFEST = "manifest.json"
 _CHUNK_BYTES = 1 << 24
+_MAX_ROWS = 1 << 48
 _DTYPES = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool".split())
 
 
@@ -79,21 +80,21 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
     """
     path = Path(folder)
     manifest = read_manifest(path)
-    arrays = {name: _map_array(path, name, entry, verify) for name, entry in manifest["arrays"].items()}
-    for name in ("indptr", "indices"):
-        if name not in arrays:
-            raise StoreFormatError(f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again.")
-
-    def numpy(name: str) -> np.ndarray | None:
-        return arrays[name].numpy() if name in arrays else None
-
-    indptr, indices = numpy("indptr"), numpy("indices")
-    assert indptr is not None
-    assert indices is not None
-    graph = Graph(indptr, indices, numpy("edge_weight"), numpy("edge_type"), numpy("edge_order"))
-    if graph.num_nodes != manifest["num_nodes"]:
-        raise StoreFormatError(f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it again.")
-    return GraphData(graph, arrays.get("x"), arrays.get("y"), *(numpy(name) for name in SPLITS), num_classes=manifest["num_classes"])
+    try:
+        arrays = {name: _map_array(path, name, entry, verify) for name, entry in manifest["arrays"].items()}
+        for name in ("indptr", "indices"):
+            if name not in arrays:
+                raise StoreFormatError(f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again.")
+        numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.__slots__, *SPLITS) if name in arrays}
+        graph = Graph(**{name: numpy[name] for name in Graph.__slots__ if name in numpy})
+        if graph.num_nodes != manifest["num_nodes"]:
+            raise StoreFormatError(
+                f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it again."
+            )
+        splits = {name: numpy[name] for name in SPLITS if name in numpy}
+        return GraphData(graph, arrays.get("x"), arrays.get("y"), **splits, num_classes=manifest["num_classes"])
+    except (GraphFormatError, GraphDataError, OSError) as error:
+        raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:
         raise StoreFormatError(f"{path} is not a graph folder: it has no {MANIFEST}. Write one with save_graph_data, or prepare the data set.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreFormatError(f"{path / MANIFEST} cannot be read: {error}. Prepare the data set again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise StoreFormatError(f"{path / MANIFEST} does not say format {FORMAT!r}: this is another program's folder.")
@@ -158,7 +159,8 @@ def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tenso
     try:
         file_name, dtype_name, shape, checksum = entry["file"], entry["dtype"], entry["shape"], entry["crc32"]
         sound = file_name == os.path.basename(file_name) and dtype_name in _DTYPES
-        sound = sound and all(isinstance(n, int) and n >= 0 for n in shape) and isinstance(checksum, int)
+        sound = sound and isinstance(shape, list) and len(shape) <= 2 and isinstance(checksum, int)
+        sound = sound and all(type(n) is int and 0 <= n < _MAX_ROWS for n in shape)
     except (TypeError, KeyError):
         sound = False
     if not sound:
@@ -190,7 +192,12 @@ def _move_into_place(partial: Path, target: Path) -> None:
     if target.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
         os.rename(target, old / "data")
-        os.rename(partial, target)
+        try:
+            os.rename(partial, target)
+        except BaseException:
+            os.rename(old / "data", target)
+            os.rmdir(old)
+            raise
         shutil.rmtree(old, ignore_errors=True)
     else:
         os.rename(partial, target)

@@ -9,6 +9,7 @@ Shapes: N graph nodes, E edges, S seeds, L hops, B requested ids, F feature widt
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,8 +28,8 @@ except ImportError as error:
     ) from error
 
 ALL_NEIGHBORS = -1
-MAX_FANOUT = 1 << 26
-MAX_HOPS = 1 << 16
+MAX_FANOUT: int = _kernels.MAX_FANOUT
+MAX_HOPS: int = _kernels.MAX_HOPS
 MAX_NODES = 1 << 48
 ARENA_ALIGNMENT = 64
 
@@ -52,7 +53,8 @@ class DrawKey:
 
     def __post_init__(self) -> None:
         for name, bits in (("seed", 64), ("epoch", 32), ("step", 32)):
-            value = getattr(self, name)
+            value = _integer(f"DrawKey: {name}", getattr(self, name))
+            object.__setattr__(self, name, value)
             if not 0 <= value < 1 << bits:
                 raise SamplerConfigError(f"DrawKey: {name} is {value}, but must lie in [0, 2**{bits}).")
 
@@ -75,7 +77,7 @@ class HopLayout:
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """What :func:`sample_neighbors` wrote: ``nodes`` int64 ``[num_nodes]`` at offset 0, hops at the arena's end.
+    """What :func:`sample_neighbors` wrote: ``nodes`` int64 ``[num_nodes]`` at 0, hops at the arena's end.
 
     Bytes ``[free_begin, free_end)`` between them are unused (both multiples of 64).
     """
@@ -110,6 +112,7 @@ class Workspace:
     """
 
     def __init__(self, num_nodes: int, table: Literal["auto", "stamp", "hash"] = "auto") -> None:
+        num_nodes = _integer("Workspace: num_nodes", num_nodes)
         if not 0 <= num_nodes < MAX_NODES:
             raise SamplerConfigError(f"Workspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
         if table not in ("auto", "stamp", "hash"):
@@ -167,7 +170,7 @@ def sample_neighbors(
             f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of "
             f"{ARENA_ALIGNMENT} bytes."
         )
-    _check_fanouts(fanouts)
+    fanouts = _check_fanouts(fanouts)
     if expand not in ("all", "new"):
         raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
     num_nodes, hops, free_begin, free_end = _kernels.sample_neighbors(
@@ -175,14 +178,14 @@ def sample_neighbors(
         indptr,
         indices,
         seeds,
-        list(fanouts),
+        fanouts,
         key.seed,
         key.epoch,
         key.step,
         arena,
-        replace,
+        bool(replace),
         expand == "new",
-        edge_ids,
+        bool(edge_ids),
     )
     return SampleLayout(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_end)
 
@@ -291,14 +294,24 @@ def _check_graph(indptr: np.ndarray, indices: np.ndarray, ends: bool = True) -> 
         )
 
 
-def _check_fanouts(fanouts: Sequence[int]) -> None:
-    if len(fanouts) >= MAX_HOPS:
-        raise SamplerConfigError(f"fanouts has {len(fanouts)} hops, but at most {MAX_HOPS - 1} are possible.")
+def _integer(name: str, value: Any) -> int:
+    """NumPy's integers too, which native code does not take; no floats, which it would have to round."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SamplerConfigError(f"{name} is {value!r}, but must be an integer.") from None
+
+
+def _check_fanouts(fanouts: Sequence[int]) -> list[int]:
+    fanouts = [_integer(f"fanouts[{hop}]", fanout) for hop, fanout in enumerate(fanouts)]
+    if len(fanouts) > MAX_HOPS:
+        raise SamplerConfigError(f"fanouts has {len(fanouts)} hops, but at most {MAX_HOPS} are possible.")
     for hop, fanout in enumerate(fanouts):
         if fanout != ALL_NEIGHBORS and not 1 <= fanout <= MAX_FANOUT:
             raise SamplerConfigError(
                 f"fanouts[{hop}] is {fanout}, but must lie in [1, {MAX_FANOUT}], or be -1 for all."
             )
+    return fanouts
 
 
 def _check_array(

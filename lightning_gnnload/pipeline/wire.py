@@ -183,7 +183,7 @@ def _checked(data: bytes, *, truncated: bool) -> Message:
         fields = KINDS[message["kind"]]
         sound = not truncated and message.keys() == {"kind", *fields}
         sound = sound and all(type(message[name]) is wanted for name, wanted in fields.items())
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
         raise QueueProtocolError(f"a malformed message came from another rank: {data[:200]!r}")

@@ -95,6 +95,8 @@ class GraphDataModule(LightningDataModule):
         _check_positive("eval_batch_size", eval_batch_size)
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
             raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
+        if not isinstance(seed, int) or not 0 <= seed < 2**64:
+            raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
         for name, value, known in (("batch_format", batch_format, ("blocks", "dgl", "pyg")), ("eval_draws", eval_draws, ("fixed", "fresh"))):
             if value not in known:
                 raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")

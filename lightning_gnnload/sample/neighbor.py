@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -44,10 +44,11 @@ class NeighborSampler(Sampler):
         expand: Literal["all", "new"] = "all",
         edge_ids: bool = False,
     ) -> None:
-        if isinstance(fanouts, int) or not all(isinstance(fanout, int | np.integer) for fanout in fanouts):
+        fanouts = list(fanouts) if isinstance(fanouts, Iterable) else fanouts
+        if not isinstance(fanouts, list) or not all(isinstance(fanout, int | np.integer) for fanout in fanouts):
             raise SamplerConfigError(f"fanouts={fanouts!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5].")
         if any(fanout == 0 or fanout < -1 for fanout in fanouts):
-            raise SamplerConfigError(f"fanouts={list(fanouts)}: each must be positive, or -1 to take all neighbours.")
+            raise SamplerConfigError(f"fanouts={fanouts}: each must be positive, or -1 to take all neighbours.")
         if expand not in ("all", "new"):
             raise SamplerConfigError(f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only).")
         self.fanouts = [int(fanout) for fanout in fanouts]

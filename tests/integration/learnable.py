@@ -1,4 +1,4 @@
-"""A small graph whose labels are in its neighbourhoods: what a node knows of itself says little of its label."""
+"""A small graph whose labels are in its neighbourhoods: a node knows little of its own label."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 class Learnable:
     """Edges ``src -> dst``, nine in ten from the destination's own class, in random order; splits are masks.
 
-    A node's features are its class's centroid under noise so strong that a classifier without neighbours is right on
-    less than half of the nodes, and one that averages the neighbours on nearly all.
+    A node's features are its class's centroid under strong noise: a classifier without neighbours is right on
+    half of the nodes, one that averages the neighbours on nine in ten.
     """
 
     src: torch.Tensor

@@ -1,4 +1,4 @@
-"""A LightningModule written for DGL's own DataLoader runs unchanged on ours, and computes what DGL computes."""
+"""A LightningModule written for DGL's own DataLoader runs on ours, and computes what DGL computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A LightningModule written for PyG's NeighborLoader runs unchanged on ours, and computes what PyG computes."""
+"""A LightningModule written for PyG's NeighborLoader runs on ours, and computes what PyG computes."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_hash_table_grows_in_mid_batch():
 
 
 def test_hash_table_takes_ids_beyond_32_bits(tmp_path):
-    # Ids that agree in their low 32 bits are different nodes. indptr is a file with a hole, zero but at its end.
+    # Ids that agree in their low 32 bits are different nodes. indptr is a file with a hole, mostly zero.
     num_nodes = 2**32 + 100
     indptr = np.memmap(tmp_path / "indptr", np.int64, "w+", shape=(num_nodes + 1,))
     indices = np.array([5, 2**32 + 5, 6, 2**32 + 6, 5, 2**32 + 99])
@@ -166,15 +166,26 @@ def test_bad_seeds_are_named_and_leave_the_workspace_clean(table, seeds, message
     np.testing.assert_array_equal(after.nodes, fresh.nodes)
 
 
-@pytest.mark.parametrize("fanouts", [[0], [3, 0], [-2], [2**26 + 1], [2**40], [1] * 2**16])
+@pytest.mark.parametrize(
+    "fanouts", [[0], [3, 0], [-2], [2**26 + 1], [2**40], [1] * (2**16 + 1), [2.0], ["5"]]
+)
 def test_bad_fanouts(fanouts):
     indptr, indices = random_graph(10, 20, seed=0)
     with pytest.raises(SamplerConfigError, match="fanouts"):
         sample(indptr, indices, [1], fanouts)
 
 
+def test_numpy_integers_are_integers():
+    indptr, indices = random_graph(10, 20, seed=0)
+    key = DrawKey(np.uint64(2**63), np.int32(1), np.int64(2))
+    batch = sample(indptr, indices, [1], [np.int64(2)], key, Workspace(np.int32(10)), replace=np.bool_(True))
+    np.testing.assert_array_equal(
+        batch.nodes, sample(indptr, indices, [1], [2], DrawKey(2**63, 1, 2), replace=True).nodes
+    )
+
+
 @pytest.mark.parametrize("field", ["seed", "epoch", "step"])
-@pytest.mark.parametrize("value", [-1, 2**64])
+@pytest.mark.parametrize("value", [-1, 2**64, 0.5])
 def test_keys_out_of_range(field, value):
     with pytest.raises(SamplerConfigError, match=field):
         DrawKey(**{"seed": 0, "epoch": 0, "step": 0, field: value})

@@ -96,12 +96,23 @@ def test_a_changed_environment_is_named_and_restored(monkeypatch: pytest.MonkeyP
     assert dict(os.environ) == before.environment
 
 
+def test_a_leaked_process_is_ended() -> None:
+    before = guards.footprint()
+    process = subprocess.Popen(["sleep", "30"])
+    guards.kill(guards.new_children(before))
+    assert process.wait(timeout=5) == -signal.SIGKILL
+
+
 def test_an_orphan_of_this_run_is_found() -> None:
     # The shell ends at once: its child is nobody's among our children, and known only by its environment.
     seconds = f"30.{os.getpid()}"
     subprocess.run(["sh", "-c", f"sleep {seconds} >/dev/null 2>&1 &"], check=True)
     (orphan,) = [process for process in guards.orphans() if seconds in process]
-    os.kill(int(orphan.split()[0]), signal.SIGKILL)
+    guards.kill([orphan])
+    deadline = time.monotonic() + 5
+    while orphan in guards.orphans():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_guards_are_cheap() -> None:

@@ -1,0 +1,8 @@
+"""Data sets as light descriptors: ``prepare()`` once a machine, ``load()`` in every rank."""
+
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.datasets.debian import Debian
+from lightning_gnnload.data.datasets.ogb import OGB
+from lightning_gnnload.data.datasets.synthetic import Synthetic
+
+__all__ = ["OGB", "Dataset", "Debian", "Synthetic"]

@@ -30,10 +30,10 @@ class Dataset(ABC):
 
 
 def default_root() -> Path:
-    """The folder that holds prepared data sets unless a root is given: ``lightning_gnnload`` in the user's cache folder.
+    """Where prepared data sets go unless a root is given: ``lightning_gnnload`` in the user's cache folder.
 
-    ``$XDG_CACHE_HOME`` counts where it is an absolute path, as its specification asks; otherwise ``~/.cache``.
-    Nothing is created here.
+    ``$XDG_CACHE_HOME`` counts where it is an absolute path, as its specification asks; else ``~/.cache``.
+    Nothing is created here; :meth:`Dataset.prepare` creates it for its owner alone.
     """
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "lightning_gnnload"

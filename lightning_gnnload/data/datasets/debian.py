@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,14 @@ _RECIPE = 1  # part of the settings: raise it when the same source would give ot
 class Debian(StoredDataset):
     """Packages of Debian 12 (bookworm, main, amd64); the task is to tell a package's archive section.
 
-    An edge ``b -> a`` of type ``"Depends"`` says that package ``a`` depends on ``b``: the in-neighbours of a package
-    are what it needs. With ``both_directions``, ``"rev_Depends"`` edges run the other way. There are no self-loops,
-    and no two edges of one type between the same two packages. Node ids follow the alphabet.
+    An edge ``b -> a`` of type ``"Depends"`` says that package ``a`` depends on ``b``: the in-neighbours of a
+    package are what it needs. With ``both_directions``, ``"rev_Depends"`` edges run the other way. There are
+    no self-loops, and no edge comes twice under one type. Node ids follow the alphabet.
 
-    Features are float32 ``[63436, 128]``: the words of the one-line description, without the package's own name,
-    as a TF-IDF vector reduced to 128 dimensions and scaled to a mean square of one (zeros where no word is left).
-    Labels are int64, 58 classes. A fixed random 60 / 20 / 20 per cent of the packages train, validate and test.
+    Features are float32 ``[63436, 128]``: the words of the one-line description, without the package's own
+    name, as a TF-IDF vector reduced to 128 dimensions and scaled to a mean square of one (zeros where no word
+    is left). Labels are int64, 58 classes. A fixed random 60 / 20 / 20 per cent of the packages train,
+    validate and test.
 
     Args:
         root: the folder to keep prepared graphs in; a per-user cache folder by default.
@@ -132,7 +134,7 @@ def _read_source(*names: str) -> dict[str, np.ndarray]:
     try:
         with np.load(SOURCE, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in names}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise _source_error(error) from error
 
 

@@ -74,7 +74,7 @@ def test_blocks_without_edges() -> None:
 
 @needs_dgl
 def test_features_without_a_block_to_carry_them_are_refused() -> None:
-    with pytest.raises(SamplerConfigError, match="drew no hops.*batch_format='blocks'"):
+    with pytest.raises(SamplerConfigError, match=r"drew no hops.*batch_format='blocks'"):
         ToDGL()(a_batch(fanouts=()))
 
 
@@ -225,6 +225,6 @@ def test_a_dgl_that_fails_to_import_keeps_its_cause(monkeypatch: pytest.MonkeyPa
     (tmp_path / "dgl.py").write_text("raise FileNotFoundError('no graphbolt library for this torch')")
     monkeypatch.delitem(sys.modules, "dgl", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingExtraError, match=r"torch <= 2\.2\.1: no graphbolt library.*\[dgl\]") as raised:
+    with pytest.raises(MissingExtraError, match=r"no graphbolt library.*torch <= 2\.2\.1.*\[dgl\]") as raised:
         ToDGL()
     assert isinstance(raised.value.__cause__, FileNotFoundError)

@@ -106,8 +106,14 @@ def test_no_hops() -> None:
 @needs_pyg
 def test_hops_that_draw_a_node_twice_are_refused() -> None:
     # One edge_index cannot hold them: the inner layer would see the outer draws.
-    with pytest.raises(SamplerConfigError, match="blocks.0. draws those of blocks.1. afresh.*expand='new'"):
+    with pytest.raises(
+        SamplerConfigError, match=r"blocks\[0\] draws afresh for the nodes of blocks\[1\].*expand='new'"
+    ):
         to_pyg(a_batch(expand="all", fanouts=(2, 2)))
+    # The inner hop takes one of two parallel edges, the outer both: ids agree as far as they go, counts do not.
+    twice = Graph.from_coo(src=[1, 1], dst=[0, 0])
+    with pytest.raises(SamplerConfigError, match=r"expand='new'"):
+        to_pyg(NeighborSampler([1, -1]).sample(twice, [0]))
 
 
 @needs_pyg

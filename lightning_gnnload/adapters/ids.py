@@ -1,11 +1,13 @@
-"""Masks, which other libraries mark splits with, as node ids, which GraphData keeps."""
+"""Ids as the user holds them: nodes marked by masks, and edges before they were sorted."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
+from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -24,3 +26,16 @@ def ids_of_mask(mask: Any, *, what: str, num_nodes: int) -> torch.Tensor | None:
             f"Where it holds several splits, keep one of them: {what}[:, 0]."
         )
     return mask.nonzero().view(-1)
+
+
+def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> torch.Tensor:
+    """Positions in ``Graph.indices`` as positions in the edge list that the graph was built from.
+
+    Args:
+        edge_ids: int64 ``[B]``.
+        edge_order: ``Graph.edge_order``, int64 ``[E]``; None leaves the ids as they are.
+    """
+    if edge_order is None:
+        return edge_ids
+    # The order is as long as the graph: ids go to it, whatever their device.
+    return tensor_view(edge_order)[edge_ids.cpu()].to(edge_ids.device)

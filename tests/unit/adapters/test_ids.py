@@ -1,7 +1,8 @@
+import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.adapters.masks import ids_of_mask
+from lightning_gnnload.adapters.ids import ids_of_mask, original_edge_ids
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -21,3 +22,10 @@ def test_no_mask_is_no_split() -> None:
 def test_several_splits_side_by_side_are_refused() -> None:
     with pytest.raises(GraphDataError, match=r"train_mask has the shape \[4, 2\].*train_mask\[:, 0\]"):
         ids_of_mask(torch.ones(4, 2, dtype=torch.bool), what="train_mask", num_nodes=4)
+
+
+def test_edge_ids_go_back_through_the_order() -> None:
+    order = np.array([30, 10, 20])
+    order.flags.writeable = False  # as a memory map
+    assert original_edge_ids(torch.tensor([2, 0, 2]), order).tolist() == [20, 30, 20]
+    assert original_edge_ids(torch.tensor([2, 0]), None).tolist() == [2, 0]

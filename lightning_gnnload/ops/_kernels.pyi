@@ -1,0 +1,31 @@
+"""What kernels/bind.cpp defines. The contract of each function is in its header, kernels/*/*.h."""
+
+import numpy as np
+
+MAX_FANOUT: int
+MAX_HOPS: int
+
+class Workspace:
+    def __init__(self, num_nodes: int, use_hash: bool) -> None: ...
+
+def sample_neighbors(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: list[int],
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    replace: bool,
+    expand_new: bool,
+    edge_ids: bool,
+    max_local: int = ...,
+) -> tuple[int, list[tuple[int, int, int, int, int, int]], int, int]: ...
+def gather_rows(table: np.ndarray, num_rows: int, ids: np.ndarray, out: np.ndarray) -> None: ...
+def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None: ...
+def coo_to_csc(
+    src: np.ndarray, dst: np.ndarray, indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None
+) -> None: ...
+def random_keys(seed: int, epoch: int, ids: np.ndarray, keys: np.ndarray) -> None: ...

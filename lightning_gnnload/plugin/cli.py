@@ -1,0 +1,46 @@
+"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytorch_lightning as pl
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+
+# Imported so that configurations may name these classes without their module.
+from lightning_gnnload.data import datasets  # noqa: F401
+from lightning_gnnload.errors import GnnLoadError, PeerError
+from lightning_gnnload.plugin import baseline, monitor, strategy  # noqa: F401
+from lightning_gnnload.plugin.datamodule import GraphDataModule
+
+
+class GraphCLI(LightningCLI):
+    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, and
+    ``--test_after_fit``."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
+
+    def after_fit(self) -> None:
+        if self.config["fit"]["test_after_fit"]:
+            checkpoint = self.trainer.checkpoint_callback
+            best = "best" if getattr(checkpoint, "best_model_path", "") else None
+            self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best)
+
+
+def main() -> None:
+    """Entry point of ``gnnload``. Model classes are also looked for in the current folder."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        GraphCLI(
+            pl.LightningModule,
+            GraphDataModule,
+            subclass_mode_model=True,
+            save_config_kwargs={"overwrite": True},
+            parser_kwargs={"description": "Train graph neural networks on sampled neighbourhoods."},
+        )
+    except PeerError:
+        raise  # its traceback shows where this rank was when the other one ended
+    except GnnLoadError as error:
+        sys.exit(f"gnnload: {type(error).__name__}: {error}")

@@ -1,0 +1,49 @@
+"""Two ways of timing mini-batches: one by one, or as they stream from a loader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+from tests.benchmarks.errors import BenchmarkError
+
+WARM_UP_BATCHES = 5  # more than any contender holds ready: what is timed was made while it was timed
+
+
+def each_batch_ms(make: Callable[[Any], object], requests: Iterable[Any]) -> list[float]:
+    """Milliseconds of each ``make(request)``."""
+    values = []
+    for request in requests:
+        began = time.perf_counter()
+        make(request)
+        values.append((time.perf_counter() - began) * 1e3)
+    return values
+
+
+def steady_ms(loader: Iterable[Any], num_batches: int, look: Callable[[], object] = lambda: None) -> list[float]:
+    """Milliseconds a batch, once it streams, with a consumer that drops each batch at once.
+
+    One figure, as loaders deliver in bursts. The first batches are not counted: processes and threads start, and
+    buffers fill.
+
+    Args:
+        loader: iterated once, and not to its end.
+        num_batches: batches to take, those of the warm-up included.
+        look: called after each batch that is not timed.
+
+    Raises:
+        BenchmarkError: the loader ended before.
+    """
+    batches = iter(loader)
+    for _ in islice(batches, WARM_UP_BATCHES):
+        look()
+    began = time.perf_counter()
+    num_timed = sum(1 for _ in islice(batches, num_batches - WARM_UP_BATCHES))
+    took_ms = (time.perf_counter() - began) * 1e3
+    look()
+    if num_timed != num_batches - WARM_UP_BATCHES:
+        raise BenchmarkError(f"the loader gave {WARM_UP_BATCHES + num_timed} batches, but {num_batches} were to be timed.")
+    del batches  # ends its threads and processes before the next contender's turn
+    return [took_ms / num_timed]

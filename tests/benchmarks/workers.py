@@ -1,0 +1,95 @@
+"""Worker: one library in a process of its own, told what to measure by lines of JSON.
+
+A process each gives every contender its own settings (threads, malloc), its own peak of memory, and no part in
+another's caches and threads. A worker that waits for its turn takes no time from the one that is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from types import TracebackType
+from typing import IO, Any
+
+from tests.benchmarks.errors import BenchmarkError
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+HUGE_PAGE_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+_GOODBYE_S = 10.0
+_LAST_CHARACTERS = 4000
+
+
+class Worker:
+    """A running ``python -m tests.benchmarks.<module>``, for use in a ``with`` statement. It starts on the first call.
+
+    Args:
+        module: a module of this folder that ends in :func:`serve`.
+        environment: variables that it gets besides this process's own.
+        show_output: let what it prints through; otherwise it is kept for when the worker dies.
+        settings: keyword arguments of its class.
+    """
+
+    def __init__(self, module: str, environment: dict[str, str] | None = None, *, show_output: bool = False, **settings: Any) -> None:
+        self.module = module
+        self.environment = ONE_THREAD | (environment or {})
+        self.settings = settings
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[str] | None = None if show_output else tempfile.TemporaryFile("w+")  # noqa: SIM115  closed on exit
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._log is not None:
+            self._log.close()
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # the end of its orders
+        try:
+            self._process.wait(_GOODBYE_S if kind is None else 0.1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def call(self, task: str, **arguments: Any) -> dict[str, Any]:
+        """What the worker's method ``task`` returned.
+
+        Raises:
+            BenchmarkError: it raised, or the worker is gone; with the reason.
+        """
+        if self._process is None:
+            self._start()
+        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        try:
+            print(json.dumps({"task": task, "arguments": arguments}), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise BenchmarkError(f"the {self.module} worker is gone (exit status {self._process.wait()}) in {task!r}.\n{self._last_words()}")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise BenchmarkError(f"the {self.module} worker failed in {task!r}:\n{reply['error']}")
+        return reply
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"tests.benchmarks.{self.module}", json.dumps(self.settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=os.environ | self.environment,
+        )
+
+    def _last_words(self) -> str:
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        return self._log.read()[-_LAST_CHARACTERS:]

@@ -1,0 +1,127 @@
+"""A training that goes on until something happens to it. Arguments: how, num_devices, what happens.
+
+Each rank writes its process id to a file named after its role and rank, trainers once five batches are behind them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pytorch_lightning import Trainer
+
+from lightning_gnnload import FactoredStrategy, FeatureStore, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload.plugin.roles import Role
+from tests.integration.scripts.toy import NUM_NODES, Recorder, toy_data
+
+HAPPENS = sys.argv[3] if len(sys.argv) > 3 else ""
+EARLY_STEP = 5  # by then the pipeline is full
+
+
+class BrokenDisk(FeatureStore):
+    """A feature store that fails once it has served some batches."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self.store = store
+        self.num_served = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.store.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.store.dtype
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        self.num_served += 1
+        if self.num_served > 20:
+            raise OSError("the disk is gone")
+        self.store.gather(ids, out)
+
+
+class BrokenSampler(NeighborSampler):
+    """A sampler that fails at one step."""
+
+    def sample_into(self, graph: Any, seeds: np.ndarray, key: Any, arena: np.ndarray) -> Any:
+        if key.step == 10:
+            raise ArithmeticError("cannot draw")
+        return super().sample_into(graph, seeds, key, arena)
+
+
+class FaultyData(GraphDataModule):
+    """Fails, or takes its time, where it is told to."""
+
+    def prepare_data(self) -> None:
+        if HAPPENS == "prepare_data":
+            raise PermissionError("cannot download")
+        if HAPPENS == "slow_prepare":
+            Path("preparing").touch()
+            time.sleep(60)
+
+    def setup(self, stage: str | None = None) -> None:
+        assert self.trainer is not None
+        strategy = self.trainer.strategy
+        if strategy.role is Role.SAMPLER:
+            write_pid(f"sampler-{strategy.global_rank}")
+            if HAPPENS == "setup":
+                raise KeyError("no such split on this rank")
+        super().setup(stage)
+
+
+class Endless(Recorder):
+    """Trains for minutes, a few milliseconds a step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        time.sleep(0.005)
+        if batch_idx == EARLY_STEP:
+            write_pid(f"trainer-{self.trainer.global_rank}")
+        if HAPPENS == "training_step" and batch_idx == 10 and self.trainer.global_rank == self.trainer.world_size - 1:
+            raise ValueError("a bad batch")
+        return super().training_step(batch, batch_idx)
+
+
+def write_pid(name: str) -> None:
+    # Renamed into place, so that whoever sees the file reads a whole number.
+    Path(f".{name}").write_text(str(os.getpid()))
+    Path(f".{name}").rename(name)
+
+
+def faulty_data() -> GraphDataModule:
+    data = toy_data()
+    if HAPPENS == "store":
+        assert data.x is not None
+        data = GraphData(data.graph, x=BrokenDisk(data.x), y=data.y, train=data.train)
+    if HAPPENS == "seed":
+        data.train[:] = np.where(np.arange(len(data.train)) == 200, NUM_NODES + 7, data.train)
+    fanouts = [4, 3]
+    sampler = BrokenSampler(fanouts) if HAPPENS == "sampler" else NeighborSampler(fanouts)
+    return FaultyData(data, sampler, batch_size=4, order="sequential")
+
+
+if __name__ == "__main__":
+    how, devices = sys.argv[1], int(sys.argv[2])
+    strategy = FactoredStrategy(
+        samplers=1,
+        stall_timeout_s=2 if HAPPENS == "stall" else 60,
+        connect_timeout_s=30,
+        start_method=how if how in ("spawn", "fork") else "popen",
+    )
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=devices,
+        strategy=strategy,
+        max_epochs=1000,
+        limit_val_batches=0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        use_distributed_sampler=False,
+    )
+    trainer.fit(Endless(), faulty_data())

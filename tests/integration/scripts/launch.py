@@ -1,0 +1,122 @@
+"""Jobs of several processes, started as a user would start them, and ended whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[3]
+JOB_MARK = "GNNLOAD_TEST_JOB"
+_OF_A_LAUNCHER = (
+    "LOCAL_RANK RANK WORLD_SIZE NODE_RANK GROUP_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PL_GLOBAL_SEED".split()
+)
+
+
+@dataclass
+class Job:
+    """A started script: all processes of a session, known by a mark in their environment."""
+
+    process: subprocess.Popen[str]
+    mark: str
+    log: Path
+    began: float = field(default_factory=time.monotonic)
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that still run, wherever they hang now. Zombies do not run."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(JOB_MARK) == self.mark:
+                    found.append(process)
+            except psutil.Error:  # ended meanwhile, or not ours to look at
+                continue
+        return found
+
+    def wait(self, timeout_s: float) -> float:
+        """Seconds until the last process was gone.
+
+        Raises:
+            TimeoutError: some are left; the message has the job's output.
+        """
+        began = time.monotonic()
+        while left := self.processes():
+            if time.monotonic() - began > timeout_s:
+                names = [f"{p.pid} {p.status()} rank {p.environ().get('LOCAL_RANK')}" for p in left]
+                raise TimeoutError(f"after {timeout_s:.0f} s there still run {names}:\n{self.output}")
+            self.process.poll()  # reaps it
+            time.sleep(0.05)
+        self.process.wait()
+        return time.monotonic() - began
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def returncode(self) -> int:
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    def kill(self) -> None:
+        for process in self.processes():
+            process.kill()
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def start(script: Path, *arguments: object, folder: Path, how: str = "script", num_devices: int = 1) -> Iterator[Job]:
+    """Starts ``script`` and kills what is left of it at the end.
+
+    Args:
+        arguments: of the script; the first ones it gets are ``how`` and ``num_devices``.
+        folder: working directory, for all that the job writes.
+        how: ``"torchrun"`` starts the ranks itself; under any other name the script does.
+    """
+    mark = uuid.uuid4().hex
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_LAUNCHER}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", JOB_MARK: mark}
+    command = [sys.executable]
+    if how == "torchrun":
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_devices}"]
+    command += [str(script), how, str(num_devices), *map(str, arguments)]
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "output.txt"
+    with log.open("w") as out:
+        # A session of its own, as a shell gives a job: Ctrl-C reaches the job and nobody else.
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, text=True
+        )
+    job = Job(process, mark, log)
+    try:
+        yield job
+    finally:
+        job.kill()
+
+
+def run(script: Path, *arguments: object, folder: Path, how: str = "script", num_devices: int = 1, timeout_s: float = 120) -> Job:
+    """Runs ``script`` to its end.
+
+    Raises:
+        TimeoutError, RuntimeError: it hangs or fails; the message has the job's output.
+    """
+    with start(script, *arguments, folder=folder, how=how, num_devices=num_devices) as job:
+        job.wait(timeout_s)
+    if job.returncode != 0:
+        raise RuntimeError(f"{script.name} {arguments} ended with {job.returncode}:\n{job.output}")
+    return job
+
+
+def interrupt(job: Job) -> None:
+    """Ctrl-C in the terminal: SIGINT to the whole process group."""
+    os.killpg(job.process.pid, signal.SIGINT)

@@ -1,0 +1,165 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightning_gnnload import Graph
+from lightning_gnnload.errors import GnnLoadError, GraphFormatError
+
+INDPTR = np.array([0, 2, 2, 3])
+INDICES = np.array([1, 2, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("of", [np.asarray, torch.as_tensor])
+def test_from_csc_shares_memory(dtype, of) -> None:
+    # A cast or an ascontiguousarray of a strided view would double a graph that fills half the machine.
+    indptr, indices, weight = INDPTR.copy(), INDICES.astype(dtype), np.ones(3, np.float32)
+    graph = Graph.from_csc(of(indptr), of(indices), edge_weight=of(weight))
+    assert np.shares_memory(graph.indptr, indptr)
+    assert np.shares_memory(graph.indices, indices)
+    assert np.shares_memory(graph.edge_weight, weight)
+    assert graph.indices.dtype == dtype
+
+
+def test_a_read_only_memory_map_is_taken_as_it_is(tmp_path) -> None:
+    INDPTR.tofile(tmp_path / "indptr")
+    INDICES.tofile(tmp_path / "indices")
+    indptr = np.memmap(tmp_path / "indptr", np.int64, "r")
+    indices = np.memmap(tmp_path / "indices", np.int64, "r")
+    graph = Graph.from_csc(indptr, indices)
+    assert np.shares_memory(graph.indptr, indptr)
+    assert np.shares_memory(graph.indices, indices)
+    assert not graph.indices.flags.writeable
+    assert graph.in_neighbors(0).tolist() == [1, 2]
+
+
+def test_an_edge_makes_its_source_an_in_neighbour_of_its_destination() -> None:
+    graph = Graph.from_coo(src=[4, 0, 4, 1], dst=[1, 1, 1, 3])
+    assert graph.num_nodes == 5
+    # The order of one destination's edges is kept, repeated edges too; swapped ends fail here.
+    assert [graph.in_neighbors(v).tolist() for v in range(5)] == [[], [4, 0, 4], [], [1], []]
+    assert graph.in_degrees.tolist() == [0, 3, 0, 1, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=60), st.booleans())
+def test_from_coo_keeps_each_edge_with_what_belongs_to_it(edges, wide: bool) -> None:
+    src, dst = np.array(edges, np.int64 if wide else np.int32).reshape(-1, 2).T
+    positions = np.arange(len(edges))
+    graph = Graph.from_coo(
+        src, dst, num_nodes=10, edge_weight=positions / 4, edge_type=positions, keep_order=True
+    )
+    assert graph.edge_order is not None
+    order = graph.edge_order
+    assert sorted(order) == list(positions)
+    assert graph.indices.tolist() == src[order].tolist()
+    owner = np.repeat(np.arange(10), graph.in_degrees)
+    assert owner.tolist() == dst[order].tolist()
+    assert graph.edge_type.tolist() == order.tolist()
+    assert graph.edge_weight.tolist() == (order / 4).tolist()
+    # Stable: within a destination, positions ascend.
+    assert all(np.all(np.diff(order[owner == v]) > 0) for v in range(10))
+
+
+def test_order_is_kept_only_when_asked_for() -> None:
+    assert Graph.from_coo([1], [0], edge_weight=[1.0]).edge_order is None
+
+
+def test_ids_are_stored_narrow_where_they_fit() -> None:
+    for dtype in (np.int16, np.uint8, np.int32, np.int64, np.uint64):
+        assert Graph.from_coo(np.array([1], dtype), np.array([0], dtype)).indices.dtype == np.int32
+
+
+def test_graphs_without_edges_or_nodes() -> None:
+    assert repr(Graph.from_coo([], [], num_nodes=4)) == "Graph(num_nodes=4, num_edges=0)"
+    assert Graph.from_coo([], []).num_nodes == 0
+    assert Graph.from_csc([0], np.empty(0, np.int32)).num_nodes == 0
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "message"),
+    [
+        ([0, 2, 1, 3], INDICES, r"indptr.*(falls|decreas|1)"),
+        ([1, 2, 2, 3], INDICES, r"indptr\[0\].*1"),
+        ([0, 2, 2, 4], INDICES, r"indptr\[-1\] is 4 but indices has 3 edges.*from_coo"),
+        ([0, 2, 2, 3], np.array([1, 3, 0]), r"indices\[1\].*3"),
+        ([0, 2, 2, 3], np.array([1, 2, -1]), r"indices\[2\].*-1"),
+        ([0, 2, 2, 3], np.array([1, 2, -(2**33)]), r"indices\[2\].*-8589934592"),
+        ([], INDICES, r"indptr must be int64 \[N \+ 1\]"),
+        (np.array([0, 2, 2, 3], np.int32), INDICES, r"indptr must be int64.*int32.*astype"),
+        ([0.0, 2.0, 2.0, 3.0], INDICES, r"indptr must be int64.*float64"),
+        ([0, 2, 2, 3], INDICES.astype(np.uint32), r"indices must be int32 or int64.*uint32.*astype"),
+        ([0, 2, 2, 3], INDICES.reshape(3, 1), r"indices must be.*\[3, 1\]"),
+    ],
+)
+def test_arrays_that_are_no_graph_are_named(indptr, indices, message: str) -> None:
+    # Every kernel trusts what passed here: one missing check is a crash later.
+    for dtype in {indices.dtype, np.dtype(np.int32)} if indices.dtype == np.int64 else {indices.dtype}:
+        if indices.min(initial=0) >= np.iinfo(dtype).min:
+            with pytest.raises(GraphFormatError, match=message):
+                Graph.from_csc(np.asarray(indptr, None if len(indptr) else np.int64), indices.astype(dtype))
+
+
+@given(st.lists(st.integers(-3, 8), min_size=1, max_size=6), st.lists(st.integers(-2, 7), max_size=6))
+def test_only_graphs_pass(indptr, indices) -> None:
+    num_nodes = len(indptr) - 1
+    sound = indptr[0] == 0 and indptr[-1] == len(indices) and indptr == sorted(indptr)
+    sound = sound and all(0 <= v < num_nodes for v in indices)
+    try:
+        Graph.from_csc(np.array(indptr), np.array(indices, np.int64))
+    except GraphFormatError:
+        assert not sound
+    else:
+        assert sound
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("src", "dst", "num_nodes", "message"),
+    [
+        ([0, 5], [1, 1], 3, r"src\[1\] is 5.*\[0, 3\)"),
+        ([0, 1], [1, -1], 3, r"dst\[1\] is -1.*\[0, 3\)"),
+        ([0, 1], [1, -1], None, r"dst\[1\] is -1"),
+        ([0, 1, 2], [1, 1], None, r"src has 3 entries but dst has 2"),
+        ([0], [0], -1, r"num_nodes is -1"),
+    ],
+)
+def test_edges_that_name_no_nodes(dtype, src, dst, num_nodes, message: str) -> None:
+    with pytest.raises(GraphFormatError, match=message):
+        Graph.from_coo(np.array(src, dtype), np.array(dst, dtype), num_nodes)
+
+
+def test_a_wide_id_is_not_wrapped_into_a_good_one() -> None:
+    with pytest.raises(GraphFormatError, match=r"src\[0\] is 4294967296"):
+        Graph.from_coo([2**32], [0], num_nodes=2)
+    with pytest.raises(GraphFormatError, match=r"src\[0\]"):
+        Graph.from_coo(np.array([2**64 - 1], np.uint64), [0], num_nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("extras", "message"),
+    [
+        ({"edge_weight": [1.0, np.nan, 1.0]}, r"weights must be finite.*nan"),
+        ({"edge_weight": [1.0, np.inf, 1.0]}, r"weights must be finite.*inf"),
+        ({"edge_weight": [1.0, -0.5, 1.0]}, r"not negative.*-0\.5"),
+        ({"edge_weight": [1.0, 1.0]}, r"edge_weight must be .*\[3\].*\[2\]"),
+        ({"edge_weight": [1, 2, 3]}, r"edge_weight must be floats.*int64"),
+        ({"edge_type": [0.5, 1.0, 1.0]}, r"edge_type must be integers.*float64"),
+        ({"edge_type": [[0], [1], [1]]}, r"edge_type must be .*\[3\].*\[3, 1\]"),
+    ],
+)
+def test_edge_values_that_do_not_fit(extras, message: str) -> None:
+    with pytest.raises(GraphFormatError, match=message):
+        Graph.from_csc(INDPTR, INDICES, **extras)
+    with pytest.raises(GraphFormatError, match=message):
+        Graph.from_coo([1, 2, 0], [0, 0, 2], **extras)
+
+
+@pytest.mark.parametrize(
+    "ids", [["a"], [[0], [1, 2]], [0.5], [True], torch.tensor([1.0], dtype=torch.bfloat16), np.array([0], ">i8")]
+)
+def test_ids_that_are_no_integers(ids) -> None:
+    # torch and NumPy would raise errors of their own, without the argument's name.
+    with pytest.raises(GnnLoadError, match="src"):
+        Graph.from_coo(ids, [0])

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import Graph, GraphData, MemoryFeatureStore
+from lightning_gnnload.errors import GraphDataError
+
+GRAPH = Graph.from_coo([0, 1, 2], [1, 2, 3])  # four nodes
+
+
+def test_splits_become_ids() -> None:
+    data = GraphData(GRAPH, train=torch.tensor([2, 0], dtype=torch.int32), val=[1], test=np.array([3], np.uint8))
+    assert [data.split(name).tolist() for name in ("train", "val", "test")] == [[2, 0], [1], [3]]
+    assert {data.split(name).dtype for name in ("train", "val", "test")} == {np.dtype(np.int64)}
+    assert data.num_features == 0
+    assert len(GraphData(GRAPH).val) == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([True, False, True, True], r"train ids: a boolean mask.*nonzero"),
+        ([0, 4], r"train ids: id 4 at position 1.*\[0, 4\)"),
+        ([-1], r"train ids: id -1 at position 0"),
+        ([2, 0, 2], r"train ids: node 2 appears more than once"),
+        ([0.0, 1.0], r"train ids: .*integer.*float64"),
+        ([[0, 1]], r"train ids: one-dimensional.*\(1, 2\)"),
+        (np.array([2**64 - 1], np.uint64), r"train ids"),
+    ],
+)
+def test_ids_that_are_no_split(ids, message: str) -> None:
+    with pytest.raises(GraphDataError, match=message):
+        GraphData(GRAPH, train=ids)
+    with pytest.raises(GraphDataError, match=message.replace("train", "test")):
+        GraphData(GRAPH, test=ids)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"x": np.zeros((3, 2))}, r"features x has 3 rows.*4 nodes"),
+        ({"x": np.zeros(4)}, r"features x must be \[N, F\].*\[4\]"),
+        ({"x": [["a"]] * 4}, r"features x: numbers"),
+        ({"x": np.zeros((4, 2), ">f4")}, r"features x: .*byte order.*>f4"),
+        ({"x": np.zeros((4, 2), np.longdouble)}, r"features x: .*astype"),
+        ({"x": torch.zeros(4, 2, device="meta")}, r"features x: .*meta.*\.cpu\(\)"),
+        ({"y": [0, 1, 2, 3, 4]}, r"labels y has 5 rows.*4 nodes"),
+        ({"y": torch.tensor(1)}, r"labels y must be \[N\] or \[N, C\].*\[\]"),
+        ({"y": np.zeros((4, 1, 1))}, r"labels y must be \[N\] or \[N, C\].*\[4, 1, 1\]"),
+    ],
+)
+def test_tables_that_do_not_fit_the_graph(tables, message: str) -> None:
+    with pytest.raises(GraphDataError, match=message):
+        GraphData(GRAPH, **tables)
+
+
+def test_tables_are_not_copied() -> None:
+    x, y = np.zeros((4, 3), np.float32), torch.arange(4)
+    data = GraphData(GRAPH, x, y)
+    assert data.x.rows.data_ptr() == x.ctypes.data
+    assert data.y.data_ptr() == y.data_ptr()
+    assert GraphData(GRAPH, store := MemoryFeatureStore(x)).x is store
+
+
+def test_classes_are_counted_where_labels_are_used() -> None:
+    # Nodes outside the splits may carry anything; their labels are no classes.
+    labels = np.array([0, 2, 99, -1])
+    assert GraphData(GRAPH, y=labels, train=[0], val=[1]).num_classes == 3
+    assert GraphData(GRAPH, y=labels, train=[0], num_classes=7).num_classes == 7
+    assert GraphData(GRAPH, y=labels).num_classes == 100
+
+
+@pytest.mark.parametrize("labels", [None, np.zeros(4), np.zeros((4, 2), np.int64)])
+def test_classes_that_cannot_be_counted(labels) -> None:
+    with pytest.raises(GraphDataError, match=r"num_classes=\.\.\."):
+        _ = GraphData(GRAPH, y=labels).num_classes
+
+
+def test_an_unknown_split_is_named() -> None:
+    with pytest.raises(GraphDataError, match="'valid'.*train, val, test"):
+        GraphData(GRAPH).split("valid")

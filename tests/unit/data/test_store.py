@@ -1,0 +1,257 @@
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lightning_gnnload import FeatureStore, Graph, GraphData, load_graph_data, save_graph_data
+from lightning_gnnload.data import store
+from lightning_gnnload.errors import GraphDataError, StoreFormatError
+
+DTYPES = [
+    getattr(torch, name)
+    for name in "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
+]
+
+
+def example() -> GraphData:
+    graph = Graph.from_coo(
+        [0, 1, 2, 0], [1, 2, 0, 2], edge_weight=[0.5, 1, 2, 3], edge_type=[0, 1, 0, 1], keep_order=True
+    )
+    return GraphData(
+        graph, torch.arange(6.0).view(3, 2), torch.tensor([1, 0, 4]), train=[2, 0], val=[1], num_classes=5
+    )
+
+
+@pytest.fixture()
+def folder(tmp_path: Path) -> Path:
+    save_graph_data(example(), tmp_path / "graph")
+    return tmp_path / "graph"
+
+
+def edit(folder: Path, change) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_what_was_written_is_read(folder: Path) -> None:
+    data, wanted = load_graph_data(folder, verify=True), example()
+    for name in Graph.__slots__:
+        given, expected = getattr(data.graph, name), getattr(wanted.graph, name)
+        assert given.tolist() == expected.tolist(), name
+        assert given.dtype == expected.dtype, name
+    assert data.x.rows.tolist() == wanted.x.rows.tolist()
+    assert data.y.tolist() == [1, 0, 4]
+    assert [data.train.tolist(), data.val.tolist(), data.test.tolist()] == [[2, 0], [1], []]
+    assert data.num_classes == 5
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_keeps_its_bits(tmp_path: Path, dtype: torch.dtype) -> None:
+    bits = torch.randint(0, 2 if dtype is torch.bool else 120, (3, 4 * dtype.itemsize), dtype=torch.uint8)
+    x = bits.view(dtype)
+    save_graph_data(GraphData(example().graph, x), tmp_path / "graph")
+    found = load_graph_data(tmp_path / "graph", verify=True).x.rows
+    assert found.dtype is dtype
+    assert torch.equal(found.view(torch.uint8), bits)
+
+
+@pytest.mark.parametrize("x", [None, np.empty((0, 4), np.float32)])
+def test_empty_and_absent_arrays(tmp_path: Path, x) -> None:
+    save_graph_data(GraphData(Graph.from_coo([], []), x), tmp_path / "graph")
+    data = load_graph_data(tmp_path / "graph", verify=True)
+    assert (data.num_nodes, data.graph.num_edges, len(data.train), data.y) == (0, 0, 0, None)
+    assert data.num_features == (0 if x is None else 4)
+    assert data.graph.edge_weight is None
+
+
+def test_rows_that_are_a_view_are_written_as_they_look(tmp_path: Path) -> None:
+    whole = torch.arange(24.0).view(6, 4)
+    save_graph_data(GraphData(example().graph, whole[1:4], y=whole[::2, 1]), tmp_path / "graph")
+    data = load_graph_data(tmp_path / "graph")
+    assert torch.equal(data.x.rows, whole[1:4])
+    assert torch.equal(data.y, whole[::2, 1])
+
+
+def test_arrays_are_mapped_and_not_read(folder: Path) -> None:
+    data = load_graph_data(folder)
+    maps = Path("/proc/self/maps").read_text()
+    assert all(str(folder / name) in maps for name in ("x.bin", "indices.bin", "indptr.bin"))
+    assert not data.graph.indices.flags.owndata
+
+
+def test_only_the_owner_may_look(folder: Path) -> None:
+    # mkdir's default under umask 022 would let everyone read the data.
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_is_replaced_only_when_told(folder: Path) -> None:
+    other = GraphData(Graph.from_coo([0], [1]))
+    with pytest.raises(StoreFormatError, match=r"exists already.*overwrite=True"):
+        save_graph_data(other, folder)
+    assert load_graph_data(folder).num_nodes == 3
+    mapped = load_graph_data(folder)
+    save_graph_data(other, folder, overwrite=True)
+    assert load_graph_data(folder).num_nodes == 2
+    assert mapped.x.rows.sum() == 15  # who has mapped the old one keeps it
+    assert [path.name for path in folder.parent.iterdir()] == ["graph"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("step", ["_write_array", "json.dump", "rename"])
+def test_a_crash_leaves_the_folder_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool, step: str
+) -> None:
+    target = tmp_path / "graph"
+    if exists:
+        save_graph_data(example(), target)
+    calls = 0
+
+    def fails(original):
+        def call(*args, **kwargs):
+            nonlocal calls
+            calls += 1
+            # Of the renames, the one that puts the new folder into its place; of the arrays, the third.
+            if step == "json.dump" or (step == "rename" and args[1] == target and calls <= 2) or calls == 3:
+                raise KeyboardInterrupt
+            return original(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        if step == "rename":
+            patch.setattr(os, "rename", fails(os.rename))
+        elif step == "json.dump":
+            patch.setattr(json, "dump", fails(json.dump))
+        else:
+            patch.setattr(store, "_write_array", fails(store._write_array))
+        with pytest.raises(KeyboardInterrupt):
+            save_graph_data(GraphData(Graph.from_coo([0], [1])), target, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == (["graph"] if exists else [])
+    if exists:
+        assert load_graph_data(target, verify=True).num_nodes == 3
+
+
+def test_features_that_are_not_in_memory_are_refused(tmp_path: Path) -> None:
+    class Elsewhere(FeatureStore):
+        shape = (3, 1)
+        dtype = torch.float32
+
+        def gather(self, ids, out) -> None: ...
+
+    with pytest.raises(GraphDataError, match="Elsewhere"):
+        save_graph_data(GraphData(example().graph, Elsewhere()), tmp_path / "graph")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["x.bin", "indptr.bin", "train.bin"])
+@pytest.mark.parametrize("size", [0, 5, 1000])
+def test_a_file_of_another_size_is_named(folder: Path, name: str, size: int) -> None:
+    # A map shorter than its arrays is a bus error at some later batch.
+    os.truncate(folder / name, size)
+    with pytest.raises(StoreFormatError, match=rf"{name} has {size} bytes, but the manifest says \d+"):
+        load_graph_data(folder)
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / "y.bin").unlink()
+    with pytest.raises(StoreFormatError, match=r"y\.bin is missing"):
+        load_graph_data(folder)
+
+
+@pytest.mark.parametrize("name", ["x", "y", "indices", "edge_weight", "train"])
+def test_a_flipped_bit_is_found_when_bytes_are_verified(folder: Path, name: str) -> None:
+    content = bytearray((folder / f"{name}.bin").read_bytes())
+    content[0] ^= 1
+    (folder / f"{name}.bin").write_bytes(content)
+    with pytest.raises(StoreFormatError, match=rf"{name}\.bin has checksum.*damaged"):
+        load_graph_data(folder, verify=True)
+
+
+def test_ids_are_checked_without_verify(folder: Path) -> None:
+    np.array([0, 9, 1, 2], np.int32).tofile(folder / "indices.bin")
+    with pytest.raises(StoreFormatError, match=r"indices.*9.*[Pp]repare it again"):
+        load_graph_data(folder)
+
+
+def test_folders_that_are_not_ours(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(StoreFormatError, match="is not a graph folder.*save_graph_data"):
+        load_graph_data(tmp_path)
+    edit(folder, lambda manifest: manifest.update(version=2))
+    with pytest.raises(StoreFormatError, match=r"format version 2.*reads version 1"):
+        load_graph_data(folder)
+    edit(folder, lambda manifest: manifest.update(format="theirs"))
+    with pytest.raises(StoreFormatError, match="another program"):
+        load_graph_data(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"a":' * 100_000, "\0", "9" * 5000]
+)
+def test_a_manifest_that_is_no_manifest(folder: Path, text: str) -> None:
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(StoreFormatError, match="manifest"):
+        load_graph_data(folder)
+    (folder / "manifest.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(StoreFormatError, match="cannot be read"):
+        load_graph_data(folder)
+
+
+@pytest.mark.parametrize("place", ["../secret.bin", "/{parent}/secret.bin", "sub/secret.bin", "..", ".", ""])
+def test_a_manifest_cannot_name_files_outside_its_folder(folder: Path, place: str) -> None:
+    (folder / "sub").mkdir()
+    for secret in (folder.parent / "secret.bin", folder / "sub" / "secret.bin"):
+        shutil.copy(folder / "x.bin", secret)
+    name = place.format(parent=folder.parent)
+    edit(folder, lambda manifest: manifest["arrays"]["x"].update(file=name))
+    with pytest.raises(StoreFormatError, match="malformed|missing"):
+        load_graph_data(folder)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.sampled_from([2**31, 2**63, 2**70, -(2**70), 0.5, float("nan")])
+    | st.sampled_from(["", "x.bin", "y.bin", "..", "int32", "float64", "bfloat16", "complex64", "a" * 5000, "\0"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["file", "dtype", "shape", "crc32"]), inner),
+    max_leaves=4,
+)
+
+
+def places(value, at=()):
+    yield at
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*at, key))
+
+
+@given(st.data())
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_change_of_the_manifest_loads_or_is_a_format_error(folder: Path, data: st.DataObject) -> None:
+    # Whatever a manifest says, the answer is one error class that says which folder: nothing else may come out.
+    original = (folder / "manifest.json").read_text()
+    manifest = json.loads(original)
+    at = data.draw(st.sampled_from([place for place in places(manifest) if place]))
+    inner = manifest
+    for key in at[:-1]:
+        inner = inner[key]
+    if data.draw(st.booleans()):
+        inner[at[-1]] = data.draw(JSON)
+    else:
+        del inner[at[-1]]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    try:
+        load_graph_data(folder, verify=data.draw(st.booleans()))
+    except StoreFormatError as error:
+        assert str(folder) in str(error)  # noqa: PT017  most changes fail, some may not
+    finally:
+        (folder / "manifest.json").write_text(original)

@@ -1,0 +1,153 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import NeighborSampler
+from lightning_gnnload.errors import GnnLoadError, SamplerConfigError, SeedError
+from tests.unit.toy import content, toy_graph
+
+GRAPH = toy_graph()
+SEEDS = [17, 3, 250, 99]
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+@pytest.mark.parametrize("replace", [False, True])
+def test_blocks_are_parts_of_the_graph(expand, replace: bool) -> None:
+    fanouts = [4, -1, 2] if not replace else [4, 3, 2]
+    batch = NeighborSampler(fanouts, replace=replace, expand=expand, edge_ids=True).sample(GRAPH, SEEDS, 1, 2, 3)
+    assert batch.seeds.tolist() == SEEDS
+    assert (batch.epoch, batch.step) == (2, 3)
+    nodes = batch.nodes
+    assert len(nodes.unique()) == len(nodes)
+    known = len(SEEDS)
+    for block, fanout in zip(reversed(batch.blocks), fanouts, strict=True):  # nearest hop first
+        assert block.num_dst == known
+        assert len(block.indptr) == block.num_dst + 1
+        assert block.indptr[-1] == block.num_edges
+        assert int(block.indices.max()) < block.num_src
+        src, dst = nodes[block.indices.long()], nodes[block.edge_dst()]
+        edges = block.edge_ids.numpy()
+        assert src.tolist() == GRAPH.indices[edges].tolist()
+        owner = np.searchsorted(GRAPH.indptr, edges, side="right") - 1
+        assert dst.tolist() == owner.tolist()
+        full = torch.from_numpy(GRAPH.in_degrees)[nodes[: block.num_dst]]
+        wanted = full if fanout == -1 else full.clamp(max=fanout) if not replace else (full > 0) * fanout
+        # With expand="new" the edges of one hop's destinations are drawn at that hop alone.
+        begin = 0 if expand == "all" or block is batch.blocks[-1] else previous
+        assert block.in_degrees[begin:].tolist() == wanted[begin:].tolist()
+        if not replace:
+            assert len(np.unique(edges)) == len(edges)
+        previous, known = block.num_dst, block.num_src
+    assert known == batch.num_nodes
+
+
+def test_new_blocks_are_prefixes_of_each_other() -> None:
+    batch = NeighborSampler([3, 3, 3], expand="new").sample(GRAPH, SEEDS)
+    for outer, inner in zip(batch.blocks, batch.blocks[1:], strict=False):
+        assert outer.indptr[: inner.num_dst + 1].tolist() == inner.indptr.tolist()
+        assert outer.indices[: inner.num_edges].tolist() == inner.indices.tolist()
+
+
+def test_a_batch_is_a_pure_function() -> None:
+    sampler, wanted = NeighborSampler([3, 2]), content(NeighborSampler([3, 2]).sample(GRAPH, SEEDS, 1, 2, 3))
+    sampler.sample(GRAPH, [0, 1], 9, 9, 9)  # a generator with state would move here
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002  on purpose: the legacy state must not matter
+    assert content(sampler.sample(GRAPH, torch.tensor(SEEDS), 1, 2, 3)) == wanted
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(content(sampler.sample(GRAPH, SEEDS, 1, 2, 3))))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [wanted] * 4
+
+
+@pytest.mark.parametrize("key", [(2, 2, 3), (1, 3, 3), (1, 2, 4)])
+def test_each_part_of_the_key_matters(key) -> None:
+    sampler = NeighborSampler([2, 2])
+    many = np.arange(100)
+    # 100 nodes draw 2 of about 8: an equal batch by chance has a probability below 1e-50.
+    assert not torch.equal(
+        sampler.sample(GRAPH, many, *key).blocks[-1].indices, sampler.sample(GRAPH, many, 1, 2, 3).blocks[-1].indices
+    ) or not torch.equal(sampler.sample(GRAPH, many, *key).nodes, sampler.sample(GRAPH, many, 1, 2, 3).nodes)
+
+
+def test_a_node_draws_the_same_neighbours_in_any_company() -> None:
+    def drawn(seeds) -> set[int]:
+        block = NeighborSampler([2], edge_ids=True).sample(GRAPH, seeds, 1, 2, 3).blocks[0]
+        at = seeds.index(99)
+        return set(block.edge_ids[block.indptr[at] : block.indptr[at + 1]].tolist())
+
+    assert drawn([99]) == drawn(SEEDS) == drawn([5, 99])
+
+
+def test_no_hops_and_no_seeds() -> None:
+    batch = NeighborSampler([]).sample(GRAPH, SEEDS)
+    assert batch.blocks == []
+    assert batch.nodes.tolist() == SEEDS
+    empty = NeighborSampler([2, 2]).sample(GRAPH, [])
+    assert [block.num_src for block in empty.blocks] == [0, 0]
+
+
+def test_memory_grows_until_the_batch_fits() -> None:
+    graph = toy_graph(2000, 100_000)  # all neighbours of all nodes twice: more than the first mebibyte
+    batch = NeighborSampler([-1, -1], edge_ids=True).sample(graph, np.arange(2000))
+    assert [block.num_edges for block in batch.blocks] == [100_000] * 2
+
+
+def test_a_batch_keeps_no_more_memory_than_it_needs() -> None:
+    batch = NeighborSampler([2]).sample(GRAPH, SEEDS)
+    assert batch.nodes.untyped_storage().nbytes() == batch.nodes.nbytes
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error", "message"),
+    [
+        ([0, 300], SeedError, "300"),
+        ([-1], SeedError, "-1"),
+        ([4, 5, 4], SeedError, "4"),
+        ([0.5], GnnLoadError, "integer"),
+        ([True, False], GnnLoadError, r"mask\.nonzero"),
+        ([[1]], GnnLoadError, "one-dimensional"),
+    ],
+)
+def test_seeds_that_are_no_nodes(seeds, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        NeighborSampler([2]).sample(GRAPH, seeds)
+    assert NeighborSampler([2]).sample(GRAPH, [0, 299]).num_seeds == 2  # the scratch memory is still sound
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fanouts": [10, 0]}, r"\[10, 0\].*positive, or -1"),
+        ({"fanouts": [-2]}, r"\[-2\].*positive, or -1"),
+        ({"fanouts": 10}, r"fanouts=10: a list"),
+        ({"fanouts": None}, r"fanouts=None: a list"),
+        ({"fanouts": [2.5]}, r"whole numbers"),
+        ({"fanouts": "15"}, r"whole numbers"),
+        ({"fanouts": [2], "expand": "some"}, r"expand='some'.*'all'.*'new'"),
+    ],
+)
+def test_settings_that_cannot_work(settings, message: str) -> None:
+    with pytest.raises(SamplerConfigError, match=message):
+        NeighborSampler(**settings)
+
+
+def test_fanouts_of_any_iterable() -> None:
+    # A generator is empty once it was checked; an unnoticed empty list would train without a graph.
+    assert NeighborSampler(fanout for fanout in (3, 2)).fanouts == [3, 2]
+    assert NeighborSampler(np.array([3, 2])).fanouts == [3, 2]
+    assert repr(NeighborSampler([3], replace=True)) == "NeighborSampler([3], expand='all', replace=True)"
+
+
+@pytest.mark.parametrize("key", [{"seed": -1}, {"epoch": 2**32}, {"step": -1}, {"seed": 2**64}])
+def test_keys_out_of_range_are_named(key) -> None:
+    with pytest.raises(SamplerConfigError, match=next(iter(key))):
+        NeighborSampler([2]).sample(GRAPH, SEEDS, **key)

@@ -1,0 +1,61 @@
+"""A small graph with features and labels that tell where they came from, and equality of mini-batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload import Graph, GraphData, MiniBatch, NeighborSampler, Sampler
+from lightning_gnnload.data.seeds import SeedOrder, Shuffled
+from lightning_gnnload.pipeline.source import BatchSource
+
+
+def toy_graph(num_nodes: int = 300, num_edges: int = 2400, seed: int = 0) -> Graph:
+    """Edges drawn at random: repeated ones, loops and nodes without neighbours among them."""
+    rng = np.random.default_rng(seed)
+    return Graph.from_coo(*rng.integers(0, num_nodes, (2, num_edges)), num_nodes=num_nodes)
+
+
+def toy_data(num_nodes: int = 300, num_train: int = 100, *, width: int = 5, **splits: Any) -> GraphData:
+    """Row ``v`` of x is ``v + column / 8``, exactly; label ``v`` is ``v % 7``. Seeds are no prefix of the nodes."""
+    x = torch.arange(num_nodes).unsqueeze(1) + torch.arange(width) / 8
+    train = np.arange(num_nodes)[::-1][:num_train]
+    return GraphData(toy_graph(num_nodes), x, torch.arange(num_nodes) % 7, train.copy(), **splits)
+
+
+def toy_source(
+    data: GraphData | None = None,
+    *,
+    sampler: Sampler | None = None,
+    batch_size: int = 16,
+    order: SeedOrder | None = None,
+    **settings: Any,
+) -> BatchSource:
+    data = data or toy_data()
+    settings.setdefault("seed", 3)
+    return BatchSource(
+        data,
+        sampler or NeighborSampler([3, 2]),
+        data.train,
+        batch_size=batch_size,
+        order=order or Shuffled(),
+        **settings,
+    )
+
+
+def content(batch: MiniBatch) -> list[Any]:
+    """All that a mini-batch holds, as plain numbers; it keeps no buffer."""
+    tables = [None if t is None else (t.dtype, t.tolist()) for t in (batch.x, batch.y)]
+    blocks = [
+        (
+            block.num_dst,
+            block.num_src,
+            block.indptr.tolist(),
+            block.indices.tolist(),
+            None if block.edge_ids is None else block.edge_ids.tolist(),
+        )
+        for block in batch.blocks
+    ]
+    return [batch.epoch, batch.step, batch.num_seeds, batch.nodes.tolist(), blocks, *tables]
