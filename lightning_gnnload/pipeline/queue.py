@@ -46,6 +46,7 @@ class BatchQueue:
         queue_depth: slots that a stream may have out at each sampler.
         connect_timeout_s: how long to wait for a sampler to start.
         stall_timeout_s: how long to wait for a mini-batch while all samplers live.
+        pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
 
     Raises:
         SamplerDiedError: a sampler did not start.
@@ -61,9 +62,11 @@ class BatchQueue:
         queue_depth: int,
         connect_timeout_s: float,
         stall_timeout_s: float,
+        pinned: bool = False,
     ) -> None:
         self.queue_depth = queue_depth
         self.stall_timeout_s = stall_timeout_s
+        self.pinned = pinned
         self._samplers: list[_Sampler] = []
         self._streams = itertools.count()
         self._inbox: dict[tuple[int, int], tuple[_Sampler, int, Payload]] = {}
@@ -152,7 +155,7 @@ class BatchQueue:
                 raise QueueProtocolError(f"sampler rank {sampler.rank} sent {message['kind']!r} in mid-stream")
             slot = message["slot"]
             if fds:
-                sampler.slots[slot] = Slot(message["slot_bytes"], fds[0])
+                sampler.slots[slot] = Slot(message["slot_bytes"], fds[0], pinned=self.pinned)
             elif slot not in sampler.slots:
                 raise QueueProtocolError(f"sampler rank {sampler.rank} named slot {slot}, whose memory it never sent")
             elif message["slot_bytes"] > sampler.slots[slot].num_bytes:

@@ -38,6 +38,8 @@ class Slot:
         SlotMemoryError: the machine gives no such memory.
     """
 
+    _pinned_address: int | None = None
+
     def __init__(self, num_bytes: int = FIRST_SLOT_BYTES, fd: int = -1, *, pinned: bool = False) -> None:
         self.fd = fd
         self.pinned = pinned
@@ -74,12 +76,17 @@ class Slot:
         return buffer
 
     def close(self) -> None:
-        """Closes the memfd; mappings that tensors still use stay until they are gone."""
+        """Unpins, and closes the memfd; mappings that tensors still use stay until they are gone."""
+        self._unpin()
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
+    def __del__(self) -> None:
+        self._unpin()  # before the mapping goes: the driver must not hold pages that are no longer there
+
     def _map(self, num_bytes: int) -> None:
+        self._unpin()
         size = _round_up(num_bytes)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS if self.fd < 0 else mmap.MAP_SHARED
         try:
@@ -100,9 +107,16 @@ class Slot:
             self._pin()
 
     def _pin(self) -> None:
-        address, size = self.array.ctypes.data, self.array.nbytes
-        if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:
-            weakref.finalize(self._memory, torch.cuda.cudart().cudaHostUnregister, address).atexit = False
+        """Where the system lets no more memory be locked, copies from here are slower and as right."""
+        address = self.array.ctypes.data
+        if int(torch.cuda.cudart().cudaHostRegister(address, self.num_bytes, 0)) == 0:
+            self._pinned_address = address
+
+    def _unpin(self) -> None:
+        # A lent slot is neither grown nor closed, so that no copy is under way.
+        if self._pinned_address is not None:
+            torch.cuda.cudart().cudaHostUnregister(self._pinned_address)
+            self._pinned_address = None
 
 
 class SlotPool:

@@ -14,7 +14,7 @@ from lightning_gnnload.data.block import MiniBatch, view_of
 from lightning_gnnload.data.features import gather
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seeds import SeedOrder
-from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.errors import QueueProtocolError, SamplerConfigError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.pipeline.plan import StepPlan
 from lightning_gnnload.pipeline.slots import Slot
@@ -81,7 +81,7 @@ class Payload:
             hops = tuple(HopLayout(**hop) for hop in layout["hops"])
             tables = {name: fields[name] and TableLayout(**{**fields[name], "shape": tuple(fields[name]["shape"])}) for name in "xy"}
             return cls(**{**fields, **tables, "layout": SampleLayout(**{**layout, "hops": hops}), "key": DrawKey(**fields["key"])})
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, SamplerConfigError) as error:
             raise QueueProtocolError(f"a mini-batch's description is malformed: {error!r} in {fields!r:.200}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -248,11 +249,11 @@ class GraphDataModule(LightningDataModule):
         if self.batch_format == "dgl":
             from lightning_gnnload.adapters.dgl import ToDGL
 
-            return ToDGL(self.feature_name, self.label_name)
+            return ToDGL(self.feature_name, self.label_name, self.data.graph.edge_order)
         if self.batch_format == "pyg":
             from lightning_gnnload.adapters.pyg import to_pyg
 
-            return to_pyg
+            return partial(to_pyg, edge_order=self.data.graph.edge_order)
         return None
 
     def _predict_ids(self) -> np.ndarray:

@@ -93,6 +93,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         queue_depth=strategy.queue_depth,
         connect_timeout_s=strategy.connect_timeout_s,
         stall_timeout_s=strategy.stall_timeout_s,
+        pinned=strategy.root_device.type == "cuda",
     )
     try:
         result = function(*args, **kwargs)

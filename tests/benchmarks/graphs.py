@@ -17,7 +17,7 @@ BATCH_SIZE = 1024
 
 
 def dataset(name: str) -> StoredDataset:
-    """``"debian"``: 63 k nodes, 0.7 M edges; ``"synthetic"``: 2.4 M nodes, 124 M edges, the size of ogbn-products."""
+    """``"debian"``: 63 k nodes, 0.7 M edges; ``"synthetic"``: 2.4 M nodes, 124 M edges (as ogbn-products)."""
     if name == "debian":
         return Debian()
     return Synthetic("chung-lu", num_nodes=2_400_000, num_edges=124_000_000, num_features=128)
@@ -53,7 +53,11 @@ class Preparation:
                 wide[chunk] = data.graph.indices[chunk]
             wide.flush()
             partial.rename(file)
-        return {"num_nodes": data.num_nodes, "num_edges": data.graph.num_edges, "num_features": data.num_features}
+        return {
+            "num_nodes": data.num_nodes,
+            "num_edges": data.graph.num_edges,
+            "num_features": data.num_features,
+        }
 
 
 def _chunks(length: int, size: int = 1 << 24) -> Iterator[slice]:

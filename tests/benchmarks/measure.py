@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -88,25 +88,26 @@ class Comparison:
         return ratio if self.more_is_better else 1 / ratio
 
 
-def take_turns(comparisons: Sequence[Comparison], num_turns: int, report: Report) -> Iterator[Comparison]:
-    """Runs the comparisons one by one; in each, all contenders take turns, so that noise meets all of them.
+def take_turns(comparison: Comparison, num_turns: int, report: Report) -> Comparison:
+    """Lets all contenders take turns, so that the machine's noise meets all of them; returns the comparison.
 
-    The first turn of each is not counted: memory, caches and files are warm after it.
+    Turn 0 is not counted: memory, caches and files are warm after it.
     """
-    for comparison in comparisons:
-        for turn in range(num_turns + 1):
-            for contender in comparison.contenders:
-                report(f"{comparison.topic}, {comparison.setting}: {contender.name}, turn {turn} of {num_turns}")
-                reply = contender.take_turn(turn)
-                if turn > 0:
-                    contender.values += reply.pop("values")
-                    for column, value in reply.items():
-                        contender.notes.setdefault(column, []).append(value)
-        yield comparison
+    for turn in range(num_turns + 1):
+        for contender in comparison.contenders:
+            report(f"{comparison.topic}, {comparison.setting}: {contender.name}, turn {turn} of {num_turns}")
+            reply = contender.take_turn(turn)
+            if turn > 0:
+                contender.values += reply.pop("values")
+                for column, value in reply.items():
+                    contender.notes.setdefault(column, []).append(value)
+    return comparison
 
 
 def check_same_work(contenders: Sequence[Contender], column: str, tolerance: float = 0.03) -> None:
-    """Raises BenchmarkError: the contenders' means of ``column`` differ by more, so they did not do the same work."""
+    """Raises BenchmarkError: the means of ``column`` differ by more, so the work was not the same."""
     means = {contender.name: contender.note(column) or 0.0 for contender in contenders}
     if max(means.values()) > (1 + tolerance) * min(means.values()):
-        raise BenchmarkError(f"these did not do the same work; {column} were {means}. Are graph, seeds and fanouts the same?")
+        raise BenchmarkError(
+            f"these did not do the same work; {column} were {means}. Are graph, seeds and fanouts the same?"
+        )

@@ -12,8 +12,8 @@ MIB = 1 << 20
 class MemoryWatch:
     """Begins when it is made: best before the data are loaded.
 
-    The peak is the kernel's high-water mark (VmHWM) of resident memory: ``ru_maxrss`` without what an ancestor left in
-    it. It counts mapped files as far as they were touched. Private memory is what is in no file.
+    The peak is the kernel's high-water mark (VmHWM) of resident memory: ``ru_maxrss`` without what an
+    ancestor left in it. It counts mapped files as far as they were touched; private memory is in no file.
     """
 
     def __init__(self) -> None:
@@ -36,6 +36,15 @@ class MemoryWatch:
         return found
 
 
+def huge_page_bytes() -> int:
+    """How much of this process's memory lies on 2 MB pages."""
+    return _kilobytes("/proc/self/smaps_rollup", "AnonHugePages")
+
+
 def _status_bytes(field: str) -> int:
-    match = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return _kilobytes("/proc/self/status", field)
+
+
+def _kilobytes(file: str, field: str) -> int:
+    match = re.search(rf"^{field}:\s+(\d+) kB$", Path(file).read_text(), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0

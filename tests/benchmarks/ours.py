@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from functools import cached_property
 from typing import Any
 
@@ -55,11 +54,16 @@ class Ours:
         batches = seeds_of_turn(self.data.train, turn, num_batches)
         sampler = NeighborSampler(fanouts)
         made: list[MiniBatch] = []
-        values = each_batch_ms(lambda seeds: made.append(sampler.sample(self.data.graph, seeds, epoch=turn)), batches)
-        return {"values": values, "edges": sum(b.num_edges for batch in made for b in batch.blocks) / num_batches}
+        values = each_batch_ms(
+            lambda seeds: made.append(sampler.sample(self.data.graph, seeds, epoch=turn)), batches
+        )
+        return {
+            "values": values,
+            "edges": sum(b.num_edges for batch in made for b in batch.blocks) / num_batches,
+        }
 
     def replay(self, turn: int, num_batches: int, fanouts: list[int]) -> dict[str, Any]:
-        """Only the random reads of ``sample``, with nothing decided: indptr, adjacency and deduplication table."""
+        """Only the random reads of ``sample``: indptr, adjacency, deduplication table; nothing is decided."""
         graph, sampler = self.data.graph, NeighborSampler(fanouts, edge_ids=True)
         reads: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = []
         num_edges = 0

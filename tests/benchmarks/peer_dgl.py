@@ -19,7 +19,7 @@ from tests.benchmarks.timing import each_batch_ms, steady_ms
 
 
 class PeerDGL:
-    """Over an int64 graph in CSC form, whose arrays and features are mapped from the files that ours are mapped from."""
+    """Over an int64 graph in CSC form; its arrays and features are mapped from files, as ours are."""
 
     def __init__(self, graph: str) -> None:
         self.memory = MemoryWatch()
@@ -29,7 +29,9 @@ class PeerDGL:
         indptr = tensor_view(data.graph.indptr)
         no_edge_ids = torch.empty(0, dtype=torch.int64)  # DGL then numbers edges as they lie
         # Only "csc": else its DataLoader would make and keep two more forms of the graph.
-        self.graph = dgl.graph(("csc", (indptr, indices, no_edge_ids)), num_nodes=data.num_nodes).formats("csc")
+        self.graph = dgl.graph(("csc", (indptr, indices, no_edge_ids)), num_nodes=data.num_nodes).formats(
+            "csc"
+        )
         assert isinstance(data.x, MemoryFeatureStore)
         self.graph.ndata["feat"] = data.x.rows
         self.graph.ndata["label"] = data.y

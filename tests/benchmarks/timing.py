@@ -22,11 +22,13 @@ def each_batch_ms(make: Callable[[Any], object], requests: Iterable[Any]) -> lis
     return values
 
 
-def steady_ms(loader: Iterable[Any], num_batches: int, look: Callable[[], object] = lambda: None) -> list[float]:
-    """Milliseconds a batch, once it streams, with a consumer that drops each batch at once.
+def steady_ms(
+    loader: Iterable[Any], num_batches: int, look: Callable[[], object] = lambda: None
+) -> list[float]:
+    """Milliseconds a batch, once it streams, with a consumer that only takes the next.
 
-    One figure, as loaders deliver in bursts. The first batches are not counted: processes and threads start, and
-    buffers fill.
+    One figure, as loaders deliver in bursts. The first batches are not counted: processes and threads
+    start, and buffers fill.
 
     Args:
         loader: iterated once, and not to its end.
@@ -37,13 +39,16 @@ def steady_ms(loader: Iterable[Any], num_batches: int, look: Callable[[], object
         BenchmarkError: the loader ended before.
     """
     batches = iter(loader)
-    for _ in islice(batches, WARM_UP_BATCHES):
+    for _batch in islice(batches, WARM_UP_BATCHES):
         look()
+    del _batch  # its buffer is free for the loader to use again
     began = time.perf_counter()
     num_timed = sum(1 for _ in islice(batches, num_batches - WARM_UP_BATCHES))
     took_ms = (time.perf_counter() - began) * 1e3
     look()
     if num_timed != num_batches - WARM_UP_BATCHES:
-        raise BenchmarkError(f"the loader gave {WARM_UP_BATCHES + num_timed} batches, but {num_batches} were to be timed.")
+        raise BenchmarkError(
+            f"the loader gave {WARM_UP_BATCHES + num_timed} batches, but {num_batches} were to be timed."
+        )
     del batches  # ends its threads and processes before the next contender's turn
     return [took_ms / num_timed]

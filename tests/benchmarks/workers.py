@@ -1,7 +1,7 @@
 """Worker: one library in a process of its own, told what to measure by lines of JSON.
 
-A process each gives every contender its own settings (threads, malloc), its own peak of memory, and no part in
-another's caches and threads. A worker that waits for its turn takes no time from the one that is measured.
+A process each gives every contender its own settings (threads, malloc) and its own peak of memory. A worker
+that waits for its turn takes no time from the one that is measured.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import IO, Any
 from tests.benchmarks.errors import BenchmarkError
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+ALL_CORES = dict.fromkeys(ONE_THREAD, str(len(os.sched_getaffinity(0))))
 HUGE_PAGE_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 _GOODBYE_S = 10.0
 _LAST_CHARACTERS = 4000
 
 
 class Worker:
-    """A running ``python -m tests.benchmarks.<module>``, for use in a ``with`` statement. It starts on the first call.
+    """A ``python -m tests.benchmarks.<module>``, for a ``with`` statement; it starts on the first call.
 
     Args:
         module: a module of this folder that ends in :func:`serve`.
@@ -32,7 +33,14 @@ class Worker:
         settings: keyword arguments of its class.
     """
 
-    def __init__(self, module: str, environment: dict[str, str] | None = None, *, show_output: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        module: str,
+        environment: dict[str, str] | None = None,
+        *,
+        show_output: bool = False,
+        **settings: Any,
+    ) -> None:
         self.module = module
         self.environment = ONE_THREAD | (environment or {})
         self.settings = settings
@@ -42,7 +50,9 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._log is not None:
             self._log.close()
         if self._process is None:
@@ -64,22 +74,27 @@ class Worker:
             BenchmarkError: it raised, or the worker is gone; with the reason.
         """
         if self._process is None:
-            self._start()
-        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+            self._process = self._start()
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            print(json.dumps({"task": task, "arguments": arguments}), file=self._process.stdin, flush=True)
-            line = self._process.stdout.readline()
+            print(json.dumps({"task": task, "arguments": arguments}), file=process.stdin, flush=True)
+            line = process.stdout.readline()
         except BrokenPipeError:
             line = ""
         if not line:
-            raise BenchmarkError(f"the {self.module} worker is gone (exit status {self._process.wait()}) in {task!r}.\n{self._last_words()}")
+            status = process.wait()
+            raise BenchmarkError(
+                f"the {self.module} worker ended in {task!r} with status {status}.\n{self._last_words()}"
+            )
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise BenchmarkError(f"the {self.module} worker failed in {task!r}:\n{reply['error']}")
         return reply
 
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", f"tests.benchmarks.{self.module}", json.dumps(self.settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

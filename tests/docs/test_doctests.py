@@ -12,7 +12,8 @@ import pytest
 import lightning_gnnload
 from tests.runif import EXTRA_MODULES
 
-PACKAGE = Path(next(iter(lightning_gnnload.__path__)))
+# Not __path__: an editable install puts the folder of the compiled kernels first there.
+PACKAGE = Path(lightning_gnnload.__file__).parent
 MODULES = sorted(
     ".".join(["lightning_gnnload", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(
         ".__init__"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from pytorch_lightning import Trainer
+
+from lightning_gnnload import FactoredStrategy
 
 NUM_NODES, NUM_CLASSES, NUM_FEATURES, DEGREE = 600, 4, 8, 12
 
 # How a Trainer may run: a model that reads its batches must not care.
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "auto": {"strategy": "auto", "devices": 1},
+STRATEGIES: dict[str, Callable[[], dict[str, Any]]] = {
+    "auto": lambda: {"strategy": "auto", "devices": 1},
+    # Spawned: the tests' own process must not be started again as a rank.
+    "factored": lambda: {"strategy": FactoredStrategy(start_method="spawn"), "devices": 2},
 }
 
 
@@ -61,3 +67,15 @@ def learnable_graph(seed: int = 0) -> Learnable:
 def accuracy_without_neighbours(graph: Learnable) -> float:
     """Of the nearest centroid, the best that a node's own features allow."""
     return float((graph.x[:, :NUM_CLASSES].argmax(1) == graph.y).float().mean())
+
+
+def quiet_trainer(**settings: Any) -> Trainer:
+    """A Trainer on the CPU that writes neither files nor to the terminal."""
+    return Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **settings,
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule, Trainer, seed_everything
+from pytorch_lightning import LightningModule, seed_everything
 
 from lightning_gnnload import GraphDataModule, NeighborSampler
 from tests.integration.learnable import (
@@ -15,6 +15,7 @@ from tests.integration.learnable import (
     STRATEGIES,
     accuracy_without_neighbours,
     learnable_graph,
+    quiet_trainer,
 )
 from tests.runif import RunIf
 
@@ -88,17 +89,6 @@ def ours(graph: Any) -> dict[str, Any]:
     return {"fit": {"datamodule": module}, "test": {"datamodule": module}}
 
 
-def quiet_trainer(**settings: Any) -> Trainer:
-    return Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **settings,
-    )
-
-
 @pytest.mark.parametrize(
     ("loaders", "strategy"),
     [(dgls_own, "auto"), *((ours, name) for name in STRATEGIES)],
@@ -109,7 +99,7 @@ def test_it_trains_with_only_the_data_changed(loaders: Any, strategy: str) -> No
     assert accuracy_without_neighbours(learnable_graph()) < 0.6
     seed_everything(0)
     model, data = DGLSage(), loaders(dgl_graph())
-    trainer = quiet_trainer(max_epochs=6, **STRATEGIES[strategy])
+    trainer = quiet_trainer(max_epochs=6, **STRATEGIES[strategy]())
     trainer.fit(model, **data["fit"])
     (metrics,) = trainer.test(model, verbose=False, **data["test"])
     assert metrics["accuracy"] > 0.85
@@ -120,7 +110,7 @@ def test_all_neighbours_give_full_graph_inference() -> None:
     torch.manual_seed(0)
     model = DGLSage().eval()
     module = GraphDataModule.from_dgl(graph, sampler=NeighborSampler([-1, -1]), batch_size=100)
-    predicted = quiet_trainer(**STRATEGIES["auto"]).predict(model, module)
+    predicted = quiet_trainer(**STRATEGIES["auto"]()).predict(model, module)
     with torch.no_grad():
         expected = model([graph, graph], graph.ndata["feat"])
     torch.testing.assert_close(torch.cat(predicted), expected, rtol=1e-4, atol=1e-5)

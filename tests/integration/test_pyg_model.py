@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule, Trainer, seed_everything
+from pytorch_lightning import LightningModule, seed_everything
 
 from lightning_gnnload import GraphDataModule, NeighborSampler
 from tests.integration.learnable import (
@@ -15,6 +15,7 @@ from tests.integration.learnable import (
     STRATEGIES,
     accuracy_without_neighbours,
     learnable_graph,
+    quiet_trainer,
 )
 from tests.runif import RunIf
 
@@ -69,17 +70,6 @@ def pyg_data() -> Any:
     return data
 
 
-def quiet_trainer(**settings: Any) -> Trainer:
-    return Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **settings,
-    )
-
-
 @pytest.mark.parametrize("trim", [True, False], ids=["trimmed", "whole"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_trains_with_only_the_data_changed(strategy: str, trim: bool) -> None:
@@ -90,7 +80,7 @@ def test_it_trains_with_only_the_data_changed(strategy: str, trim: bool) -> None
     module = GraphDataModule.from_pyg(
         pyg_data(), sampler=NeighborSampler(FANOUTS, expand="new"), batch_size=64
     )
-    trainer = quiet_trainer(max_epochs=6, **STRATEGIES[strategy])
+    trainer = quiet_trainer(max_epochs=6, **STRATEGIES[strategy]())
     trainer.fit(model, module)
     (metrics,) = trainer.test(model, module, verbose=False)
     assert metrics["accuracy"] > 0.85
@@ -102,7 +92,7 @@ def test_all_neighbours_give_full_graph_inference(trim: bool) -> None:
     torch.manual_seed(0)
     model = PyGSage(trim).eval()
     module = GraphDataModule.from_pyg(data, sampler=NeighborSampler([-1, -1], expand="new"), batch_size=100)
-    predicted = quiet_trainer(**STRATEGIES["auto"]).predict(model, module)
+    predicted = quiet_trainer(**STRATEGIES["auto"]()).predict(model, module)
     model.trim = False
     with torch.no_grad():
         expected = model(data)

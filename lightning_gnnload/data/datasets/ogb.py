@@ -113,8 +113,9 @@ class OGB(StoredDataset):
         archive_name, place = _FACTS[self.name].archive, self._raw_home.absolute()
         url = f"{_SITE}/{archive_name}.zip"
         by_hand = (
-            f"{self.name}: neither raw/edge.csv.gz nor raw/data.npz is in {place}. To fetch it by hand, download "
-            f"{url}, unzip it, and rename the folder {archive_name!r} to that path. Or give the root that has it."
+            f"{self.name}: neither raw/edge.csv.gz nor raw/data.npz is in {place}. To fetch it by hand, "
+            f"download {url}, unzip it, and rename the folder {archive_name!r} to that path. "
+            f"Or give the root that has it."
         )
         if not self.download:
             raise DatasetError(f"{by_hand} Or let prepare() fetch it: download=True.")

@@ -110,7 +110,7 @@ def test_hops_that_draw_a_node_twice_are_refused() -> None:
         SamplerConfigError, match=r"blocks\[0\] draws afresh for the nodes of blocks\[1\].*expand='new'"
     ):
         to_pyg(a_batch(expand="all", fanouts=(2, 2)))
-    # The inner hop takes one of two parallel edges, the outer both: ids agree as far as they go, counts do not.
+    # The inner hop takes one of two parallel edges, the outer both: indices agree, counts do not.
     twice = Graph.from_coo(src=[1, 1], dst=[0, 0])
     with pytest.raises(SamplerConfigError, match=r"expand='new'"):
         to_pyg(NeighborSampler([1, -1]).sample(twice, [0]))

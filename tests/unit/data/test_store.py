@@ -105,33 +105,32 @@ def test_a_folder_is_replaced_only_when_told(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", [False, True])
-@pytest.mark.parametrize("step", ["_write_array", "json.dump", "rename"])
+@pytest.mark.parametrize("name", ["indices.bin", "manifest.json", "graph"])
 def test_a_crash_leaves_the_folder_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool, name: str
 ) -> None:
+    """Interrupted where the named file is opened, or where the whole is moved into its place."""
     target = tmp_path / "graph"
     if exists:
         save_graph_data(example(), target)
-    calls = 0
+    rename, crashes = os.rename, []
 
-    def fails(original):
-        def call(*args, **kwargs):
-            nonlocal calls
-            calls += 1
-            # Of the renames, the one that puts the new folder into its place; of the arrays, the third.
-            if step == "json.dump" or (step == "rename" and args[1] == target and calls <= 2) or calls == 3:
-                raise KeyboardInterrupt
-            return original(*args, **kwargs)
+    def crash(at: str | os.PathLike[str]) -> None:
+        if not crashes and os.path.basename(at) == name:
+            crashes.append(at)
+            raise KeyboardInterrupt
 
-        return call
+    def opens(file, mode="r"):
+        crash(file)
+        return open(file, mode)
+
+    def renames(source, destination) -> None:
+        crash(destination)
+        rename(source, destination)
 
     with monkeypatch.context() as patch:
-        if step == "rename":
-            patch.setattr(os, "rename", fails(os.rename))
-        elif step == "json.dump":
-            patch.setattr(json, "dump", fails(json.dump))
-        else:
-            patch.setattr(store, "_write_array", fails(store._write_array))
+        patch.setattr(store, "open", opens, raising=False)
+        patch.setattr(os, "rename", renames)
         with pytest.raises(KeyboardInterrupt):
             save_graph_data(GraphData(Graph.from_coo([0], [1])), target, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == (["graph"] if exists else [])

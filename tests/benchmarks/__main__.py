@@ -1,0 +1,95 @@
+"""``python -m tests.benchmarks``: measures, prints tables, and on request writes them into a page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.status import Status
+
+from tests.benchmarks import figure, machine, report
+from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.measure import Comparison
+from tests.benchmarks.suites import HAS_DGL, QUICK, Scale, suites
+from tests.benchmarks.workers import Worker
+
+TOPICS = tuple(suites([]))
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="a smoke test: Debian only, few turns, small table; under a minute",
+    )
+    parser.add_argument(
+        "--graph",
+        choices=("debian", "synthetic", "all"),
+        default="debian",
+        help="synthetic: 2.4 M nodes, 124 M edges; made once, takes minutes, 8 GB of memory, 4 GB of disk",
+    )
+    parser.add_argument(
+        "--topics", nargs="+", choices=TOPICS, default=TOPICS, help="what to measure; everything by default"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write the tables between the marks of this page, and a figure beside it",
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> None:
+    options = parse(arguments)
+    graphs = ["debian", "synthetic"] if options.graph == "all" else [options.graph]
+    if options.quick:
+        graphs = ["debian"]
+    progress = Console(stderr=True)
+    if not HAS_DGL:
+        progress.print(
+            "DGL is not installed, so there is nothing to compare with: pip install 'lightning-gnnload[dgl]'"
+        )
+    for graph in graphs:
+        with Worker("graphs", show_output=True) as worker:
+            progress.print(f"{graph}: {worker.call('prepare', graph=graph)}")
+    comparisons = _measure(graphs, options.topics, QUICK if options.quick else Scale(), progress)
+    _deliver(comparisons, " ".join(["python -m tests.benchmarks", *arguments]), options.out)
+
+
+def _measure(graphs: list[str], topics: list[str], scale: Scale, progress: Console) -> list[Comparison]:
+    comparisons: list[Comparison] = []
+    with Status("starting", console=progress) as status:
+        for topic in topics:
+            for suite in suites(graphs)[topic]:
+                for comparison in suite(scale, status.update):
+                    comparisons.append(comparison)
+                    progress.print(f"{comparison.topic}, {comparison.setting}: done")
+    return comparisons
+
+
+def _deliver(comparisons: list[Comparison], command: str, page: Path | None) -> None:
+    picture = None
+    if page is not None:
+        picture = page.with_suffix(".png")
+        figure.draw(comparisons, picture)
+    text = report.markdown(comparisons, command, machine.describe(), picture and picture.name)
+    if page is not None:
+        report.write(page, text)
+    # On a terminal, tables; in a file or a pipe, their source.
+    Console().print(Markdown(text)) if sys.stdout.isatty() else print(text)
+
+
+if __name__ == "__main__":
+    os.environ.pop("GLIBC_TUNABLES", None)  # each worker gets its own settings, and no others
+    try:
+        main(sys.argv[1:])
+    except BenchmarkError as error:
+        sys.exit(f"benchmark: {error}")
+    except KeyboardInterrupt:
+        sys.exit("benchmark: interrupted")

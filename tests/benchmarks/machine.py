@@ -1,0 +1,45 @@
+"""The machine and the versions that figures belong to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("lightning_gnnload", "torch", "pytorch-lightning", "numpy", "dgl")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
+
+
+def describe() -> list[str]:
+    """One line each on processor, memory and software."""
+    model = _found(r"^model name\s*:\s*(.*)$", "/proc/cpuinfo") or platform.machine()
+    vectors = "with" if "avx512f" in _found(r"^flags\s*:(.*)$", "/proc/cpuinfo").split() else "without"
+    cores = len(os.sched_getaffinity(0))
+    memory_gib = int(_found(r"^MemTotal:\s+(\d+) kB$", "/proc/meminfo") or 0) / 2**20
+    packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
+    return [
+        f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory",
+        f"2 MB pages: {_chosen('enabled')!r} for private memory, {_chosen('shmem_enabled')!r} for shared",
+        f"Linux {platform.release()}, Python {platform.python_version()}, {packages}",
+    ]
+
+
+def _found(pattern: str, file: str) -> str:
+    match = re.search(pattern, Path(file).read_text(), re.MULTILINE)
+    return match[1].strip() if match else ""
+
+
+def _chosen(setting: str) -> str:
+    try:
+        return _found(r"\[(\w+)\]", str(_HUGE_PAGES / setting))
+    except OSError:
+        return "unknown"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "is not installed"

@@ -1,0 +1,202 @@
+import threading
+import time
+
+import pytest
+
+from lightning_gnnload import NeighborSampler
+from lightning_gnnload.errors import SeedError
+from lightning_gnnload.pipeline.loader import SampledLoader
+from tests.unit.toy import content, toy_data, toy_source
+
+NUM_STEPS = 13  # 100 seeds, 8 a batch
+
+
+class Boom(Exception):
+    pass
+
+
+class Failing(NeighborSampler):
+    """Raises when it draws for one step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__([2, 2])
+        self.step = step
+
+    def sample_into(self, graph, seeds, key, arena):
+        if key.step == self.step:
+            raise Boom(f"at step {self.step}")
+        return super().sample_into(graph, seeds, key, arena)
+
+
+class Slow(NeighborSampler):
+    """The earlier the step, the longer it takes: threads finish in the opposite order."""
+
+    def sample_into(self, graph, seeds, key, arena):
+        time.sleep(0.004 * (3 - key.step % 4))
+        return super().sample_into(graph, seeds, key, arena)
+
+
+def loader(num_threads: int = 1, **settings) -> SampledLoader:
+    return SampledLoader(toy_source(batch_size=8, **settings), num_threads=num_threads)
+
+
+def stream(loader: SampledLoader) -> list:
+    return [content(batch) for batch in loader]
+
+
+def sampling_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 4])
+@pytest.mark.parametrize("sampler", [NeighborSampler([3, 2]), Slow([3, 2])])
+def test_any_number_of_threads_gives_the_same_stream(num_threads: int, sampler) -> None:
+    threaded, alone = loader(num_threads, sampler=sampler), loader(0)
+    for epoch in (0, 1):
+        threaded.set_epoch(epoch)
+        alone.set_epoch(epoch)
+        found = stream(threaded)
+        assert [batch[1] for batch in found] == list(range(NUM_STEPS))
+        assert found == stream(alone)
+
+
+def test_ranks_share_each_step() -> None:
+    data = toy_data()
+    source = toy_source(data, batch_size=4)
+    loaders = [SampledLoader(source, num_ranks=2, rank=rank) for rank in range(2)]
+    assert [len(each) for each in loaders] == [NUM_STEPS] * 2
+    seeds = [seed for each in loaders for batch in each for seed in batch.seeds.tolist()]
+    assert sorted(seeds) == sorted(data.train)
+
+
+def test_making_and_iterating_start_nothing() -> None:
+    # Lightning makes loaders, asks their length and calls iter() on them without ever reading them.
+    each = loader(4, sampler=Failing(step=0))
+    assert len(each) == NUM_STEPS
+    iter(each)
+    iter(each)
+    assert not sampling_threads()
+    assert each.state_dict() == {"epoch": 0, "step": 0}
+
+
+@pytest.mark.parametrize("num_threads", [0, 1, 3])
+@pytest.mark.parametrize("step", [0, 5, NUM_STEPS - 1])
+def test_an_exception_reaches_the_consumer_at_its_step(num_threads: int, step: int) -> None:
+    found = []
+    with pytest.raises(Boom, match=f"at step {step}"):
+        for batch in loader(num_threads, sampler=Failing(step)):
+            found.append(batch.step)
+    assert found == list(range(step))
+    assert not sampling_threads()
+
+
+@pytest.mark.parametrize("num_read", [1, 5])
+def test_an_abandoned_iterator_leaves_no_threads(num_read: int) -> None:
+    iterator = iter(loader(3))
+    for _ in range(num_read):
+        next(iterator)
+    assert sampling_threads()
+    del iterator
+    assert not sampling_threads()
+
+
+def test_a_consumer_that_raises_ends_the_threads() -> None:
+    def consume() -> None:
+        for _ in loader(3):
+            raise Boom
+
+    with pytest.raises(Boom):
+        consume()
+    assert not sampling_threads()
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_a_run_resumes_at_any_step(num_threads: int) -> None:
+    whole = loader(num_threads)
+    whole.set_epoch(3)
+    wanted = stream(whole)
+    for done in range(NUM_STEPS):
+        interrupted = loader(num_threads)
+        interrupted.set_epoch(3)
+        iterator = iter(interrupted)
+        for _ in range(done):
+            next(iterator)
+        state = interrupted.state_dict()
+        assert state == {"epoch": 3, "step": done}  # batches made ahead do not count
+        del iterator
+        resumed = loader(num_threads)
+        resumed.load_state_dict(state)
+        resumed.set_epoch(3)  # Lightning announces the epoch after it has loaded the state
+        assert stream(resumed) == wanted[done:]
+        assert resumed.state_dict() == {"epoch": 3, "step": NUM_STEPS}
+        resumed.set_epoch(4)
+        assert len(stream(resumed)) == NUM_STEPS  # the place counts once
+
+
+def test_a_state_of_an_epochs_end_resumes_at_the_next_ones_begin() -> None:
+    first = loader()
+    stream(first)
+    assert first.state_dict() == {"epoch": 0, "step": NUM_STEPS}
+    resumed = loader()
+    resumed.load_state_dict(first.state_dict())
+    resumed.set_epoch(1)
+    first.set_epoch(1)
+    assert stream(resumed) == stream(first)
+
+
+def test_the_epoch_comes_by_the_path_lightning_uses() -> None:
+    each = loader()
+    each.batch_sampler.sampler.set_epoch(7)
+    assert next(iter(each)).epoch == 7
+    assert not hasattr(each, "sampler")
+
+
+def test_too_few_seeds_for_the_ranks() -> None:
+    with pytest.raises(SeedError, match="100 seeds cannot be shared by 101"):
+        len(SampledLoader(toy_source(), num_ranks=101))
+
+
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_batches_that_are_kept_stay_as_they_were(num_threads: int) -> None:
+    # A slot that is used again too early shows here.
+    kept = list(loader(num_threads))
+    assert [content(batch) for batch in kept] == stream(loader(0))
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_buffers_are_used_again(num_threads: int) -> None:
+    each = loader(num_threads)
+    places = set()
+    for epoch in range(4):
+        each.set_epoch(epoch)
+        for batch in each:
+            places.add(batch.nodes.data_ptr())
+    # One in use, one a thread in work, two a thread made ahead: fresh memory for each of 52 batches would show.
+    assert len(places) <= 2 + 3 * num_threads
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_what_is_converted_is_what_comes(num_threads: int) -> None:
+    each = SampledLoader(toy_source(batch_size=8), num_threads=num_threads, convert=lambda batch: batch.step)
+    assert list(each) == list(range(NUM_STEPS))
+
+
+def test_a_failure_to_convert_reaches_the_consumer() -> None:
+    def convert(batch):
+        raise Boom
+
+    with pytest.raises(Boom):
+        list(SampledLoader(toy_source(), num_threads=2, convert=convert))
+
+
+def test_statistics_count_what_was_delivered() -> None:
+    each = loader(2)
+    batches = list(each)
+    stats = each.stats
+    assert stats.num_batches == NUM_STEPS
+    assert stats.num_nodes == sum(batch.num_nodes for batch in batches)
+    assert stats.num_edges == sum(block.num_edges for batch in batches for block in batch.blocks)
+    assert stats.sample_ms > 0
+    before = type(stats)(**vars(stats))
+    next(iter(each))
+    assert (stats - before).num_batches == 1

@@ -1,0 +1,244 @@
+import json
+import os
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_gnnload.errors import QueueProtocolError, SamplerDiedError
+from lightning_gnnload.pipeline import wire
+
+FREE = {"kind": "free", "slot": 3}
+
+
+@pytest.fixture()
+def raw_and_channel() -> Iterator[tuple[socket.socket, wire.Channel]]:
+    raw, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = wire.Channel(other)
+    yield raw, channel
+    raw.close()
+    channel.close()
+
+
+@pytest.fixture()
+def channels(raw_and_channel) -> tuple[wire.Channel, wire.Channel]:
+    raw, channel = raw_and_channel
+    return wire.Channel(raw), channel
+
+
+def num_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def sample_of(kind: str) -> dict:
+    values = {int: 5, str: "ä\0\n", dict: {"a": [1, None, {"b": 2.5}]}, bool: True}
+    return {name: values[wanted] for name, wanted in wire.KINDS[kind].items()}
+
+
+@pytest.mark.parametrize("kind", wire.KINDS)
+def test_every_kind_arrives_as_it_was_sent(channels, kind: str) -> None:
+    ours, theirs = channels
+    ours.send(kind, **sample_of(kind))
+    assert theirs.receive() == ({"kind": kind, **sample_of(kind)}, [])
+
+
+def test_messages_keep_their_bounds_and_order(channels) -> None:
+    ours, theirs = channels
+    for slot in range(20):
+        ours.send("free", slot=slot)
+    assert [theirs.receive()[0]["slot"] for _ in range(20)] == list(range(20))
+
+
+def test_a_descriptor_travels_and_is_the_receivers(channels) -> None:
+    ours, theirs = channels
+    fd = os.memfd_create("gnnload-test")
+    os.write(fd, b"content")
+    ours.send("free", [fd], slot=1)
+    os.close(fd)
+    _, (received,) = theirs.receive()
+    assert os.pread(received, 7, 0) == b"content"
+    os.close(received)
+
+
+def dumps(**changes) -> bytes:
+    return json.dumps({**FREE, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfe",
+        b"not json",
+        b"[]",
+        b"3",
+        b"null",
+        b"{}",
+        b"[" * 60_000,
+        dumps(kind="unheard of"),
+        dumps(kind=["free"]),
+        dumps(kind=None),
+        dumps(slot="3"),
+        dumps(slot=True),
+        dumps(slot=3.0),
+        dumps(slot=None),
+        dumps(extra=1),
+        b'{"kind":"free"}',
+        b'{"kind":"close","slot":3}',
+        dumps(pad="x" * wire.MAX_MESSAGE_BYTES),
+        # A message that is sound until the limit, with more behind: the rest would be lost in silence.
+        dumps() + b" " * wire.MAX_MESSAGE_BYTES,
+    ],
+)
+def test_what_is_no_message_is_refused_with_its_descriptors(raw_and_channel, data: bytes) -> None:
+    raw, channel = raw_and_channel
+    before = num_fds()
+    fd = os.memfd_create("gnnload-test")
+    socket.send_fds(raw, [data], [fd])
+    os.close(fd)
+    with pytest.raises(QueueProtocolError, match="malformed message"):
+        channel.receive()
+    assert num_fds() == before  # a sender of garbage must not be able to use our descriptors up
+    raw.send(dumps())
+    assert channel.receive() == (FREE, [])
+
+
+@given(st.binary(min_size=1, max_size=200))
+@settings(deadline=None)
+def test_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
+    with pytest.raises(QueueProtocolError):
+        wire._checked(data, truncated=False)
+
+
+def test_no_more_descriptors_are_taken_than_one(raw_and_channel) -> None:
+    raw, channel = raw_and_channel
+    before = num_fds()
+    fds = [os.memfd_create("gnnload-test") for _ in range(3)]
+    socket.send_fds(raw, [dumps()], fds)
+    for fd in fds:
+        os.close(fd)
+    _, received = channel.receive()
+    for fd in received:
+        os.close(fd)
+    assert len(received) <= 1
+    assert num_fds() == before
+
+
+def test_a_message_too_large_is_not_sent(channels) -> None:
+    ours, theirs = channels
+    with pytest.raises(QueueProtocolError, match=r"'bye' message of \d+ bytes.*65536"):
+        ours.send("bye", outcome={"result": "x" * wire.MAX_MESSAGE_BYTES})
+    assert not wire.readable([theirs], 0)
+
+
+def test_the_end_of_a_stream_comes_after_all_that_was_sent(channels) -> None:
+    ours, theirs = channels
+    ours.send("free", slot=1)
+    ours.finish()
+    assert theirs.receive()[0]["slot"] == 1
+    with pytest.raises(EOFError):
+        theirs.receive()
+    theirs.send("free", slot=2)  # the other half is still open
+    assert ours.receive()[0]["slot"] == 2
+
+
+def test_a_peer_that_is_gone_is_an_end_and_not_a_hang(channels) -> None:
+    ours, theirs = channels
+    theirs.send("free", slot=1)
+    ours.close()  # with unread data, which resets the connection
+    with pytest.raises(EOFError):
+        theirs.receive()
+    with pytest.raises(OSError, match="[Bb]roken pipe|reset"):
+        theirs.send("free", slot=2)
+
+
+def test_draining_reads_everything_and_keeps_no_descriptors(channels) -> None:
+    ours, theirs = channels
+    before = num_fds()
+    fd = os.memfd_create("gnnload-test")
+    for slot in range(3):
+        ours.send("free", [fd], slot=slot)
+    os.close(fd)
+    ours.finish()
+    theirs.drain(timeout_s=5)
+    assert num_fds() == before
+
+
+def test_draining_a_silent_peer_ends_in_time(channels) -> None:
+    began = time.monotonic()
+    channels[0].drain(timeout_s=0.1)
+    assert 0.1 <= time.monotonic() - began < 2
+
+
+def test_readable_names_who_has_something_to_say(channels) -> None:
+    ours, theirs = channels
+    assert wire.readable([ours, theirs], 0) == []
+    theirs.send("free", slot=1)
+    assert wire.readable([ours, theirs], 1) == [ours]
+    theirs.close()
+    ours.receive()
+    assert wire.readable([ours], 1) == [ours]  # an end is something to read
+
+
+def test_listening_connecting_and_parting() -> None:
+    job = uuid.uuid4().hex
+    listener = wire.listen(job, 0)
+    trainer = wire.connect(job, 0, timeout_s=5)
+    sampler = wire.accept(listener)
+    trainer.send("free", slot=4)
+    assert sampler.receive()[0]["slot"] == 4
+    with pytest.raises(QueueProtocolError, match=f"sampler 0 cannot listen.*{job}"):
+        wire.listen(job, 0)
+    wire.listen(job, 1).close()
+    for end in (trainer, sampler, listener):
+        end.close()
+    wire.listen(job, 0).close()  # the name is free again
+
+
+def test_the_longest_job_name_fits() -> None:
+    wire.listen("f" * 16 + "-999999", 999).close()
+
+
+def test_nobody_listens() -> None:
+    before = num_fds()
+    began = time.monotonic()
+    with pytest.raises(SamplerDiedError, match=r"sampler 3 did not start within 0 s.*connect_timeout_s"):
+        wire.connect(uuid.uuid4().hex, 3, timeout_s=0.2)
+    assert 0.2 <= time.monotonic() - began < 2
+    with pytest.raises(SamplerDiedError):
+        wire.connect(uuid.uuid4().hex, 3, timeout_s=60, give_up=lambda: True)
+    assert num_fds() == before
+
+
+def test_another_users_process_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = uuid.uuid4().hex
+    listener = wire.listen(job, 0)
+    stranger = wire.connect(job, 0, timeout_s=5)
+    before = num_fds()
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    with pytest.raises(QueueProtocolError, match=f"process of user {uid} connected; only user {uid + 1}"):
+        wire.accept(listener)
+    assert num_fds() == before
+    with pytest.raises(EOFError):
+        stranger.receive()  # cut off
+    stranger.close()
+    listener.close()
+
+
+def test_the_kernels_word_is_taken_for_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    # struct ucred is pid, uid, gid: a mix-up passes wherever root runs the tests.
+    class Connection:
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            assert (level, option) == (socket.SOL_SOCKET, socket.SO_PEERCRED)
+            return struct.pack("3i", 0, 1234, 0)
+
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    wire.Channel(Connection())
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    with pytest.raises(QueueProtocolError, match="user 1234"):
+        wire.Channel(Connection())
