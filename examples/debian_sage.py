@@ -9,7 +9,14 @@ neighbours'. Take any other LightningModule, data set or number of devices: only
 import pytorch_lightning as pl
 from models import GraphSAGE
 
-from lightning_gnnload import Debian, FactoredStrategy, GraphDataModule, LoaderMonitor, NeighborSampler, NoGraphBaseline
+from lightning_gnnload import (
+    Debian,
+    FactoredStrategy,
+    GraphDataModule,
+    LoaderMonitor,
+    NeighborSampler,
+    NoGraphBaseline,
+)
 
 
 def main() -> None:

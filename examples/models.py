@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
@@ -41,12 +43,18 @@ class GraphSAGE(pl.LightningModule):
     """
 
     def __init__(
-        self, in_features: int, num_classes: int, hidden: int = 256, num_layers: int = 2, dropout: float = 0.5, lr: float = 0.003
+        self,
+        in_features: int,
+        num_classes: int,
+        hidden: int = 256,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        lr: float = 0.003,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
         widths = [in_features] + [hidden] * (num_layers - 1) + [num_classes]
-        self.convs = nn.ModuleList(SAGEConv(*pair) for pair in zip(widths, widths[1:], strict=False))
+        self.convs = nn.ModuleList(SAGEConv(*pair) for pair in pairwise(widths))
         self.dropout = nn.Dropout(dropout)
         self.val_accuracy = MulticlassAccuracy(num_classes, average="micro")
         self.test_accuracy = MulticlassAccuracy(num_classes, average="micro")
@@ -55,12 +63,15 @@ class GraphSAGE(pl.LightningModule):
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds, ``[num_seeds, num_classes]``."""
         batch.expect_layers(len(self.convs))
-        x = batch.x
-        for layer, (conv, block) in enumerate(zip(self.convs, batch.blocks, strict=True)):
-            x = conv(block, x if layer == 0 else self.dropout(x.relu()))
+        assert batch.x is not None
+        first, *others = zip(self.convs, batch.blocks, strict=True)
+        x = first[0](first[1], batch.x)
+        for conv, block in others:
+            x = conv(block, self.dropout(x.relu()))
         return x
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
+        assert batch.y is not None
         loss = F.cross_entropy(self(batch), batch.y)
         self.log("train_loss", loss, prog_bar=True, batch_size=batch.num_seeds)
         return loss

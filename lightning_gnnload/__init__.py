@@ -6,8 +6,8 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
-from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
+from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler

@@ -18,15 +18,21 @@ def as_array(values: Any, *, what: str) -> np.ndarray:
     """
     if isinstance(values, torch.Tensor):
         if values.device.type != "cpu":
-            raise GraphDataError(f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first.")
+            raise GraphDataError(
+                f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first."
+            )
         values = values.detach()
     try:
         # torch has dtypes that NumPy lacks, and lists may be ragged.
         array = np.ascontiguousarray(values.numpy() if isinstance(values, torch.Tensor) else values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise GraphDataError(f"{what}: this makes no NumPy array ({error}). Give one number an entry, in a dtype that NumPy has.") from error
+        raise GraphDataError(
+            f"{what}: this makes no NumPy array ({error}). Give one number an entry, in a dtype that NumPy has."
+        ) from error
     if array.dtype.kind not in "iufb" or not array.dtype.isnative:
-        raise GraphDataError(f"{what}: numbers in this machine's byte order are needed, but the dtype is {array.dtype}.")
+        raise GraphDataError(
+            f"{what}: numbers in this machine's byte order are needed, but the dtype is {array.dtype}."
+        )
     return array
 
 
@@ -41,7 +47,8 @@ def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarra
         raise GraphDataError(f"{what}: a boolean mask was given; node ids are needed. Use mask.nonzero().")
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise GraphDataError(
-            f"{what}: one-dimensional integer node ids are needed, but the shape is {array.shape} and the dtype {array.dtype}."
+            f"{what}: one-dimensional integer node ids are needed, "
+            f"but the shape is {array.shape} and the dtype {array.dtype}."
         )
     ids = array.astype(np.int64, copy=False)
     if num_nodes is not None and ids.size:
@@ -61,7 +68,9 @@ def as_rows(values: Any, *, what: str) -> torch.Tensor:
     """
     if isinstance(values, torch.Tensor):
         if values.device.type != "cpu":
-            raise GraphDataError(f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first.")
+            raise GraphDataError(
+                f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first."
+            )
         return values.detach().contiguous()
     array = as_array(values, what=what)
     if array.dtype == np.longdouble:

@@ -44,7 +44,9 @@ class Block:
     def edge_dst(self) -> torch.Tensor:
         """int64 ``[num_edges]``: the destination of each edge, which CSC leaves implicit."""
         counts = self.in_degrees.long()
-        return torch.repeat_interleave(torch.arange(self.num_dst, device=counts.device), counts, output_size=self.num_edges)
+        return torch.repeat_interleave(
+            torch.arange(self.num_dst, device=counts.device), counts, output_size=self.num_edges
+        )
 
     def __repr__(self) -> str:
         return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"

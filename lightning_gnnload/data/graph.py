@@ -110,7 +110,9 @@ class Graph:
         src = _edge_ends(src, "src")
         dst = _edge_ends(dst, "dst")
         if len(src) != len(dst):
-            raise GraphFormatError(f"Graph.from_coo: src has {len(src)} entries but dst has {len(dst)}; give one of each an edge.")
+            raise GraphFormatError(
+                f"Graph.from_coo: src has {len(src)} entries but dst has {len(dst)}; give one of each an edge."
+            )
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0
         if num_nodes < 0:
@@ -153,7 +155,8 @@ class Graph:
 def _check_topology(indptr: np.ndarray, indices: np.ndarray) -> None:
     if indptr.dtype != np.int64 or indptr.ndim != 1 or len(indptr) < 1:
         raise GraphFormatError(
-            f"Graph: indptr must be int64 [N + 1], but it is {indptr.dtype} {list(indptr.shape)}. Convert it with .astype('int64')."
+            f"Graph: indptr must be int64 [N + 1], but it is {indptr.dtype} {list(indptr.shape)}. "
+            f"Convert it with .astype('int64')."
         )
     if indices.dtype not in (np.int32, np.int64) or indices.ndim != 1:
         raise GraphFormatError(
@@ -181,7 +184,9 @@ def _check_edge_array(name: str, values: np.ndarray | None, kinds: str, num_edge
 def _edge_ends(values: Any, name: str) -> np.ndarray:
     ends = as_array(values, what=f"Graph.from_coo: {name}")
     if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):
-        raise GraphFormatError(f"Graph.from_coo: {name} must be integers [E], but it is {ends.dtype} {list(ends.shape)}.")
+        raise GraphFormatError(
+            f"Graph.from_coo: {name} must be integers [E], but it is {ends.dtype} {list(ends.shape)}."
+        )
     return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
 
 
@@ -192,7 +197,7 @@ def _narrow(ends: np.ndarray, num_nodes: int, name: str) -> np.ndarray:
         if low < 0 or high >= num_nodes:
             edge = int(np.flatnonzero((ends < 0) | (ends >= num_nodes))[0])
             raise GraphFormatError(
-                f"Graph.from_coo: {name}[{edge}] is {ends[edge]}, which is not a node; ids must lie in [0, {num_nodes}). "
-                f"Give num_nodes if the graph has more nodes than its edges show."
+                f"Graph.from_coo: {name}[{edge}] is {ends[edge]}, which is not a node; ids must lie in "
+                f"[0, {num_nodes}). Give num_nodes if the graph has more nodes than its edges show."
             )
     return ends.astype(np.int32, copy=False)

@@ -54,8 +54,13 @@ class GraphData:
             raise GraphDataError(f"labels y must be [N] or [N, C], but the shape is {list(self.y.shape)}.")
         for name, rows in (("features x", self.x), ("labels y", self.y)):
             if rows is not None and rows.shape[0] != graph.num_nodes:
-                raise GraphDataError(f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; one row a node is needed.")
-        self.train, self.val, self.test = (_split(name, ids, graph.num_nodes) for name, ids in zip(SPLITS, (train, val, test), strict=True))
+                raise GraphDataError(
+                    f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; "
+                    f"one row a node is needed."
+                )
+        self.train, self.val, self.test = (
+            _split(name, ids, graph.num_nodes) for name, ids in zip(SPLITS, (train, val, test), strict=True)
+        )
         self._num_classes = num_classes
 
     @property
@@ -71,7 +76,9 @@ class GraphData:
         """Given, or one more than the largest integer label of the splits."""
         if self._num_classes is None:
             if self.y is None or self.y.is_floating_point() or self.y.ndim != 1:
-                raise GraphDataError("num_classes cannot be counted from these labels; give GraphData(..., num_classes=...).")
+                raise GraphDataError(
+                    "num_classes cannot be counted from these labels; give GraphData(..., num_classes=...)."
+                )
             used = [self.y[torch.from_numpy(ids)] for ids in (self.train, self.val, self.test) if len(ids)]
             labels = torch.cat(used) if used else self.y
             self._num_classes = int(labels.max()) + 1 if labels.numel() else 0
@@ -96,5 +103,7 @@ def _split(name: str, ids: Any, num_nodes: int) -> np.ndarray:
     ordered = np.sort(checked)
     twice = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(twice):
-        raise GraphDataError(f"{name} ids: node {ordered[twice[0]]} appears more than once; each node may be in a split once.")
+        raise GraphDataError(
+            f"{name} ids: node {ordered[twice[0]]} appears more than once; each node may be in a split once."
+        )
     return checked

@@ -49,5 +49,7 @@ def seed_order(order: str | SeedOrder) -> SeedOrder:
     if isinstance(order, SeedOrder):
         return order
     if order not in _BY_NAME:
-        raise LoaderConfigError(f"order={order!r} is not known; give one of {', '.join(map(repr, _BY_NAME))} or a SeedOrder.")
+        raise LoaderConfigError(
+            f"order={order!r} is not known; give one of {', '.join(map(repr, _BY_NAME))} or a SeedOrder."
+        )
     return _BY_NAME[order]()

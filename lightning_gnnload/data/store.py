@@ -28,10 +28,17 @@ VERSION = 1
 MANIFEST = "manifest.json"
 _CHUNK_BYTES = 1 << 24
 _MAX_ROWS = 1 << 48
-_DTYPES = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 bool".split())
+_INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 
-def save_graph_data(data: GraphData, folder: str | os.PathLike[str], *, attributes: dict[str, Any] | None = None, overwrite: bool = False) -> None:
+def save_graph_data(
+    data: GraphData,
+    folder: str | os.PathLike[str],
+    *,
+    attributes: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
     """Writes ``data`` as a folder, atomically.
 
     Args:
@@ -84,12 +91,15 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
         arrays = {name: _map_array(path, name, entry, verify) for name, entry in manifest["arrays"].items()}
         for name in ("indptr", "indices"):
             if name not in arrays:
-                raise StoreFormatError(f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again.")
+                raise StoreFormatError(
+                    f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
+                )
         numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.__slots__, *SPLITS) if name in arrays}
         graph = Graph(**{name: numpy[name] for name in Graph.__slots__ if name in numpy})
         if graph.num_nodes != manifest["num_nodes"]:
             raise StoreFormatError(
-                f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it again."
+                f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
+                f"Prepare it again."
             )
         splits = {name: numpy[name] for name in SPLITS if name in numpy}
         return GraphData(graph, arrays.get("x"), arrays.get("y"), **splits, num_classes=manifest["num_classes"])
@@ -106,7 +116,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:
-        raise StoreFormatError(f"{path} is not a graph folder: it has no {MANIFEST}. Write one with save_graph_data, or prepare the data set.") from None
+        raise StoreFormatError(
+            f"{path} is not a graph folder: it has no {MANIFEST}. "
+            f"Write one with save_graph_data, or prepare the data set."
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise StoreFormatError(f"{path / MANIFEST} cannot be read: {error}. Prepare the data set again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -119,7 +132,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     wanted = {"num_nodes": int, "arrays": dict, "attributes": dict, "num_classes": (int, type(None))}
     for key, kind in wanted.items():
         if not isinstance(manifest.get(key, ...), kind):  # type: ignore[arg-type]
-            raise StoreFormatError(f"{path / MANIFEST}: {key!r} is missing or of the wrong kind; the folder is broken. Prepare it again.")
+            raise StoreFormatError(
+                f"{path / MANIFEST}: {key!r} is missing or of the wrong kind; the folder is broken. Prepare it again."
+            )
     return manifest
 
 
@@ -152,7 +167,7 @@ def _write_array(file: Path, tensor: torch.Tensor) -> dict[str, Any]:
 def _raw_bytes(tensor: torch.Tensor) -> memoryview:
     if tensor.numel() == 0:
         return memoryview(b"")
-    return memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy())
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tensor:
@@ -164,7 +179,9 @@ def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tenso
     except (TypeError, KeyError):
         sound = False
     if not sound:
-        raise StoreFormatError(f"{folder / MANIFEST}: the entry of array {name!r} is malformed; the folder is broken. Prepare it again.")
+        raise StoreFormatError(
+            f"{folder / MANIFEST}: the entry of array {name!r} is malformed; the folder is broken. Prepare it again."
+        )
     dtype: torch.dtype = getattr(torch, dtype_name)
     file = folder / file_name
     expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
@@ -181,9 +198,12 @@ def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tenso
     if verify:
         found_sum = 0
         for start in range(0, expected, _CHUNK_BYTES):
-            found_sum = zlib.crc32(mapped[start : start + _CHUNK_BYTES], found_sum)
+            found_sum = zlib.crc32(mapped[start : start + _CHUNK_BYTES].data, found_sum)
         if found_sum != checksum:
-            raise StoreFormatError(f"{file} has checksum {found_sum:08x}, but the manifest says {checksum:08x}: its content is damaged. Prepare it again.")
+            raise StoreFormatError(
+                f"{file} has checksum {found_sum:08x}, but the manifest says {checksum:08x}: its content is damaged. "
+                f"Prepare it again."
+            )
     return tensor_view(mapped).view(dtype).view(shape)
 
 

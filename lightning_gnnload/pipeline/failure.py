@@ -6,7 +6,13 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lightning_gnnload.errors import PeerError, SamplerDiedError, SamplerFailedError, TrainerDiedError, TrainerFailedError
+from lightning_gnnload.errors import (
+    PeerError,
+    SamplerDiedError,
+    SamplerFailedError,
+    TrainerDiedError,
+    TrainerFailedError,
+)
 
 _MAX_TEXT = 16_000
 _ERRORS: dict[tuple[str, bool], type[PeerError]] = {

@@ -51,9 +51,12 @@ class EpochLoader:
             start = step if epoch == self.epoch else 0
             self._resume_at = None
         self._num_yielded = start
-        for batch in self._batches(self.epoch, start):
-            self._num_yielded += 1
-            yield batch
+        # A reference kept here would keep the last batch's slot while the next one is waited for.
+        yield from map(self._count, self._batches(self.epoch, start))
+
+    def _count(self, batch: Any) -> Any:
+        self._num_yielded += 1
+        return batch
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         raise NotImplementedError

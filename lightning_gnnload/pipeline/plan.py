@@ -40,7 +40,11 @@ class StepPlan:
             wanted = self.global_batch_size if self.drop_last else self.num_ranks
             raise SeedError(
                 f"{self.num_seeds} seeds cannot be shared by {self.num_ranks} trainers: at least {wanted} are needed"
-                + (f" for one full step of {self.num_ranks} x {self.batch_size} with drop_last." if self.drop_last else ", one each.")
+                + (
+                    f" for one full step of {self.num_ranks} x {self.batch_size} with drop_last."
+                    if self.drop_last
+                    else ", one each."
+                )
                 + " Use fewer trainers or more seeds."
             )
 

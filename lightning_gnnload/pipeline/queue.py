@@ -239,15 +239,14 @@ class QueueLoader(EpochLoader):
                 began = time.perf_counter()
                 batch, payload = self.queue.take(stream, step)
                 taken = time.perf_counter()
-                converted = self.convert(batch)
+                converted = [self.convert(batch)]
                 del batch  # else it would stay while the consumer works, and its slot with it
                 self.stats.add(payload, wait_ms=(taken - began) * 1e3, convert_ms=(time.perf_counter() - taken) * 1e3)
                 if step == stop - 1:
                     # Lightning asks a sized loader for no batch after the last: there is no later moment.
                     self.queue.close_stream(stream)
                     is_open = False
-                yield converted
-                del converted
+                yield converted.pop()
         finally:
             if is_open:
                 self.queue.close_stream(stream)

@@ -153,4 +153,3 @@ def _round_up(num_bytes: int) -> int:
     """To whole pages; to huge ones once a slot is that large."""
     page = mmap.PAGESIZE if num_bytes < _HUGE_PAGE_BYTES else _HUGE_PAGE_BYTES
     return max(-(-num_bytes // page), 1) * page
-

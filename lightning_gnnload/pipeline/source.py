@@ -68,7 +68,8 @@ class Payload:
     def view(self, buffer: Any) -> MiniBatch:
         """The mini-batch, without a copy; its tensors keep ``buffer`` alive."""
         batch = MiniBatch.view(buffer, self.layout, self.num_seeds, epoch=self.key.epoch, step=self.key.step)
-        return replace(batch, x=self.x and self.x.view(buffer), y=self.y and self.y.view(buffer))
+        x, y = (table.view(buffer) if table is not None else None for table in (self.x, self.y))
+        return replace(batch, x=x, y=y)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,10 +80,22 @@ class Payload:
         try:
             layout = fields["layout"]
             hops = tuple(HopLayout(**hop) for hop in layout["hops"])
-            tables = {name: fields[name] and TableLayout(**{**fields[name], "shape": tuple(fields[name]["shape"])}) for name in "xy"}
-            return cls(**{**fields, **tables, "layout": SampleLayout(**{**layout, "hops": hops}), "key": DrawKey(**fields["key"])})
+            tables = {
+                name: fields[name] and TableLayout(**{**fields[name], "shape": tuple(fields[name]["shape"])})
+                for name in "xy"
+            }
+            return cls(
+                **{
+                    **fields,
+                    **tables,
+                    "layout": SampleLayout(**{**layout, "hops": hops}),
+                    "key": DrawKey(**fields["key"]),
+                }
+            )
         except (TypeError, KeyError, SamplerConfigError) as error:
-            raise QueueProtocolError(f"a mini-batch's description is malformed: {error!r} in {fields!r:.200}") from error
+            raise QueueProtocolError(
+                f"a mini-batch's description is malformed: {error!r} in {fields!r:.200}"
+            ) from error
 
 
 class BatchSource:
@@ -139,7 +152,11 @@ class BatchSource:
             SlotMemoryError: the slot cannot grow.
         """
         seeds = self.seeds_of(request)
-        key = DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0) if self.fixed_draws else DrawKey(self.seed, request.epoch, request.step)
+        key = (
+            DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0)
+            if self.fixed_draws
+            else DrawKey(self.seed, request.epoch, request.step)
+        )
         began = time.perf_counter()
         while True:
             try:

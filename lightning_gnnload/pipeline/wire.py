@@ -53,7 +53,9 @@ class Channel:
         """Raises OSError: the peer is gone."""
         data = json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode()
         if len(data) > MAX_MESSAGE_BYTES:
-            raise QueueProtocolError(f"a {kind!r} message of {len(data)} bytes is too large; the limit is {MAX_MESSAGE_BYTES}.")
+            raise QueueProtocolError(
+                f"a {kind!r} message of {len(data)} bytes is too large; the limit is {MAX_MESSAGE_BYTES}."
+            )
         if fds:
             socket.send_fds(self._socket, [data], list(fds))
         else:
@@ -127,7 +129,9 @@ def listen(job: str, sampler: int) -> socket.socket:
         listener.bind(_address(job, sampler))
     except OSError as error:
         listener.close()
-        raise QueueProtocolError(f"sampler {sampler} cannot listen: {error}. Another job runs under the same name {job!r}.") from error
+        raise QueueProtocolError(
+            f"sampler {sampler} cannot listen: {error}. Another job runs under the same name {job!r}."
+        ) from error
     listener.listen(128)
     return listener
 
@@ -187,4 +191,4 @@ def _checked(data: bytes, *, truncated: bool) -> Message:
         sound = False
     if not sound:
         raise QueueProtocolError(f"a malformed message came from another rank: {data[:200]!r}")
-    return message  # type: ignore[no-any-return]
+    return message

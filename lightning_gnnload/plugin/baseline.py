@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytorch_lightning as pl
 import torch
@@ -95,7 +97,7 @@ class NoGraphBaseline(Callback):
     def _model(self, in_features: int, num_classes: int) -> nn.Sequential:
         widths = [in_features] + [self.hidden] * (self.num_layers - 1)
         layers: list[nn.Module] = []
-        for pair in zip(widths, widths[1:], strict=False):
+        for pair in pairwise(widths):
             layers += [nn.Linear(*pair), nn.ReLU(), nn.Dropout(self.dropout)]
         return nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
 

@@ -12,13 +12,15 @@ from lightning_gnnload.errors import LightningCompatibilityError
 try:
     from lightning_fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero_only
     from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero_only
-    from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher as MultiProcessingLauncher
-    from pytorch_lightning.strategies.launchers import _SubprocessScriptLauncher as SubprocessScriptLauncher
+    from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher, _SubprocessScriptLauncher
 except ImportError as error:
     raise LightningCompatibilityError(
         f"pytorch-lightning {pytorch_lightning.__version__} lacks a name that FactoredStrategy relies on: {error}. "
         f"Releases 2.4 to 2.6 work: pip install 'pytorch-lightning>=2.4,<2.7'"
     ) from error
+
+MultiProcessingLauncher = _MultiProcessingLauncher
+SubprocessScriptLauncher = _SubprocessScriptLauncher
 
 LOADER_BARRIERS = {f"{phase}_dataloader()": phase for phase in ("train", "val", "test", "predict")}
 """Before Lightning processes the loaders of a phase, one by one, it calls the strategy's barrier by these names."""
@@ -36,4 +38,5 @@ STRATEGY_OVERRIDES = (
 
 def set_process_rank(rank: int) -> None:
     """Tells all of Lightning's ``rank_zero_only`` functions which rank this process is."""
-    fabric_rank_zero_only.rank = utilities_rank_zero_only.rank = rank
+    for rank_zero_only in (fabric_rank_zero_only, utilities_rank_zero_only):
+        rank_zero_only.rank = rank  # type: ignore[attr-defined]

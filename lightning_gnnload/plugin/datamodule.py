@@ -95,10 +95,15 @@ class GraphDataModule(LightningDataModule):
         _check_positive("batch_size", batch_size)
         _check_positive("eval_batch_size", eval_batch_size)
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
-            raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
+            raise LoaderConfigError(
+                f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread."
+            )
         if not isinstance(seed, int) or not 0 <= seed < 2**64:
             raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
-        for name, value, known in (("batch_format", batch_format, ("blocks", "dgl", "pyg")), ("eval_draws", eval_draws, ("fixed", "fresh"))):
+        for name, value, known in (
+            ("batch_format", batch_format, ("blocks", "dgl", "pyg")),
+            ("eval_draws", eval_draws, ("fixed", "fresh")),
+        ):
             if value not in known:
                 raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
         self.sampler = sampler
@@ -106,8 +111,8 @@ class GraphDataModule(LightningDataModule):
         for each in (self.sampler, self.eval_sampler):
             if batch_format == "pyg" and each.num_layers > 1 and getattr(each, "expand", "all") != "new":
                 raise LoaderConfigError(
-                    f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, but it is {each}. "
-                    f"Give NeighborSampler(..., expand='new')."
+                    f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
+                    f"but it is {each}. Give NeighborSampler(..., expand='new')."
                 )
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
@@ -142,8 +147,8 @@ class GraphDataModule(LightningDataModule):
 
     @classmethod
     def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
-        """Over a homogeneous PyG ``Data``: ``x``, ``y``, ``edge_index`` and ``train_mask``, ``val_mask``, ``test_mask``.
-        Yields PyG's format unless told otherwise."""
+        """Over a homogeneous PyG ``Data``: ``x``, ``y``, ``edge_index`` and ``train_mask``, ``val_mask``,
+        ``test_mask``. Yields PyG's format unless told otherwise."""
         from lightning_gnnload.adapters.pyg import graph_data_from_pyg
 
         return cls(graph_data_from_pyg(data), **{"batch_format": "pyg", **settings})
@@ -154,7 +159,9 @@ class GraphDataModule(LightningDataModule):
     def data(self) -> GraphData:
         """Raises LoaderConfigError: before ``setup``, where the data set is a descriptor."""
         if self._data is None:
-            raise LoaderConfigError("the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so.")
+            raise LoaderConfigError(
+                "the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so."
+            )
         return self._data
 
     @property
@@ -219,9 +226,11 @@ class GraphDataModule(LightningDataModule):
         training = phase == "train"
         seeds = self._predict_ids() if phase == "predict" else self.data.split(phase)
         if not len(seeds):
-            raise SeedError(f"there are no seeds to {phase} on: give GraphData(..., {phase}=ids), with at least one node id.")
+            raise SeedError(
+                f"there are no seeds to {phase} on: give GraphData(..., {phase}=ids), with at least one node id."
+            )
         # overfit_batches means the same batches in every epoch.
-        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
+        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
         return BatchSource(
             self.data,
             self.sampler if training else self.eval_sampler,
@@ -236,11 +245,20 @@ class GraphDataModule(LightningDataModule):
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks, rank, num_local, pinned = 1, 0, 1, False
         if self.trainer is not None:
-            num_ranks, rank, num_local = self.trainer.world_size, self.trainer.global_rank, self.trainer.num_devices
+            num_ranks, rank, num_local = (
+                self.trainer.world_size,
+                self.trainer.global_rank,
+                self.trainer.num_devices,
+            )
             pinned = self.trainer.strategy.root_device.type == "cuda"
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
         loader = SampledLoader(
-            self.source(phase), num_ranks=num_ranks, rank=rank, num_threads=num_threads, convert=self._convert(), pinned=pinned
+            self.source(phase),
+            num_ranks=num_ranks,
+            rank=rank,
+            num_threads=num_threads,
+            convert=self._convert(),
+            pinned=pinned,
         )
         loader.source.plan(num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
@@ -259,7 +277,9 @@ class GraphDataModule(LightningDataModule):
     def _predict_ids(self) -> np.ndarray:
         if isinstance(self.predict, str):
             if self.predict not in (*SPLITS, "all"):
-                raise LoaderConfigError(f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(SPLITS)}.")
+                raise LoaderConfigError(
+                    f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(SPLITS)}."
+                )
             return np.arange(self.data.num_nodes) if self.predict == "all" else self.data.split(self.predict)
         return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
 

@@ -76,10 +76,14 @@ class LoaderMonitor(Callback):
         self._resumed_at = time.perf_counter()
         self._epoch_began = (self._loader_stats(trainer).wait_ms, self._wall_ms)
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._step_began = time.perf_counter()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         self._train_ms += (time.perf_counter() - self._step_began) * 1e3
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -131,7 +135,13 @@ def as_table(report: TimeReport) -> Table:
     """The report as a table for people."""
     batches = max(report.loader.num_batches, 1)
     table = Table(title=f"Where the time went: {batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training")
-    for heading, justify in (("stage", "left"), ("by", "left"), ("total s", "right"), ("ms a batch", "right"), ("share of the time", "right")):
+    for heading, justify in (
+        ("stage", "left"),
+        ("by", "left"),
+        ("total s", "right"),
+        ("ms a batch", "right"),
+        ("share of the time", "right"),
+    ):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for stage, who, milliseconds in report.rows:
         share = milliseconds / max(report.wall_ms, 1e-9)
@@ -145,7 +155,14 @@ def draw(report: TimeReport, file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    colors = {"sample": "#4477aa", "gather": "#66ccee", "convert": "#228833", "wait": "#ee6677", "train": "#ccbb44", "other": "#bbbbbb"}
+    colors = {
+        "sample": "#4477aa",
+        "gather": "#66ccee",
+        "convert": "#228833",
+        "wait": "#ee6677",
+        "train": "#ccbb44",
+        "other": "#bbbbbb",
+    }
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -156,7 +173,9 @@ def draw(report: TimeReport, file: Path) -> None:
         ends[who] += seconds
     axes.invert_yaxis()
     axes.set_xlabel("seconds (the loader's threads or ranks, summed, work beside the trainer)")
-    axes.set_title(f"Where the time went: {report.loader.num_batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training")
+    axes.set_title(
+        f"Where the time went: {report.loader.num_batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training"
+    )
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right center", frameon=False)
     figure.savefig(file, dpi=130)

@@ -61,7 +61,7 @@ class Sampler(ABC):
                 break
             except ArenaTooSmall as small:
                 arena = np.empty(max(2 * arena.nbytes, small.needed_bytes + 64), np.uint8)
-        batch = MiniBatch.view(memoryview(_aligned(arena)), layout, len(ids), epoch=epoch, step=step)
+        batch = MiniBatch.view(_aligned(arena), layout, len(ids), epoch=epoch, step=step)
         return batch.clone()
 
 

@@ -46,11 +46,15 @@ class NeighborSampler(Sampler):
     ) -> None:
         fanouts = list(fanouts) if isinstance(fanouts, Iterable) else fanouts
         if not isinstance(fanouts, list) or not all(isinstance(fanout, int | np.integer) for fanout in fanouts):
-            raise SamplerConfigError(f"fanouts={fanouts!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5].")
+            raise SamplerConfigError(
+                f"fanouts={fanouts!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5]."
+            )
         if any(fanout == 0 or fanout < -1 for fanout in fanouts):
             raise SamplerConfigError(f"fanouts={fanouts}: each must be positive, or -1 to take all neighbours.")
         if expand not in ("all", "new"):
-            raise SamplerConfigError(f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only).")
+            raise SamplerConfigError(
+                f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
+            )
         self.fanouts = [int(fanout) for fanout in fanouts]
         self.replace = replace
         self.expand = expand
@@ -75,5 +79,7 @@ class NeighborSampler(Sampler):
         )
 
     def __repr__(self) -> str:
-        settings = "".join(f", {name}={value!r}" for name, value in (("replace", self.replace), ("edge_ids", self.edge_ids)) if value)
+        settings = "".join(
+            f", {name}={value!r}" for name, value in (("replace", self.replace), ("edge_ids", self.edge_ids)) if value
+        )
         return f"NeighborSampler({self.fanouts}, expand={self.expand!r}{settings})"

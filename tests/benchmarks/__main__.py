@@ -15,7 +15,7 @@ from tests.benchmarks import figure, machine, report
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.measure import Comparison
 from tests.benchmarks.suites import HAS_DGL, QUICK, Scale, suites
-from tests.benchmarks.workers import Worker
+from tests.benchmarks.workers import Worker, Workers
 
 TOPICS = tuple(suites([]))
 
@@ -64,12 +64,12 @@ def main(arguments: list[str]) -> None:
 
 def _measure(graphs: list[str], topics: list[str], scale: Scale, progress: Console) -> list[Comparison]:
     comparisons: list[Comparison] = []
-    with Status("starting", console=progress) as status:
+    with Workers() as workers, Status("starting", console=progress) as status:
         for topic in topics:
             for suite in suites(graphs)[topic]:
-                for comparison in suite(scale, status.update):
+                for comparison in suite(scale, workers, status.update):
                     comparisons.append(comparison)
-                    progress.print(f"{comparison.topic}, {comparison.setting}: done")
+                    progress.print(f"{comparison.topic}, {comparison.setting}: done", soft_wrap=True)
     return comparisons
 
 

@@ -78,9 +78,7 @@ class Gathers:
     def copy(self, turn: int, repeats: int) -> dict[str, Any]:
         """GB/s of one memcpy of as many bytes, from one end of the table to the other, into warm memory."""
         size_bytes = self.torch_out.nbytes
-        places = (
-            np.random.default_rng(turn).integers(0, self.table.nbytes - size_bytes, repeats) // 4096 * 4096
-        )
+        places = np.random.default_rng(turn).integers(0, self.table.nbytes - size_bytes, repeats) // 4096 * 4096
         values = []
         for place in places.tolist():
             began = time.perf_counter()

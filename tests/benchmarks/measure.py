@@ -51,8 +51,8 @@ class Contender:
         return low, high
 
     def note(self, column: str) -> float | None:
-        """The mean over the turns, or None where it says nothing."""
-        return statistics.fmean(self.notes[column]) if column in self.notes else None
+        """The median over the turns, or None where it says nothing."""
+        return statistics.median(self.notes[column]) if column in self.notes else None
 
 
 @dataclass
@@ -105,9 +105,9 @@ def take_turns(comparison: Comparison, num_turns: int, report: Report) -> Compar
 
 
 def check_same_work(contenders: Sequence[Contender], column: str, tolerance: float = 0.03) -> None:
-    """Raises BenchmarkError: the means of ``column`` differ by more, so the work was not the same."""
-    means = {contender.name: contender.note(column) or 0.0 for contender in contenders}
-    if max(means.values()) > (1 + tolerance) * min(means.values()):
+    """Raises BenchmarkError: the medians of ``column`` differ by more, so the work was not the same."""
+    medians = {contender.name: contender.note(column) or 0.0 for contender in contenders}
+    if max(medians.values()) > (1 + tolerance) * min(medians.values()):
         raise BenchmarkError(
-            f"these did not do the same work; {column} were {means}. Are graph, seeds and fanouts the same?"
+            f"these did not do the same work; {column} were {medians}. Are graph, seeds and fanouts the same?"
         )

@@ -54,9 +54,7 @@ class Ours:
         batches = seeds_of_turn(self.data.train, turn, num_batches)
         sampler = NeighborSampler(fanouts)
         made: list[MiniBatch] = []
-        values = each_batch_ms(
-            lambda seeds: made.append(sampler.sample(self.data.graph, seeds, epoch=turn)), batches
-        )
+        values = each_batch_ms(lambda seeds: made.append(sampler.sample(self.data.graph, seeds, epoch=turn)), batches)
         return {
             "values": values,
             "edges": sum(b.num_edges for batch in made for b in batch.blocks) / num_batches,

@@ -29,9 +29,7 @@ class PeerDGL:
         indptr = tensor_view(data.graph.indptr)
         no_edge_ids = torch.empty(0, dtype=torch.int64)  # DGL then numbers edges as they lie
         # Only "csc": else its DataLoader would make and keep two more forms of the graph.
-        self.graph = dgl.graph(("csc", (indptr, indices, no_edge_ids)), num_nodes=data.num_nodes).formats(
-            "csc"
-        )
+        self.graph = dgl.graph(("csc", (indptr, indices, no_edge_ids)), num_nodes=data.num_nodes).formats("csc")
         assert isinstance(data.x, MemoryFeatureStore)
         self.graph.ndata["feat"] = data.x.rows
         self.graph.ndata["label"] = data.y

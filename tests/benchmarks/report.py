@@ -11,9 +11,7 @@ from tests.benchmarks.measure import Comparison, Contender, Role
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
-def markdown(
-    comparisons: Sequence[Comparison], command: str, machine: Sequence[str], figure: str | None
-) -> str:
+def markdown(comparisons: Sequence[Comparison], command: str, machine: Sequence[str], figure: str | None) -> str:
     """All results, with the command and the machine that they belong to."""
     parts = [f"`{command}`", "\n".join(f"- {line}" for line in machine)]
     if figure is not None:
@@ -35,9 +33,7 @@ def write(page: Path, results: str) -> None:
     """
     text = page.read_text() if page.exists() else ""
     if not 0 <= text.find(BEGIN) < text.find(END):
-        raise BenchmarkError(
-            f"{page} needs a line {BEGIN!r} and, below it, a line {END!r}: results go between them."
-        )
+        raise BenchmarkError(f"{page} needs a line {BEGIN!r} and, below it, a line {END!r}: results go between them.")
     before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
     page.write_text(f"{before}\n\n{results}\n\n{after}")
 
@@ -57,9 +53,7 @@ def _row(comparison: Comparison, contender: Contender, columns: Sequence[str]) -
     name = f"*{contender.name}*" if contender.role is Role.CEILING else contender.name
     cells = [name, number(contender.median), f"{number(low)} to {number(high)}"]
     cells += [] if ratio is None else [f"{number(ratio)}"]
-    return cells + [
-        number(value) if (value := contender.note(column)) is not None else "" for column in columns
-    ]
+    return cells + [number(value) if (value := contender.note(column)) is not None else "" for column in columns]
 
 
 def number(value: float) -> str:

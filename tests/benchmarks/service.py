@@ -29,9 +29,7 @@ def job_name(fanouts: list[int]) -> str:
 
 def start(graph: str, fanouts: list[int], job: str) -> subprocess.Popen[bytes]:
     """Starts a sampler with one thread; it ends when its trainer says goodbye or is gone."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.service", json.dumps([graph, fanouts, job])]
-    )
+    return subprocess.Popen([sys.executable, "-m", "tests.benchmarks.service", json.dumps([graph, fanouts, job])])
 
 
 def main() -> None:

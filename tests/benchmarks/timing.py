@@ -22,9 +22,7 @@ def each_batch_ms(make: Callable[[Any], object], requests: Iterable[Any]) -> lis
     return values
 
 
-def steady_ms(
-    loader: Iterable[Any], num_batches: int, look: Callable[[], object] = lambda: None
-) -> list[float]:
+def steady_ms(loader: Iterable[Any], num_batches: int, look: Callable[[], object] = lambda: None) -> list[float]:
     """Milliseconds a batch, once it streams, with a consumer that only takes the next.
 
     One figure, as loaders deliver in bursts. The first batches are not counted: processes and threads

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from types import TracebackType
 from typing import IO, Any
 
@@ -108,3 +109,18 @@ class Worker:
             return ""
         self._log.seek(0)
         return self._log.read()[-_LAST_CHARACTERS:]
+
+
+class Workers(ExitStack):
+    """Workers that live as long as the ``with`` statement, one of a kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._made: dict[str, Worker] = {}
+
+    def get(self, module: str, environment: dict[str, str] | None = None, **settings: Any) -> Worker:
+        """The worker of this kind; a new one the first time."""
+        kind = json.dumps([module, environment, settings])
+        if kind not in self._made:
+            self._made[kind] = self.enter_context(Worker(module, environment, **settings))
+        return self._made[kind]

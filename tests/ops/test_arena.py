@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -43,6 +44,18 @@ def test_every_size(table, expand, edge_ids):
             assert needed_bytes > num_bytes  # so that a caller who grows to it gets on
             assert num_fits == 0  # what fits an arena fits any larger one
     assert num_fits > 10
+
+
+@pytest.mark.parametrize("table", ["stamp", "hash"])
+def test_every_size_where_all_nodes_are_known(table):
+    # The branch-free insert writes one entry beyond the known nodes. 64 nodes end at a multiple of 64 bytes: so
+    # an arena without room for that entry shows it in the guard.
+    indptr, indices = np.arange(65) * 64, np.tile(np.arange(64), 64)
+    for num_bytes in range(0, 64 * 40, 64):
+        arena = Arena.of(num_bytes)
+        with contextlib.suppress(ArenaTooSmall):
+            sample_neighbors(Workspace(64, table), indptr, indices, np.arange(64), [3, -1], KEY, arena.bytes)
+        assert arena.guards_hold()
 
 
 def test_layout_is_aligned_and_does_not_overlap():

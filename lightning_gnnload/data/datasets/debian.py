@@ -59,9 +59,7 @@ class Debian(StoredDataset):
         unknown = [given] if isinstance(given, str) else [name for name in given if name not in EDGE_TYPES]
         if unknown or not given:
             problem = f"has no edge type {unknown[0]!r}" if unknown else "needs at least one edge type"
-            raise DatasetError(
-                f"Debian {problem}; edge_types must be a tuple of some of {', '.join(EDGE_TYPES)}."
-            )
+            raise DatasetError(f"Debian {problem}; edge_types must be a tuple of some of {', '.join(EDGE_TYPES)}.")
         # One order, so that equal sets of types share a folder.
         object.__setattr__(self, "edge_types", tuple(name for name in EDGE_TYPES if name in given))
 
@@ -99,9 +97,7 @@ class Debian(StoredDataset):
 
     def build(self, scratch: Path) -> GraphData:
         per_edge_type = [f"{kind}.{name}" for name in self.edge_types for kind in ("degrees", "neighbors")]
-        source = _read_source(
-            "class_names", "labels", "split", "words", "num_words", "word_vectors", *per_edge_type
-        )
+        source = _read_source("class_names", "labels", "split", "words", "num_words", "word_vectors", *per_edge_type)
         splits = (np.flatnonzero(source["split"] == code) for code in range(len(SPLITS)))
         num_classes = len(_lines(source["class_names"]))
         labels = source["labels"].astype(np.int64)

@@ -75,9 +75,7 @@ class OGB(StoredDataset):
     def __post_init__(self) -> None:
         if self.name not in _FACTS:
             why = "it has several kinds of nodes" if self.name == "ogbn-mag" else "there is no such data set"
-            raise DatasetError(
-                f"OGB: {self.name!r} cannot be used: {why}. Choose one of {', '.join(_FACTS)}."
-            )
+            raise DatasetError(f"OGB: {self.name!r} cannot be used: {why}. Choose one of {', '.join(_FACTS)}.")
 
     @property
     def settings(self) -> dict[str, Any]:

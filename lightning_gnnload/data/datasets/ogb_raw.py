@@ -117,16 +117,12 @@ def _read_npz(raw: Path, scratch: Path, ways: int) -> RawGraph:
         has_features = "node_feat" in arrays.files
     with _member(file, "edge_index") as (shape, by_column, numbers):
         if shape != (2, num_edges):
-            raise DatasetError(
-                f"{file}: edge_index is {list(shape)}, but [2, {num_edges}] is needed. {_REMEDY}"
-            )
+            raise DatasetError(f"{file}: edge_index is {list(shape)}, but [2, {num_edges}] is needed. {_REMEDY}")
         ends = _empty_ends(scratch, num_nodes, ways * num_edges)
         stored = ends[:, :num_edges]
         if by_column:
             for start, ids in numbers:
-                _put_ids(
-                    stored[:, start // 2 : (start + len(ids)) // 2], ids.reshape(-1, 2).T, num_nodes, file
-                )
+                _put_ids(stored[:, start // 2 : (start + len(ids)) // 2], ids.reshape(-1, 2).T, num_nodes, file)
         else:
             for start, ids in numbers:  # all sources, then all destinations
                 cut = min(max(num_edges - start, 0), len(ids))
@@ -144,9 +140,7 @@ def _read_npz(raw: Path, scratch: Path, ways: int) -> RawGraph:
 def _npz_features(file: Path, scratch: Path, num_nodes: int) -> np.ndarray:
     with _member(file, "node_feat") as (shape, by_column, numbers):
         if len(shape) != 2 or shape[0] != num_nodes:
-            raise DatasetError(
-                f"{file}: node_feat is {list(shape)}, but [{num_nodes}, F] is needed. {_REMEDY}"
-            )
+            raise DatasetError(f"{file}: node_feat is {list(shape)}, but [{num_nodes}, F] is needed. {_REMEDY}")
         x = scratch_array(scratch / "x", np.float32, shape[::-1] if by_column else shape)
         flat = x.reshape(-1)
         for start, values in numbers:
@@ -190,9 +184,7 @@ def _put_ids(out: np.ndarray, ids: np.ndarray, num_nodes: int, file: Path) -> No
     """Copies node ids. The range is checked first: narrowing would wrap a bad id into a good one."""
     bad = (ids < 0) | (ids >= num_nodes)
     if bad.any():
-        raise DatasetError(
-            f"{file} names node {ids[bad][0]}, but ids must lie in [0, {num_nodes}). {_REMEDY}"
-        )
+        raise DatasetError(f"{file} names node {ids[bad][0]}, but ids must lie in [0, {num_nodes}). {_REMEDY}")
     out[...] = ids
 
 

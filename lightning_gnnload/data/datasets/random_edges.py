@@ -51,9 +51,7 @@ def tosses(words: np.ndarray, probability: float) -> np.ndarray:
     return (words & np.uint64(_COIN_SIDES - 1)) < np.uint64(round(probability * _COIN_SIDES))
 
 
-def chung_lu(
-    num_nodes: int, num_pairs: int, *, exponent: float, max_degree: float | None, seed: int
-) -> Pairs:
+def chung_lu(num_nodes: int, num_pairs: int, *, exponent: float, max_degree: float | None, seed: int) -> Pairs:
     """Both ends drawn with probabilities proportional to ``(id + offset) ** (-1 / (exponent - 1))``.
 
     The degrees then follow a power law of that exponent; the offset makes node 0, the greatest, expect
@@ -122,9 +120,7 @@ def rmat(num_nodes: int, num_pairs: int, *, seed: int) -> Pairs:
         yield (first * num_nodes) >> levels, (second * num_nodes) >> levels
 
 
-def with_communities(
-    pairs: Pairs, num_nodes: int, num_communities: int, *, homophily: float, seed: int
-) -> Pairs:
+def with_communities(pairs: Pairs, num_nodes: int, num_communities: int, *, homophily: float, seed: int) -> Pairs:
     """Moves the second end, with probability ``homophily``, to the nearest id of the first end's community.
 
     A node's community is its id modulo their number. Nearby ids have like degrees in these generators, so
@@ -137,9 +133,7 @@ def with_communities(
         yield first, np.where(tosses(coins.random_raw(len(first)), homophily), kin, second)
 
 
-def citations(
-    community: np.ndarray, num_pairs: int, *, exponent: float, homophily: float, seed: int
-) -> Pairs:
+def citations(community: np.ndarray, num_pairs: int, *, exponent: float, homophily: float, seed: int) -> Pairs:
     """Nodes arrive in the order of their ids, and each cites earlier ones: ``first > second``.
 
     A citation picks an earlier node uniformly and either cites it or, with probability

@@ -82,9 +82,7 @@ class Synthetic(StoredDataset):
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise DatasetError(
-                f"Synthetic: there is no kind {self.kind!r}; the kinds are {', '.join(get_args(Kind))}."
-            )
+            raise DatasetError(f"Synthetic: there is no kind {self.kind!r}; the kinds are {', '.join(get_args(Kind))}.")
         acyclic = self.kind == "citation" and not self.symmetric
         self._check_whole("num_nodes", 2, 2**31 - 1)
         self._check_whole("num_edges", 2, self.num_nodes * (self.num_nodes - 1) // (2 if acyclic else 1))
@@ -106,9 +104,7 @@ class Synthetic(StoredDataset):
 
     def _check_whole(self, name: str, low: int, high: int) -> None:
         if not isinstance(getattr(self, name), Integral):
-            raise DatasetError(
-                f"Synthetic: {name} is {getattr(self, name)!r}; it must be a whole number (int)."
-            )
+            raise DatasetError(f"Synthetic: {name} is {getattr(self, name)!r}; it must be a whole number (int).")
         self._check(name, low, high)
 
     def _check(self, name: str, low: float, high: float) -> None:
@@ -137,33 +133,25 @@ class Synthetic(StoredDataset):
         if self.kind == "citation":
             words = stream(self.seed, Purpose.IDS).random_raw(self.num_nodes)
             community = (fractions(words) * self.num_classes).astype(np.int64)
-            pairs = edges.citations(
-                community, num_pairs, exponent=self.exponent or _EXPONENT[self.kind], **planted
-            )
+            pairs = edges.citations(community, num_pairs, exponent=self.exponent or _EXPONENT[self.kind], **planted)
         else:
             # The generators' ids tell degree and community; the shuffle hides both.
-            shuffled = np.argsort(
-                stream(self.seed, Purpose.IDS).random_raw(self.num_nodes), kind="stable"
-            ).astype(np.int32)
+            shuffled = np.argsort(stream(self.seed, Purpose.IDS).random_raw(self.num_nodes), kind="stable").astype(
+                np.int32
+            )
             community = np.empty(self.num_nodes, np.int64)
             community[shuffled] = np.arange(self.num_nodes) % self.num_classes
-            pairs = edges.with_communities(
-                self._plain_pairs(num_pairs), self.num_nodes, self.num_classes, **planted
-            )
+            pairs = edges.with_communities(self._plain_pairs(num_pairs), self.num_nodes, self.num_classes, **planted)
             pairs = ((shuffled[first], shuffled[second]) for first, second in pairs)
         with progress("Drawing edges", num_pairs) as advance:
-            graph = edges.simple_graph(
-                pairs, self.num_nodes, num_pairs, symmetric=self.symmetric, advance=advance
-            )
+            graph = edges.simple_graph(pairs, self.num_nodes, num_pairs, symmetric=self.symmetric, advance=advance)
         return graph, community
 
     def _plain_pairs(self, num_pairs: int) -> edges.Pairs:
         if self.kind == "rmat":
             return edges.rmat(self.num_nodes, num_pairs, seed=self.seed)
         exponent = self.exponent or _EXPONENT[self.kind]
-        return edges.chung_lu(
-            self.num_nodes, num_pairs, exponent=exponent, max_degree=self.max_degree, seed=self.seed
-        )
+        return edges.chung_lu(self.num_nodes, num_pairs, exponent=exponent, max_degree=self.max_degree, seed=self.seed)
 
     def _features(self, community: np.ndarray, file: Path) -> np.ndarray:
         """float32 ``[N, F]`` of unit variance in a mapped file, so that they need not fit into memory."""
@@ -172,17 +160,15 @@ class Synthetic(StoredDataset):
         noise = self.feature_noise * math.sqrt(self.num_features)
         scale = 1 / math.sqrt(1 + noise**2)
         count = self.num_classes * self.num_features
-        centroids = _uniform(stream(self.seed, Purpose.CENTROIDS), count).reshape(
-            self.num_classes, -1
-        ) * np.float32(scale)
+        centroids = _uniform(stream(self.seed, Purpose.CENTROIDS), count).reshape(self.num_classes, -1) * np.float32(
+            scale
+        )
         source = stream(self.seed, Purpose.NOISE)
         with progress("Drawing features", self.num_nodes) as advance:
             # _ROWS is even: no chunk but the last ends in the middle of a word.
             for start in range(0, self.num_nodes, _ROWS):
                 rows = x[start : start + _ROWS]
-                np.multiply(
-                    _uniform(source, rows.size).reshape(rows.shape), np.float32(noise * scale), out=rows
-                )
+                np.multiply(_uniform(source, rows.size).reshape(rows.shape), np.float32(noise * scale), out=rows)
                 rows += centroids[community[start : start + _ROWS]]
                 advance(len(rows))
         return x

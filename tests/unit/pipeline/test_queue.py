@@ -1,0 +1,225 @@
+import gc
+import threading
+import time
+
+import pytest
+
+from lightning_gnnload import NeighborSampler
+from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.pipeline.source import BatchSource
+from tests.unit.pipeline.job import job, num_memory_files, settles
+from tests.unit.toy import content, toy_data, toy_source
+
+NUM_STEPS = 13  # of 100 seeds, 8 a step
+
+
+class Counting(BatchSource):
+    """Notes what it makes."""
+
+    def __init__(self) -> None:
+        data = toy_data()
+        super().__init__(data, NeighborSampler([3, 2]), data.train, batch_size=8, order=Sequential())
+        self.made: list[int] = []
+
+    def make(self, request, slot):
+        self.made.append(request.step)
+        return super().make(request, slot)
+
+
+class Widening(NeighborSampler):
+    """Small batches first, then some that do not fit into the slots of the small ones, then small ones again."""
+
+    def __init__(self) -> None:
+        super().__init__([-1, -1])
+
+    def sample_into(self, graph, seeds, key, arena):
+        sampler = super() if key.step in (5, 6, 9) else NeighborSampler([1])
+        return sampler.sample_into(graph, seeds, key, arena)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 4])
+@pytest.mark.parametrize("num_trainers", [1, 2])
+@pytest.mark.parametrize("num_samplers", [1, 2])
+def test_any_division_of_work_gives_the_same_streams(num_samplers: int, num_trainers: int, num_threads: int) -> None:
+    with job(num_samplers=num_samplers, num_trainers=num_trainers, num_threads=num_threads) as running:
+        loaders = [running.loader(running.queue(rank), rank=rank) for rank in range(num_trainers)]
+        for epoch in (0, 1):
+            for loader in loaders:
+                loader.set_epoch(epoch)
+            together = zip(*loaders, strict=True)  # trainers go on step by step
+            streams = zip(*[[content(batch) for batch in step] for step in together], strict=True)
+            for rank, stream in enumerate(streams):
+                assert list(stream) == running.wanted(rank=rank, epoch=epoch)
+
+
+def test_a_trainer_that_lags_does_not_stop_the_other() -> None:
+    with job(num_trainers=2) as running:
+        slow, fast = (running.loader(running.queue(rank), rank=rank) for rank in range(2))
+        reading = iter(slow)
+        next(reading)
+        assert [content(batch) for batch in fast] == running.wanted(rank=1)
+        assert len(list(reading)) == len(slow) - 1
+
+
+@pytest.mark.parametrize("queue_depth", [1, 2, 4])
+def test_no_more_slots_are_out_than_the_queue_is_deep(queue_depth: int) -> None:
+    source = Counting()
+    with job(source, queue_depth=queue_depth, num_threads=2) as running:
+        reading = iter(running.loader(running.queue()))
+        batch = next(reading)
+        # One batch is held, in a slot of its own unless the depth is 1; the sampler may fill the others.
+        held = queue_depth > 1
+        assert settles(lambda: len(source.made), queue_depth + 1 - held)
+        del batch
+        assert settles(lambda: len(source.made), queue_depth + 1)
+        for step in range(1, 5):
+            next(reading)
+            assert settles(lambda: len(source.made), queue_depth + step + 1)  # noqa: B023  called at once
+        assert sorted(source.made) == list(range(queue_depth + 5))
+
+
+@pytest.mark.parametrize("num_samplers", [1, 2])
+@pytest.mark.parametrize("queue_depth", [1, 2, 4])
+def test_who_keeps_all_batches_neither_stops_the_samplers_nor_sees_them_change(queue_depth: int, num_samplers: int) -> None:
+    # Predictions that are views of their batches, or a list of a loader.
+    with job(queue_depth=queue_depth, num_samplers=num_samplers) as running:
+        kept = list(running.loader(running.queue(stall_timeout_s=5)))
+        assert [content(batch) for batch in kept] == running.wanted()
+    assert [content(batch) for batch in kept] == running.wanted()  # after the queue is gone, too
+
+
+@pytest.mark.parametrize("queue_depth", [1, 2])
+@pytest.mark.parametrize("num_samplers", [1, 2])
+def test_evaluation_interrupts_training(queue_depth: int, num_samplers: int) -> None:
+    val = toy_source(batch_size=5, order=Sequential(), fixed_draws=True)
+    with job(val=val, queue_depth=queue_depth, num_samplers=num_samplers) as running:
+        queue = running.queue()
+        training = iter(running.loader(queue))
+        held = [next(training) for _ in range(3)]
+        assert [content(batch) for batch in running.loader(queue, "val")] == running.wanted("val")
+        other = running.loader(queue, "val", loader=1)
+        assert len(list(zip(range(2), other, strict=False))) == 2  # a second one, left in the middle
+        assert [content(batch) for batch in [*held, *training]] == running.wanted()
+
+
+@pytest.mark.parametrize("num_read", [0, 1, 4])
+def test_closing_in_mid_stream(num_read: int) -> None:
+    with job(queue_depth=4, num_samplers=2, num_threads=2) as running:
+        queue = running.queue()
+        for _ in range(5):
+            reading = iter(running.loader(queue))
+            for _ in range(num_read):
+                next(reading)
+            del reading
+        assert [content(batch) for batch in running.loader(queue)] == running.wanted()
+        # Slots of closed streams came back: each sampler has no more than two streams' worth, seen from both ends.
+        assert num_memory_files() <= 2 * 2 * (2 * 4)
+        assert not queue._inbox
+
+
+def test_a_limit_ends_the_stream_early() -> None:
+    source = Counting()
+    with job(source, queue_depth=4) as running:
+        assert len(list(running.loader(running.queue(), limit=3))) == 3
+        assert settles(lambda: len(source.made), 3)  # nothing is made that is never read
+        assert len(list(running.loader(running.queues[0], limit=0))) == 0
+
+
+def test_a_stream_resumes_at_a_step() -> None:
+    with job(num_samplers=2) as running:
+        queue = running.queue()
+        for done in (1, 6, NUM_STEPS):
+            loader = running.loader(queue)
+            loader.load_state_dict({"epoch": 0, "step": done})
+            assert [content(batch) for batch in loader] == running.wanted()[done:]
+
+
+def test_making_and_iterating_open_no_stream() -> None:
+    opened = []
+
+    def open_source(spec):
+        opened.append(spec)
+        return running.sources[spec.phase]
+
+    with job(open_source=open_source) as running:
+        loader = running.loader(running.queue())
+        iter(loader)
+        iter(loader)
+        assert len(list(loader)) == NUM_STEPS
+        assert len(opened) == 1
+        spec = opened[0]
+        assert (spec.phase, spec.loader, spec.reload, spec.epoch, spec.start, spec.stop) == ("train", 0, 0, 0, 0, NUM_STEPS)
+
+
+def test_batches_that_outgrow_their_slots() -> None:
+    source = toy_source(toy_data(width=2000), sampler=Widening(), batch_size=8)
+    with job(source, queue_depth=3, num_threads=2) as running:
+        loader = running.loader(running.queue())
+        reading = iter(loader)
+        first = next(reading)
+        assert max(slot.num_bytes for slot in running.queues[0]._samplers[0].slots.values()) == 1 << 20
+        batches = [first, *reading]
+        # Held all the while: the first batch's map must not have moved when other slots grew.
+        assert [content(batch) for batch in batches] == running.wanted()
+        assert max(batch.x.nbytes for batch in batches) > 1 << 20
+
+
+def test_tensors_lie_in_the_slot_and_slots_are_used_again() -> None:
+    with job(queue_depth=3) as running:
+        queue = running.queue()
+        loader = running.loader(queue)
+        for epoch in range(6):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                places = [(s.array.ctypes.data, s.num_bytes) for s in queue._samplers[0].slots.values()]
+                for tensor in (batch.nodes, batch.x, batch.y, batch.blocks[0].indices):
+                    assert any(begin <= tensor.data_ptr() < begin + size for begin, size in places)
+                del batch, tensor
+        # 78 batches went through at most three slots and, when an epoch opens before the last batch of the
+        # one before has come back, as many again; each is held by both ends.
+        assert num_memory_files() <= 2 * 6
+    assert num_memory_files() == 0
+
+
+def test_tensors_outlive_the_queue_and_come_back_to_nobody() -> None:
+    with job() as running:
+        batch = next(iter(running.loader(running.queue())))
+        wanted = content(batch)
+    assert content(batch) == wanted
+    del batch
+    gc.collect()  # its slot is given back to a queue that is closed: no exception, not even an unraisable one
+
+
+def test_slots_are_given_back_from_any_thread() -> None:
+    with job(queue_depth=4) as running:
+        queue = running.queue()
+        for epoch in range(3):
+            loader = running.loader(queue)
+            loader.set_epoch(epoch)
+            for batch in loader:
+                holder = [batch]
+                del batch
+                thread = threading.Thread(target=holder.clear)
+                thread.start()
+                thread.join()
+        assert settles(lambda: len(queue._samplers[0].held), 0)
+
+
+def test_statistics_come_with_the_batches() -> None:
+    with job() as running:
+        loader = running.loader(running.queue())
+        batches = list(loader)
+        assert loader.stats.num_batches == NUM_STEPS
+        assert loader.stats.num_nodes == sum(batch.num_nodes for batch in batches)
+        assert loader.stats.sample_ms > 0
+
+
+def test_a_deep_queue_does_not_choke_on_its_messages() -> None:
+    # More batches are ready than a socket holds messages: the sampler waits, and must go on when they are read.
+    source = toy_source(toy_data(1200, 1200), batch_size=1, sampler=NeighborSampler([1]))
+    with job(source, queue_depth=1200) as running:
+        queue = running.queue()
+        reading = iter(running.loader(queue))
+        next(reading)
+        time.sleep(0.3)
+        assert sum(1 for _ in reading) == 1199
