@@ -32,7 +32,7 @@ class Failure:
         rank: its global rank.
         died: it vanished without a word.
         stage: what it was doing.
-        text: its traceback, or what was seen of its death.
+        text: its traceback, or what was seen of its death; empty when it was interrupted.
     """
 
     role: str
@@ -46,12 +46,21 @@ class Failure:
         """The failure that ``error`` stands for: the peer's, where it came from one, or this rank's own."""
         if isinstance(error, PeerError) and isinstance(error.failure, Failure):
             return error.failure
-        return cls(role, rank, False, stage, "".join(traceback.format_exception(error))[-_MAX_TEXT:])
+        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # Lightning's SIGTERM is a SystemExit
+        text = "" if interrupted else "".join(traceback.format_exception(error))[-_MAX_TEXT:]
+        return cls(role, rank, False, stage, text)
+
+    @property
+    def interrupted(self) -> bool:
+        """It was told to end, by Ctrl-C or SIGTERM, and needs no explanation."""
+        return not self.died and not self.text
 
     def error(self) -> PeerError:
         """The exception to raise in a rank that was told."""
         kind = _ERRORS.get((self.role, self.died), PeerError)
-        how = "is gone without a word (killed, out of memory, or crashed)" if self.died else "failed"
+        how = "was interrupted" if self.interrupted else "failed"
+        if self.died:
+            how = "is gone without a word (killed, out of memory, or crashed)"
         error = kind(f"{self.role} rank {self.rank} {how} in stage {self.stage!r}.\n{self.text}".rstrip())
         error.failure = self
         return error

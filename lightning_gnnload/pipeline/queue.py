@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,14 +21,16 @@ from lightning_gnnload.pipeline.source import BatchSource, Payload
 
 _POLL_S = 1.0
 _GOODBYE_S = 2.0
+_LAST_GOODBYE_S = 4.0  # in failure: a batch in the making ends first
 
 
 class _Sampler:
     """One sampler, as a trainer sees it."""
 
-    def __init__(self, channel: wire.Channel, rank: int) -> None:
+    def __init__(self, channel: wire.Channel, rank: int, pid: int) -> None:
         self.channel = channel
         self.rank = rank
+        self.pid = pid
         self.slots: dict[int, Slot] = {}
         # Changed by single operations, which are atomic: slots are given back from any thread.
         self.held: set[int] = set()
@@ -75,11 +78,11 @@ class BatchQueue:
             channel = wire.connect(job, index, connect_timeout_s)
             channel.send("hello", version=wire.PROTOCOL_VERSION, trainer=trainer, rank=rank, pid=os.getpid())
             if not wire.readable([channel], connect_timeout_s):
-                raise self._stalled("start", connect_timeout_s)
-            message, _ = self._receive(_Sampler(channel, -1))
+                raise self._stalled(index, "start", connect_timeout_s)
+            message, _ = self._receive(_Sampler(channel, -1, -1))
             if message["kind"] != "welcome" or message["version"] != wire.PROTOCOL_VERSION:
                 raise QueueProtocolError(f"sampler {index} answered {message!r:.200} instead of welcome. Do all ranks run one release?")
-            self._samplers.append(_Sampler(channel, message["rank"]))
+            self._samplers.append(_Sampler(channel, message["rank"], message["pid"]))
 
     def open(self, spec: StreamSpec) -> int:
         """Asks all samplers for a stream; returns its number."""
@@ -103,7 +106,7 @@ class BatchQueue:
         while (stream, step) not in self._inbox:
             self._pump(_POLL_S)
             if time.monotonic() > deadline:
-                raise self._stalled(f"waiting for step {step}", self.stall_timeout_s)
+                raise self._stalled(self._samplers[step % len(self._samplers)].rank, f"step {step}", self.stall_timeout_s)
         sampler, slot, payload = self._inbox.pop((stream, step))
         sampler.held.add(slot)
         hoarded = len(sampler.held) >= self.queue_depth
@@ -140,10 +143,13 @@ class BatchQueue:
                     sampler.channel.send("failed", **failure.to_json())
             sampler.channel.finish()
         for sampler in self._samplers:
-            sampler.channel.drain(_GOODBYE_S)
+            sampler.channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
+            if failure is not None and not wire.readable([sampler.channel], 0):
+                _kill(sampler.pid)  # it is stopped, or in the middle of something long, and the job is over
             sampler.channel.close()
             for slot in sampler.slots.values():
                 slot.close()
+            sampler.slots.clear()  # a strategy keeps its queue, which must not keep the mappings
 
     def _pump(self, timeout_s: float) -> None:
         """Receives what there is, waiting for something at most so long."""
@@ -186,12 +192,17 @@ class BatchQueue:
         with suppress(OSError):  # the queue was closed, or the sampler is gone: there is nobody to tell
             sampler.channel.send("free", slot=slot)
 
-    def _stalled(self, doing: str, timeout_s: float) -> QueueStalledError:
-        ranks = ", ".join(str(sampler.rank) for sampler in self._samplers)
+    def _stalled(self, sampler: int, doing: str, timeout_s: float) -> QueueStalledError:
         return QueueStalledError(
-            f"no mini-batch came for {timeout_s:.0f} s ({doing}), although the samplers (ranks {ranks}) are connected. "
-            f"One may be stopped, or swapping. If a batch really takes so long, raise FactoredStrategy(stall_timeout_s=...)."
+            f"nothing came from sampler rank {sampler} for {timeout_s:.0f} s ({doing}), although it is connected. It may be stopped, "
+            f"or swapping. If a batch really takes so long, raise FactoredStrategy(stall_timeout_s=...)."
         )
+
+
+def _kill(pid: int) -> None:
+    if pid != os.getpid():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class QueueLoader(EpochLoader):

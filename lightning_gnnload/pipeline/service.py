@@ -155,6 +155,10 @@ class SamplerService:
             raise self._failure.error()
         return self._outcome
 
+    @property
+    def has_all_trainers(self) -> bool:
+        return len(self._trainers) == self.num_trainers
+
     # The sampling threads.
 
     def _work(self) -> None:
@@ -191,9 +195,9 @@ class SamplerService:
                     stream.num_out += 1
                     return stream, step, self._take_slot(stream)
                 self._changed.wait(_POLL_S)
-                if len(self._trainers) < self.num_trainers and time.monotonic() > self._connect_by:
+                if not self.has_all_trainers and time.monotonic() > self._connect_by:
                     missing = self.num_trainers - len(self._trainers)
-                    self._failure = Failure("trainer", -1, True, "start", f"{missing} of {self.num_trainers} trainers did not connect in time.")
+                    self._fail(Failure("trainer", -1, True, "start", f"{missing} of {self.num_trainers} trainers did not connect in time."))
 
     def _source_of(self, stream: _Stream) -> BatchSource:
         with self._opening:
@@ -305,34 +309,46 @@ class SamplerService:
             self._outcome = message["outcome"] or self._outcome
         elif kind == "failed":
             trainer.said_bye = True
-            self._failure = self._failure or Failure.from_message(message)
+            self._fail(Failure.from_message(message))
         else:
             raise QueueProtocolError(f"trainer rank {trainer.rank} sent {kind!r}, which only samplers may")
 
     def _ended(self, trainer: _Trainer | None) -> None:
         with self._changed:
-            if trainer is not None and not trainer.said_bye and self._failure is None:
-                self._failure = Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye.")
+            if trainer is not None and not trainer.said_bye:
+                self._fail(Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye."))
             self._changed.notify_all()
 
     def _all_said_bye(self) -> bool:
-        return len(self._trainers) == self.num_trainers and all(trainer.said_bye for trainer in self._trainers)
+        return self.has_all_trainers and all(trainer.said_bye for trainer in self._trainers)
 
     # The end.
 
     def _end(self, error: BaseException, stage: str) -> None:
         with self._changed:
-            if self._error is None and self._failure is None:
+            if self._failure is None:
                 self._error = error
-                self._failure = Failure.of(error, role="sampler", rank=self.rank, stage=stage)
+                self._fail(Failure.of(error, role="sampler", rank=self.rank, stage=stage))
+
+    def _fail(self, failure: Failure) -> None:
+        """The first failure counts. Trainers hear of it at once, as a batch in the making may take long yet."""
+        with self._changed:
+            if self._failure is None:
+                self._failure = failure
+                self._tell()
             self._changed.notify_all()
+
+    def _tell(self) -> None:
+        assert self._failure is not None
+        for trainer in self._trainers:
+            with contextlib.suppress(OSError):  # it is gone itself
+                trainer.channel.send("failed", **self._failure.to_json())
 
     def _close(self) -> None:
         self._listener.close()
+        if self._failure is not None:
+            self._tell()  # again, for those who came after
         for trainer in self._trainers:
-            if self._failure is not None:
-                with contextlib.suppress(OSError):  # it is gone itself
-                    trainer.channel.send("failed", **self._failure.to_json())
             trainer.channel.finish()
         for trainer in self._trainers:
             trainer.channel.drain(_GOODBYE_S)

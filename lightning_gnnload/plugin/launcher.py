@@ -19,12 +19,13 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn, TrainerStatus
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
 
-from lightning_gnnload.errors import LoaderConfigError, PeerError
+from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService, StreamSpec
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.children import Children
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher
 from lightning_gnnload.plugin.roles import Role
 
@@ -38,6 +39,8 @@ _sessions = itertools.count(1)
 class ScriptLauncher(SubprocessScriptLauncher):
     """Starts the script again for each further local rank, or finds them started (torchrun, SLURM)."""
 
+    _children: Children | None = None  # of this process, whose later Trainers find them started
+
     def __init__(self, strategy: FactoredStrategy) -> None:
         assert strategy.cluster_environment is not None
         super().__init__(strategy.cluster_environment, strategy.roles.num_devices, strategy.num_nodes)
@@ -45,7 +48,21 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
-        return super().launch(wrapped, *args, trainer=trainer, **kwargs)
+        try:
+            return super().launch(wrapped, *args, trainer=trainer, **kwargs)
+        except BaseException:
+            if ScriptLauncher._children is not None:
+                ScriptLauncher._children.expect_end()
+            raise
+
+    def kill(self, signum: int) -> None:
+        if ScriptLauncher._children is not None:
+            ScriptLauncher._children.send_signal(signum)
+
+    def _call_children_scripts(self) -> None:
+        super()._call_children_scripts()
+        # Ours to watch: Lightning's observer is left with none.
+        ScriptLauncher._children, self.procs = Children(self.procs), []
 
 
 class SpawnLauncher(MultiProcessingLauncher):
@@ -127,8 +144,13 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function:
         open_source=sources.open,
         connect_timeout_s=strategy.connect_timeout_s,
     )
-    with _deaf_to_signals():
-        outcome = service.serve()
+    with _deaf_to_signals(service):
+        try:
+            outcome = service.serve()
+        except TrainerFailedError as error:
+            if error.failure.interrupted:
+                raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
+            raise
     return _adopt(trainer, outcome)
 
 
@@ -177,10 +199,15 @@ class _Sources:
 
 
 @contextmanager
-def _deaf_to_signals() -> Iterator[None]:
+def _deaf_to_signals(service: SamplerService) -> Iterator[None]:
     """A sampler outlives Ctrl-C and SIGTERM: trainers that stop gracefully still need batches. It ends with them,
-    when they say goodbye or their connections close."""
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    when they say goodbye or their connections close. Until it has trainers, it ends by itself."""
+
+    def handle(number: int, frame: Any) -> None:
+        if not service.has_all_trainers:
+            raise KeyboardInterrupt
+
+    handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 from typing import Any, Literal
@@ -158,6 +159,7 @@ class FactoredStrategy(DDPStrategy):
             torch.distributed.init_process_group(
                 self._get_process_group_backend(), rank=self.global_rank, world_size=self.world_size, timeout=self._timeout
             )
+            atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
 
     def barrier(self, name: str | None = None) -> None:
@@ -203,6 +205,11 @@ class FactoredStrategy(DDPStrategy):
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
         strategy_registry.register(cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue")
+
+
+def _leave_process_group() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if FactoredStrategy.strategy_name not in StrategyRegistry:

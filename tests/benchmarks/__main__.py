@@ -74,11 +74,11 @@ def _measure(graphs: list[str], topics: list[str], scale: Scale, progress: Conso
 
 
 def _deliver(comparisons: list[Comparison], command: str, page: Path | None) -> None:
-    picture = None
-    if page is not None:
-        picture = page.with_suffix(".png")
-        figure.draw(comparisons, picture)
-    text = report.markdown(comparisons, command, machine.describe(), picture and picture.name)
+    picture = None if page is None else page.with_suffix(".png")
+    has_picture = picture is not None and figure.draw(comparisons, picture)
+    text = report.markdown(
+        comparisons, command, machine.describe(), picture.name if picture is not None and has_picture else None
+    )
     if page is not None:
         report.write(page, text)
     # On a terminal, tables; in a file or a pipe, their source.

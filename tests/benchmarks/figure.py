@@ -8,66 +8,60 @@ from pathlib import Path
 from tests.benchmarks.measure import Comparison, Role
 from tests.benchmarks.report import number
 
+# One colour a topic; topics without a peer of another library have no bars.
 _COLORS = {"Sampling": "#2a78d6", "Gather": "#1baf7a", "Loader": "#eda100", "Memory": "#4a3aa7"}
+_ROW_INCHES = 0.25
 
 
-def draw(comparisons: Sequence[Comparison], file: Path) -> None:
-    """Writes a PNG. Topics without a peer of another library have no bars."""
+def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
+    """Writes a PNG; returns False, and writes none, where there is nothing to show."""
+    groups = [(comparison, _bars(comparison)) for comparison in comparisons if comparison.topic in _COLORS]
+    groups = [(comparison, bars) for comparison, bars in groups if bars]
+    if not groups:
+        return False
+
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    bars = [
-        (comparison.topic, comparison.setting, contender.name, comparison.ratio(contender))
-        for comparison in comparisons
-        if comparison.topic in _COLORS
-        for contender in comparison.contenders
-        if contender.role is Role.OURS
-    ]
-    bars = [bar for bar in bars if bar[3] is not None]
-    if not bars:
-        return
-    rows, places, titles = _places(bars)
-    figure, axes = pyplot.subplots(figsize=(9, 0.27 * rows + 1.2), layout="constrained")
-    for (topic, _, _, ratio), place in zip(bars, places, strict=True):
-        axes.barh(place, ratio - 1, left=1, color=_COLORS[topic], height=0.7)
-        axes.annotate(
-            number(ratio), (max(ratio, 1), place), (4, 0), textcoords="offset points", va="center", fontsize=8
-        )
+    num_rows = sum(len(bars) + 1 for _, bars in groups)
+    figure, axes = pyplot.subplots(figsize=(9, _ROW_INCHES * num_rows + 1), layout="constrained")
+    ticks: dict[int, str] = {}
+    row = 0
+    for comparison, bars in groups:
+        best = comparison.best_peer
+        assert best is not None
+        title = f"{comparison.topic}: {comparison.setting}; 1 is {best.name}"
+        axes.annotate(title, (0, row), xycoords=("axes fraction", "data"), va="center", fontsize=8, weight="bold")
+        for row, (name, ratio) in enumerate(bars, row + 1):  # noqa: B020  counts on
+            ticks[row] = name
+            axes.barh(row, ratio - 1, left=1, color=_COLORS[comparison.topic], height=0.7)
+            axes.annotate(
+                number(ratio),
+                (max(ratio, 1), row),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+        row += 1
+    ratios = [ratio for _, bars in groups for _, ratio in bars]
     axes.set_xscale("log")
-    axes.set_xlim(right=1.35 * max(bar[3] for bar in bars))
+    axes.set_xlim(0.8 * min(1, *ratios), 1.4 * max(1, *ratios))
+    axes.set_ylim(num_rows - 0.4, -0.8)
     axes.axvline(1, color="#555555", linewidth=1)
-    axes.set_yticks(places, [bar[2] for bar in bars], fontsize=8)
-    for place, title in titles:
-        axes.annotate(
-            title,
-            (0, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            weight="bold",
-        )
-    axes.set_ylim(rows - 0.3, -0.7)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
+    axes.tick_params(axis="y", length=0)
     axes.set_xlabel("times better than the peer's best setting (logarithmic)")
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
     figure.savefig(file, dpi=130)
     pyplot.close(figure)
+    return True
 
 
-def _places(bars: Sequence[tuple]) -> tuple[float, list[float], list[tuple[float, str]]]:
-    """Where the bars stand, and a title above each group of one topic and setting."""
-    places: list[float] = []
-    titles: list[tuple[float, str]] = []
-    row, group = 0.0, None
-    for topic, setting, *_ in bars:
-        if (topic, setting) != group:
-            group = (topic, setting)
-            titles.append((row, f"{topic}: {setting}"))
-            row += 1
-        places.append(row)
-        row += 1
-    return row, places, titles
+def _bars(comparison: Comparison) -> list[tuple[str, float]]:
+    ours = [contender for contender in comparison.contenders if contender.role is Role.OURS]
+    ratios = [(contender.name, comparison.ratio(contender)) for contender in ours]
+    return [(name, ratio) for name, ratio in ratios if ratio is not None]

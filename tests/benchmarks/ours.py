@@ -28,7 +28,8 @@ class Ours:
         self.graph = graph
         self.data = dataset(graph).load()
         self._slot = Slot()
-        self._queues: dict[str, tuple[subprocess.Popen[bytes], BatchQueue]] = {}
+        self._queues: dict[str, BatchQueue] = {}
+        self._services: list[subprocess.Popen[bytes]] = []
 
     def sample(
         self, turn: int, num_batches: int, fanouts: list[int], expand: Any = "all", edge_ids: bool = False
@@ -106,18 +107,19 @@ class Ours:
         job = service.job_name(fanouts)
         if job not in self._queues:
             process = service.start(self.graph, fanouts, job)
+            self._services.append(process)
             queue = BatchQueue(
                 job,
                 trainer=0,
                 rank=0,
                 num_samplers=1,
                 queue_depth=service.QUEUE_DEPTH,
-                connect_timeout_s=60,
+                connect_timeout_s=service.CONNECT_TIMEOUT_S,
                 stall_timeout_s=60,
             )
-            self._queues[job] = process, queue
+            self._queues[job] = queue
         loader = QueueLoader(
-            self._queues[job][1],
+            self._queues[job],
             source,
             phase="train",
             loader=0,
@@ -134,9 +136,10 @@ class Ours:
         return self.memory.report()
 
     def close(self) -> None:
-        for process, queue in self._queues.values():
+        for queue in self._queues.values():
             queue.goodbye()
-            process.wait()
+        for process in self._services:
+            process.wait()  # one whose trainer never came gives up by itself
 
     @cached_property
     def _stamps(self) -> np.ndarray:

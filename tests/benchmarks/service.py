@@ -14,6 +14,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from tests.benchmarks.graphs import BATCH_SIZE, dataset
 
 QUEUE_DEPTH = 4  # FactoredStrategy's default
+CONNECT_TIMEOUT_S = 60.0
 
 
 def train_source(data: GraphData, fanouts: list[int]) -> BatchSource:
@@ -45,7 +46,7 @@ def main() -> None:
         queue_depth=QUEUE_DEPTH,
         num_threads=1,
         open_source=lambda spec: source,
-        connect_timeout_s=60,
+        connect_timeout_s=CONNECT_TIMEOUT_S,
     ).serve()
 
 

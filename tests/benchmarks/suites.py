@@ -72,9 +72,9 @@ def gather(scale: Scale, _: Workers, report: Report) -> Iterator[Comparison]:
     """Random feature rows, on one thread."""
     for huge_pages in (False, True) if scale.every_setting else (True,):
         with Workers() as workers:  # tables are large: none stays for the next comparison
-            settings = {"num_rows": scale.gather_rows, "num_features": 128, "num_ids": scale.gather_ids}
-            make = partial(workers.get, "gathers", **settings, huge_pages=huge_pages)
-            plain, repeats = make(), {"repeats": scale.gather_repeats}
+            settings: dict[str, Any] = {"num_rows": scale.gather_rows, "num_features": 128, "num_ids": scale.gather_ids}
+            settings |= {"huge_pages": huge_pages}
+            plain, repeats = workers.get("gathers", **settings), {"repeats": scale.gather_repeats}
             ways = {
                 "index_select": "index_select",
                 "index_select(out=)": "index_select_out",
@@ -89,7 +89,7 @@ def gather(scale: Scale, _: Workers, report: Report) -> Iterator[Comparison]:
                 _contender("random 4-byte reads, their lines", Role.CEILING, plain, "read", **repeats),
             ]
             if scale.every_setting:
-                name, tuned = f"index_select{next(iter(_TUNED))}", make(HUGE_PAGE_MALLOC)
+                name, tuned = f"index_select{next(iter(_TUNED))}", workers.get("gathers", HUGE_PAGE_MALLOC, **settings)
                 contenders.insert(2, _contender(name, Role.PEER, tuned, "gather", **repeats, way="index_select"))
             share = plain.call("share_on_huge_pages")["share"]
             rows = f"{scale.gather_ids:,} of {scale.gather_rows:,} rows of 128 float32"
@@ -128,11 +128,11 @@ def queue(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterato
     ours = workers.get("ours", graph=graph)
     for fanouts in FANOUTS:
         work: dict[str, Any] = {"num_batches": scale.loaded_batches, "fanouts": fanouts}
-        load = partial(_contender, role=Role.PEER, worker=ours, task="load", **work, batch_format="blocks")
+        in_process = work | {"batch_format": "blocks"}
         contenders = [
             _contender("sampler process, 1 thread", Role.OURS, ours, "receive", **work),
-            load("in process, 0 threads", num_threads=0),
-            load("in process, 1 thread", num_threads=1),
+            _contender("in process, 0 threads", Role.PEER, ours, "load", **in_process, num_threads=0),
+            _contender("in process, 1 thread", Role.PEER, ours, "load", **in_process, num_threads=1),
         ]
         yield take_turns(_comparison("Queue", graph, fanouts, contenders), scale.num_turns, report)
 
@@ -140,7 +140,7 @@ def queue(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterato
 def memory(graph: str, scale: Scale, _: Workers, report: Report) -> Iterator[Comparison]:
     """Peaks of processes that do nothing but load, each new for this."""
     fanouts = FANOUTS[0]
-    work = {"num_batches": scale.loaded_batches, "fanouts": fanouts}
+    work: dict[str, Any] = {"num_batches": scale.loaded_batches, "fanouts": fanouts}
     contenders = []
     for count in (0, 2) if scale.every_setting else (0,):
         ours = partial(_peak, "ours", graph, **work, batch_format="blocks", num_threads=count)

@@ -41,6 +41,7 @@ class BrokenDisk(FeatureStore):
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         self.num_served += 1
         if self.num_served > 20:
+            fail()
             raise OSError("the disk is gone")
         self.store.gather(ids, out)
 
@@ -50,6 +51,7 @@ class BrokenSampler(NeighborSampler):
 
     def sample_into(self, graph: Any, seeds: np.ndarray, key: Any, arena: np.ndarray) -> Any:
         if key.step == 10:
+            fail()
             raise ArithmeticError("cannot draw")
         return super().sample_into(graph, seeds, key, arena)
 
@@ -59,6 +61,7 @@ class FaultyData(GraphDataModule):
 
     def prepare_data(self) -> None:
         if HAPPENS == "prepare_data":
+            fail()
             raise PermissionError("cannot download")
         if HAPPENS == "slow_prepare":
             Path("preparing").touch()
@@ -70,6 +73,7 @@ class FaultyData(GraphDataModule):
         if strategy.role is Role.SAMPLER:
             write_pid(f"sampler-{strategy.global_rank}")
             if HAPPENS == "setup":
+                fail()
                 raise KeyError("no such split on this rank")
         super().setup(stage)
 
@@ -82,8 +86,14 @@ class Endless(Recorder):
         if batch_idx == EARLY_STEP:
             write_pid(f"trainer-{self.trainer.global_rank}")
         if HAPPENS == "training_step" and batch_idx == 10 and self.trainer.global_rank == self.trainer.world_size - 1:
+            fail()
             raise ValueError("a bad batch")
         return super().training_step(batch, batch_idx)
+
+
+def fail() -> None:
+    """Marks the moment."""
+    Path("failing").touch()
 
 
 def write_pid(name: str) -> None:

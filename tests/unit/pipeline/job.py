@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -127,15 +127,14 @@ def job(
         started.join()
 
 
-def num_memory_files() -> int:
-    """Descriptors of slots in this process, which holds both ends."""
-    links = []
+def num_slots() -> int:
+    """Slots that this process holds at either end. (A slot has several descriptors, as Python's maps keep one.)"""
+    slots = set()
     for fd in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except OSError:  # the listing's own
-            continue
-    return sum("memfd:gnnload-slot" in link for link in links)
+        with suppress(OSError):  # the descriptor of the listing itself
+            if "memfd:gnnload-slot" in os.readlink(f"/proc/self/fd/{fd}"):
+                slots.add(os.stat(f"/proc/self/fd/{fd}").st_ino)
+    return len(slots)
 
 
 def settles(value: Callable[[], int], wanted: int) -> bool:

@@ -1,0 +1,303 @@
+import contextlib
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lightning_gnnload import NeighborSampler
+from lightning_gnnload.errors import (
+    PeerError,
+    QueueProtocolError,
+    QueueStalledError,
+    SamplerDiedError,
+    SamplerFailedError,
+    TrainerDiedError,
+    TrainerFailedError,
+)
+from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.service import StreamSpec
+from tests.unit.pipeline.job import job
+from tests.unit.toy import content, toy_source
+
+SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=3)
+
+
+class Failing(NeighborSampler):
+    def sample_into(self, graph, seeds, key, arena):
+        if key.step == 5:
+            raise ValueError("no such luck")
+        return super().sample_into(graph, seeds, key, arena)
+
+
+# A sampler that fails.
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_failure_to_sample_reaches_every_trainer(num_threads: int) -> None:
+    source = toy_source(sampler=Failing([2]), batch_size=4)
+    with job(source, num_samplers=2, num_trainers=2, num_threads=num_threads) as running:
+        queues = [running.queue(rank) for rank in range(2)]
+        failing, other = (running.loader(queue, rank=rank) for rank, queue in enumerate(queues))
+        # Step 5 is the second sampler's, whose rank follows the trainers' and the first sampler's.
+        where = r"sampler rank 3 failed in stage 'sample \(train, epoch 0, step 5\)'(.|\n)*ValueError: no such luck"
+        with pytest.raises(SamplerFailedError, match=where) as caught:
+            list(failing)
+        assert (caught.value.failure.role, caught.value.failure.rank) == ("sampler", 3)
+        with pytest.raises(SamplerFailedError, match="no such luck"):
+            list(other)
+        running.part()
+        running.join()
+        assert isinstance(running.ends[1], ValueError)  # its own process ends with what it raised
+
+
+def test_a_source_that_cannot_be_opened() -> None:
+    def open_source(spec: StreamSpec):
+        raise FileNotFoundError(f"no data for {spec.phase}")
+
+    with job(open_source=open_source) as running:
+        loader = running.loader(running.queue())
+        with pytest.raises(SamplerFailedError, match=r"rank 1 failed in stage 'setup'(.|\n)*no data for train"):
+            next(iter(loader))
+
+
+# Trainers that fail, die or never come.
+
+
+def test_a_trainers_failure_reaches_the_others() -> None:
+    with job(num_trainers=2, num_samplers=2) as running:
+        failing, other = running.queue(0), running.queue(1)
+        reading = iter(running.loader(other, rank=1))
+        next(reading)
+        failing.goodbye(failure=Failure("trainer", 0, False, "training", "ValueError: loss is nan"))
+        with pytest.raises(TrainerFailedError, match=r"trainer rank 0 failed in stage 'training'(.|\n)*loss is nan"):
+            list(reading)
+        assert isinstance(other.failure_behind(0.0) or PeerError(), PeerError)
+        running.part()
+        running.join()
+        assert [type(end) for end in running.ends.values()] == [TrainerFailedError] * 2
+
+
+def test_a_trainer_that_vanishes_is_noticed() -> None:
+    with job(num_trainers=2) as running:
+        dying, other = running.queue(0), running.queue(1)
+        iter(running.loader(dying))
+        dying._samplers[0].channel.close()
+        error = other.failure_behind(timeout_s=5)
+        assert isinstance(error, TrainerDiedError)
+        assert "trainer rank 0 is gone without a word" in str(error)
+
+
+def test_nobody_knows_of_a_failure() -> None:
+    with job() as running:
+        assert running.queue().failure_behind(timeout_s=0.2) is None
+
+
+def test_trainers_that_never_come() -> None:
+    with job(num_trainers=2, connect_timeout_s=0.1) as running:
+        queue = running.queue(0)
+        with pytest.raises(TrainerDiedError, match=r"1 of 2 trainers did not connect in time"):
+            next(iter(running.loader(queue)))
+
+
+def test_the_first_trainers_outcome_is_returned() -> None:
+    outcome = {"metrics": {"loss": 0.5}, "epoch": 3}
+    with job(num_trainers=2, num_samplers=2) as running:
+        queues = [running.queue(rank) for rank in range(2)]
+        parting = [
+            threading.Thread(target=queue.goodbye, args=(given,))
+            for queue, given in zip(queues, (outcome, None), strict=True)
+        ]
+        for thread in parting:
+            thread.start()
+        for thread in parting:
+            thread.join()
+        running.queues = []
+        running.join()
+        assert list(running.ends.values()) == [outcome] * 2
+
+
+def test_parting_in_mid_stream() -> None:
+    with job(queue_depth=4, num_threads=3) as running:
+        queue = running.queue()
+        reading = iter(running.loader(queue))
+        held = next(reading)
+        wanted = content(held)
+        running.part()
+        running.join()
+        assert running.ends == {0: {}}
+        assert content(held) == wanted
+
+
+# Strangers, and trainers that talk nonsense.
+
+
+def raw_connection(name: str, sampler: int = 0) -> socket.socket:
+    raw = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    raw.connect(wire._address(name, sampler))
+    return raw
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_stranger_who_says_nothing_does_no_harm(leaves: bool) -> None:
+    with job() as running:
+        stranger = raw_connection(running.name)
+        if leaves:
+            stranger.close()
+        assert [content(batch) for batch in running.loader(running.queue())] == running.wanted()
+        running.part()
+        running.join()
+        assert running.ends == {0: {}}
+        stranger.close()
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1", b"{}", b'{"kind":"free","slot":0}'])
+def test_a_stranger_who_talks_nonsense_is_turned_away(garbage: bytes) -> None:
+    with job() as running:
+        reading = iter(running.loader(running.queue()))
+        next(reading)
+        stranger = raw_connection(running.name)
+        stranger.send(garbage)
+        stranger.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(100) == b""
+        stranger.close()
+        assert len(list(reading)) == 12
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        ("free", {"slot": 99}, "freed slot 99, of 0"),
+        ("free", {"slot": -1}, "freed slot -1"),
+        ("welcome", {"version": 1, "rank": 0, "pid": 0}, "sent 'welcome', which only samplers may"),
+        ("batch", {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "payload": {}}, "only samplers may"),
+    ],
+)
+def test_a_trainer_that_sends_what_it_must_not(kind: str, fields: dict[str, Any], message: str) -> None:
+    with job() as running:
+        queue = running.queue()
+        queue._samplers[0].channel.send(kind, **fields)
+        error = queue.failure_behind(timeout_s=5)
+        assert isinstance(error, SamplerFailedError)
+        assert message in str(error)
+        running.part()
+        running.join()
+        assert isinstance(running.ends[0], QueueProtocolError)
+
+
+def test_a_slot_freed_twice_is_noticed() -> None:
+    # Unnoticed, two batches would be written to it at once.
+    with job(queue_depth=1) as running:
+        queue = running.queue()
+        next(iter(running.loader(queue)))
+        for _ in range(3):
+            queue._samplers[0].channel.send("free", slot=0)
+        error = queue.failure_behind(timeout_s=5)
+        assert error is not None
+        assert "freed twice" in str(error)
+
+
+def test_a_malformed_message_of_a_trainer_ends_the_job() -> None:
+    with job() as running:
+        queue = running.queue()
+        queue._samplers[0].channel._socket.send(b"}{")
+        error = queue.failure_behind(timeout_s=5)
+        assert "malformed message" in str(error)
+
+
+# A trainer, and a sampler that the test plays.
+
+
+@contextlib.contextmanager
+def played_sampler(*messages: tuple[str, dict[str, Any]] | bytes, welcome: dict[str, Any] | None = None) -> Iterator[str]:
+    """Says welcome, then ``messages``, then nothing until the end of the block; yields the job's name."""
+    name = uuid.uuid4().hex[:16]
+    listener = wire.listen(name, 0)
+    done = threading.Event()
+
+    def play() -> None:
+        channel = wire.accept(listener)
+        channel.receive()
+        channel.send("welcome", **{"version": wire.PROTOCOL_VERSION, "rank": 7, "pid": os.getpid(), **(welcome or {})})
+        with contextlib.suppress(OSError):
+            for message in messages:
+                if message == b"":
+                    break
+                if isinstance(message, bytes):
+                    channel._socket.send(message)
+                else:
+                    channel.send(message[0], **message[1])
+            else:
+                done.wait(20)
+        channel.close()
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    try:
+        yield name
+    finally:
+        done.set()
+        thread.join()
+        listener.close()
+
+
+def connected(name: str, stall_timeout_s: float = 5.0) -> BatchQueue:
+    return BatchQueue(
+        name, trainer=0, rank=0, num_samplers=1, queue_depth=2, connect_timeout_s=5, stall_timeout_s=stall_timeout_s
+    )
+
+
+BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "payload": {}}
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "text"),
+    [
+        (b"", SamplerDiedError, "sampler rank 7 is gone without a word"),
+        (b"[]", QueueProtocolError, "malformed message"),
+        (("batch", BATCH), QueueProtocolError, "rank 7 named slot 0, whose memory it never sent"),
+        (("free", {"slot": 1}), QueueProtocolError, "rank 7 sent 'free' in mid-stream"),
+        (
+            ("failed", {"role": "sampler", "rank": 7, "died": False, "stage": "sample", "text": "out of luck"}),
+            SamplerFailedError,
+            "sampler rank 7 failed in stage 'sample'.\nout of luck",
+        ),
+    ],
+)
+def test_what_a_broken_sampler_does_to_a_trainer(message, error: type[Exception], text: str) -> None:
+    with played_sampler(message) as name:
+        queue = connected(name)
+        with pytest.raises(error) as caught:
+            queue.take(queue.open(SPEC), 0)
+        assert text in str(caught.value)
+        queue.goodbye()
+
+
+def test_a_sampler_that_stops_is_waited_for_so_long() -> None:
+    with played_sampler() as name:
+        queue = connected(name, stall_timeout_s=0.3)
+        with pytest.raises(QueueStalledError, match=r"waiting for step 2\).*ranks 7.*stall_timeout_s"):
+            queue.take(queue.open(SPEC), 2)
+        # The drain of a goodbye must end although the sampler never answers.
+        queue.goodbye()
+
+
+def test_another_release_is_refused() -> None:
+    with (
+        played_sampler(welcome={"version": wire.PROTOCOL_VERSION + 1}) as name,
+        pytest.raises(QueueProtocolError, match="instead of welcome.*one release"),
+    ):
+        connected(name)
+
+
+def test_no_sampler_starts() -> None:
+    with pytest.raises(SamplerDiedError, match="sampler 0 did not start"):
+        BatchQueue(
+            uuid.uuid4().hex, trainer=0, rank=0, num_samplers=1, queue_depth=2, connect_timeout_s=0.1, stall_timeout_s=1
+        )
