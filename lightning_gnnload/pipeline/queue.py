@@ -21,7 +21,7 @@ from lightning_gnnload.pipeline.source import BatchSource, Payload
 
 _POLL_S = 1.0
 _GOODBYE_S = 2.0
-_LAST_GOODBYE_S = 4.0  # in failure: a batch in the making ends first
+_LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 
 
 class _Sampler:
@@ -81,7 +81,9 @@ class BatchQueue:
                 raise self._stalled(index, "start", connect_timeout_s)
             message, _ = self._receive(_Sampler(channel, -1, -1))
             if message["kind"] != "welcome" or message["version"] != wire.PROTOCOL_VERSION:
-                raise QueueProtocolError(f"sampler {index} answered {message!r:.200} instead of welcome. Do all ranks run one release?")
+                raise QueueProtocolError(
+                    f"sampler {index} answered {message!r:.200} instead of welcome. Do all ranks run one release?"
+                )
             self._samplers.append(_Sampler(channel, message["rank"], message["pid"]))
 
     def open(self, spec: StreamSpec) -> int:
@@ -106,7 +108,9 @@ class BatchQueue:
         while (stream, step) not in self._inbox:
             self._pump(_POLL_S)
             if time.monotonic() > deadline:
-                raise self._stalled(self._samplers[step % len(self._samplers)].rank, f"step {step}", self.stall_timeout_s)
+                raise self._stalled(
+                    self._samplers[step % len(self._samplers)].rank, f"step {step}", self.stall_timeout_s
+                )
         sampler, slot, payload = self._inbox.pop((stream, step))
         sampler.held.add(slot)
         hoarded = len(sampler.held) >= self.queue_depth
@@ -167,7 +171,11 @@ class BatchQueue:
             elif message["slot_bytes"] > sampler.slots[slot].num_bytes:
                 sampler.slots[slot].remap()
             if message["stream"] in self._open:
-                self._inbox[message["stream"], message["step"]] = (sampler, slot, Payload.from_json(message["payload"]))
+                self._inbox[message["stream"], message["step"]] = (
+                    sampler,
+                    slot,
+                    Payload.from_json(message["payload"]),
+                )
             else:  # it was on its way when the stream was closed
                 self._free(sampler, slot)
 
@@ -175,7 +183,9 @@ class BatchQueue:
         try:
             message, fds = sampler.channel.receive()
         except EOFError:
-            raise Failure("sampler", sampler.rank, True, "sample", "Its connection closed without a goodbye.").error() from None
+            raise Failure(
+                "sampler", sampler.rank, True, "sample", "Its connection closed without a goodbye."
+            ).error() from None
         if message["kind"] == "failed":
             raise Failure.from_message(message).error()
         return message, fds
@@ -194,8 +204,9 @@ class BatchQueue:
 
     def _stalled(self, sampler: int, doing: str, timeout_s: float) -> QueueStalledError:
         return QueueStalledError(
-            f"nothing came from sampler rank {sampler} for {timeout_s:.0f} s ({doing}), although it is connected. It may be stopped, "
-            f"or swapping. If a batch really takes so long, raise FactoredStrategy(stall_timeout_s=...)."
+            f"nothing came from sampler rank {sampler} for {timeout_s:.0f} s ({doing}), although it is connected. "
+            f"It may be stopped, or swapping. If a batch really takes so long, "
+            f"raise FactoredStrategy(stall_timeout_s=...)."
         )
 
 

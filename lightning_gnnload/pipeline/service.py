@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import wire
@@ -135,7 +135,9 @@ class SamplerService:
             Exception: what the sampler itself raised; the trainers have been told.
         """
         threads = [threading.Thread(target=self._read, name="gnnload-read", daemon=True)]
-        threads += [threading.Thread(target=self._work, name="gnnload-sample", daemon=True) for _ in range(1, self.num_threads)]
+        threads += [
+            threading.Thread(target=self._work, name="gnnload-sample", daemon=True) for _ in range(1, self.num_threads)
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -170,7 +172,7 @@ class SamplerService:
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
                 payload = source.make(request, slot.memory)
-            except Exception as error:
+            except BaseException as error:  # a thread that ended in silence would leave the trainers waiting
                 self._end(error, stage)
                 return
             self._publish(stream, step, slot, payload)
@@ -196,8 +198,8 @@ class SamplerService:
                     return stream, step, self._take_slot(stream)
                 self._changed.wait(_POLL_S)
                 if not self.has_all_trainers and time.monotonic() > self._connect_by:
-                    missing = self.num_trainers - len(self._trainers)
-                    self._fail(Failure("trainer", -1, True, "start", f"{missing} of {self.num_trainers} trainers did not connect in time."))
+                    missing = f"{self.num_trainers - len(self._trainers)} of {self.num_trainers} trainers"
+                    self._fail(Failure("trainer", -1, True, "start", f"{missing} did not connect in time."))
 
     def _source_of(self, stream: _Stream) -> BatchSource:
         with self._opening:
@@ -225,7 +227,13 @@ class SamplerService:
             slot.sent_before = True
             try:
                 stream.trainer.channel.send(
-                    "batch", fds, stream=stream.number, step=step, slot=slot.number, slot_bytes=slot.memory.num_bytes, payload=payload.to_json()
+                    "batch",
+                    fds,
+                    stream=stream.number,
+                    step=step,
+                    slot=slot.number,
+                    slot_bytes=slot.memory.num_bytes,
+                    payload=payload.to_json(),
                 )
             except OSError:
                 self._return(slot)  # the trainer is gone: the reading thread finds out why
@@ -248,11 +256,11 @@ class SamplerService:
             while not self._stopping:
                 for key, _ in selector.select(_POLL_S):
                     if key.fileobj is self._listener:
-                        if (channel := self._accept()) is not None:
-                            trainers[channel] = None
-                            selector.register(channel, selectors.EVENT_READ)
+                        if (newcomer := self._accept()) is not None:
+                            trainers[newcomer] = None
+                            selector.register(newcomer, selectors.EVENT_READ)
                         continue
-                    channel = key.fileobj  # type: ignore[assignment]
+                    channel = cast(wire.Channel, key.fileobj)
                     try:
                         message, fds = channel.receive()
                     except EOFError:
@@ -262,18 +270,17 @@ class SamplerService:
                     for fd in fds:
                         os.close(fd)  # trainers send none
                     with self._changed:
-                        if trainers[channel] is None:
+                        if (trainer := trainers[channel]) is None:
                             trainers[channel] = self._welcome(channel, message)
                         else:
-                            self._handle(trainers[channel], message)  # type: ignore[arg-type]
+                            self._handle(trainer, message)
                         self._changed.notify_all()
         except Exception as error:
             self._end(error, "read")
         finally:
             selector.close()
-            for channel, trainer in trainers.items():
-                if trainer is None:  # it connected and never introduced itself
-                    channel.close()
+            for channel in [channel for channel, trainer in trainers.items() if trainer is None]:
+                channel.close()  # it connected and never introduced itself
 
     def _accept(self) -> wire.Channel | None:
         try:
@@ -284,10 +291,14 @@ class SamplerService:
 
     def _welcome(self, channel: wire.Channel, message: wire.Message) -> _Trainer:
         if message["kind"] != "hello" or message["version"] != wire.PROTOCOL_VERSION:
-            raise QueueProtocolError(f"a trainer must begin with hello, version {wire.PROTOCOL_VERSION}, but sent {message!r:.200}. Do all ranks run one release?")
+            raise QueueProtocolError(
+                f"a trainer must begin with hello, version {wire.PROTOCOL_VERSION}, but sent {message!r:.200}."
+                f" Do all ranks run one release?"
+            )
         trainer = _Trainer(channel, message["rank"])
         self._trainers.append(trainer)
-        channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=self.rank, pid=os.getpid())
+        with contextlib.suppress(OSError):  # it is gone already: its end will be read next
+            channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=self.rank, pid=os.getpid())
         return trainer
 
     def _handle(self, trainer: _Trainer, message: wire.Message) -> None:
@@ -302,7 +313,9 @@ class SamplerService:
                 stream.closed = True
         elif kind == "free":
             if not 0 <= message["slot"] < len(trainer.slots):
-                raise QueueProtocolError(f"trainer rank {trainer.rank} freed slot {message['slot']}, of {len(trainer.slots)}")
+                raise QueueProtocolError(
+                    f"trainer rank {trainer.rank} freed slot {message['slot']}, of {len(trainer.slots)}"
+                )
             self._return(trainer.slots[message["slot"]])
         elif kind == "bye":
             trainer.said_bye = True

@@ -23,7 +23,6 @@ from lightning_gnnload.errors import SlotMemoryError
 
 FIRST_SLOT_BYTES = 1 << 20
 _HUGE_PAGE_BYTES = 2 << 20
-_F_ADD_SEALS, _F_SEAL_SHRINK = 1033, 0x0002  # <linux/fcntl.h>; Python 3.10 to 3.13 name them in no common place
 
 
 class Slot:
@@ -50,7 +49,7 @@ class Slot:
         """A slot over a new memfd, which may grow but never shrinks under a reader's feet."""
         fd = os.memfd_create("gnnload-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            fcntl.fcntl(fd, _F_ADD_SEALS, _F_SEAL_SHRINK)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
             return cls(num_bytes, fd)
         except BaseException:
             os.close(fd)

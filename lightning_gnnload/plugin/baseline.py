@@ -39,10 +39,10 @@ class NoGraphBaseline(Callback):
         metric: str = "test_accuracy",
         hidden: int = 256,
         num_layers: int = 3,
-        epochs: int = 20,
+        epochs: int = 40,
         batch_size: int = 1024,
         lr: float = 0.003,
-        dropout: float = 0.5,
+        dropout: float = 0.3,
         seed: int = 0,
     ) -> None:
         self.metric = metric

@@ -55,14 +55,14 @@ class Children:
                 return
             time.sleep(_POLL_S)
         _log.error(
-            f"local rank {min(codes)} ended with exit code {codes[min(codes)]}, and rank 0 hangs since: ending all ranks. "
-            f"What the other ranks wrote above may say why."
+            f"local rank {min(codes)} ended with exit code {codes[min(codes)]}, and rank 0 hangs since: "
+            f"ending all ranks. What the other ranks wrote above may say why."
         )
         self.send_signal(signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _at_exit(self) -> None:
-        # Collectives are broken by now, so that no rank waits for this one any more (exit handlers run last in, first out).
+        # The process group is left by now, as exit handlers run last in, first out: no rank waits for this one.
         if not self._ending:
             return
         deadline = time.monotonic() + GRACE_S

@@ -18,6 +18,8 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.trainer.states import TrainerFn, TrainerStatus
 from pytorch_lightning.utilities.combined_loader import CombinedLoader
+from torch.multiprocessing import ProcessExitedException
+from torch.multiprocessing.spawn import ProcessException
 
 from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
@@ -47,6 +49,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
         self._factored = strategy
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
+        assert trainer is not None
         wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
         try:
             return super().launch(wrapped, *args, trainer=trainer, **kwargs)
@@ -73,19 +76,27 @@ class SpawnLauncher(MultiProcessingLauncher):
         self._factored = strategy
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
+        assert trainer is not None
         wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
-        return super().launch(wrapped, *args, trainer=trainer, **kwargs)
+        try:
+            return super().launch(wrapped, *args, trainer=trainer, **kwargs)
+        except ProcessException as error:  # it tells the process, not what that was
+            roles, local_rank = self._factored.roles, error.error_index
+            rank = roles.global_rank(self._factored.node_rank, local_rank)
+            died = isinstance(error, ProcessExitedException)
+            stage = str(trainer.state.fn and trainer.state.fn.value)
+            raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
 
 
 class _AllRanks:
     """The strategy as Lightning's spawn launcher must see it: with as many processes as there are ranks."""
 
     def __init__(self, strategy: FactoredStrategy) -> None:
-        self.__dict__["_strategy"] = strategy
+        self._strategy = strategy
 
     @property
     def num_processes(self) -> int:
-        return self._strategy.roles.num_devices  # type: ignore[no-any-return]
+        return self._strategy.roles.num_devices
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_strategy":  # asked for by pickle, before there is a strategy
@@ -93,7 +104,14 @@ class _AllRanks:
         return getattr(self._strategy, name)
 
 
-def play_role(strategy: FactoredStrategy, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def play_role(
+    strategy: FactoredStrategy,
+    trainer: pl.Trainer,
+    session: int,
+    function: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Runs in every rank: trains or samples."""
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
     job = strategy.job_name(session)
@@ -101,7 +119,14 @@ def play_role(strategy: FactoredStrategy, trainer: pl.Trainer, session: int, fun
     return role(strategy, trainer, job, function, args, kwargs)
 
 
-def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _train(
+    strategy: FactoredStrategy,
+    trainer: pl.Trainer,
+    job: str,
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+) -> Any:
     strategy.queue = queue = BatchQueue(
         job,
         trainer=strategy.local_rank,
@@ -126,7 +151,14 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
     return result
 
 
-def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _sample(
+    strategy: FactoredStrategy,
+    trainer: pl.Trainer,
+    job: str,
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+) -> Any:
     sources = _Sources(trainer, inspect.signature(function).bind(*args, **kwargs).arguments)
     if sources.model is not None:
         # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
@@ -179,19 +211,28 @@ class _Sources:
             assert self.trainer.state.fn is not None
             self.datamodule.setup(self.trainer.state.fn.value)
         self._is_set_up = True
-        progress = self.trainer.fit_loop.epoch_progress.current
+        progress: Any = self.trainer.fit_loop.epoch_progress.current
         progress.processed = progress.completed = spec.epoch  # for data modules that look at trainer.current_epoch
         key = (spec.phase, spec.reload)
         if key not in self._loaders:
             self._loaders[key] = CombinedLoader(self._request(spec.phase), "sequential").flattened
         loader = self._loaders[key][spec.loader]
         if not isinstance(loader, SampledLoader):
-            raise LoaderConfigError(f"{spec.phase} loader {spec.loader} is a {type(loader).__name__} on the sampler but was sampled on the trainer; every rank must make the same loaders.")
+            raise LoaderConfigError(
+                f"{spec.phase} loader {spec.loader} is a {type(loader).__name__} on the sampler "
+                f"but was sampled on the trainer; every rank must make the same loaders."
+            )
         return loader.source
 
     def _request(self, phase: str) -> Any:
         fitting = self.trainer.state.fn == TrainerFn.FITTING
-        argument = "train_dataloaders" if phase == "train" else "val_dataloaders" if phase == "val" and fitting else "dataloaders"
+        argument = (
+            "train_dataloaders"
+            if phase == "train"
+            else "val_dataloaders"
+            if phase == "val" and fitting
+            else "dataloaders"
+        )
         if argument in self._given:
             return self._given[argument]
         owner = self.datamodule if self.datamodule is not None else self.model
@@ -229,9 +270,10 @@ def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
     trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
     if not outcome:
         return None
+    trainer.callback_metrics.clear()
     trainer.callback_metrics.update({name: torch.tensor(value) for name, value in outcome["metrics"].items()})
     if outcome["best_model_path"] is not None and trainer.checkpoint_callback is not None:
         trainer.checkpoint_callback.best_model_path = outcome["best_model_path"]  # type: ignore[attr-defined]
-    progress = trainer.fit_loop.epoch_progress.current
+    progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = outcome["epoch"]
     return outcome["result"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed
@@ -65,7 +65,10 @@ class FactoredStrategy(DDPStrategy):
                 f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
             )
         if staleness != 0 or switching:
-            raise RoleConfigError(f"staleness={staleness!r}, switching={switching!r}: this release has staleness=0 and switching=False only.")
+            raise RoleConfigError(
+                f"staleness={staleness!r}, switching={switching!r}"
+                f": this release has staleness=0 and switching=False only."
+            )
         for name, value in (("queue_depth", queue_depth), ("sampler_threads", sampler_threads)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
@@ -148,7 +151,9 @@ class FactoredStrategy(DDPStrategy):
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
-        self._launcher = ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
+        self._launcher = (
+            ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
+        )
 
     def setup_distributed(self) -> None:
         if not torch.distributed.is_initialized():
@@ -157,7 +162,10 @@ class FactoredStrategy(DDPStrategy):
             os.environ["MASTER_ADDR"] = self.cluster_environment.main_address
             os.environ["MASTER_PORT"] = str(self.cluster_environment.main_port)
             torch.distributed.init_process_group(
-                self._get_process_group_backend(), rank=self.global_rank, world_size=self.world_size, timeout=self._timeout
+                self._get_process_group_backend(),
+                rank=self.global_rank,
+                world_size=self.world_size,
+                timeout=self._timeout,
             )
             atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
@@ -173,19 +181,18 @@ class FactoredStrategy(DDPStrategy):
         index, self._next_loader = self._next_loader, self._next_loader + 1
         if not isinstance(dataloader, SampledLoader):
             rank_zero_warn(
-                f"FactoredStrategy was given a {type(dataloader).__name__}, which trainers read themselves while the samplers "
-                f"are idle. Use GraphDataModule, or a subclass of it."
+                f"FactoredStrategy was given a {type(dataloader).__name__}, which trainers read themselves "
+                f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
             )
             return dataloader
         assert self.queue is not None
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
-        stage = trainer.state.stage
-        assert stage is not None
-        phase = stage.dataloader_prefix
+        assert trainer.state.stage is not None
+        phase = trainer.state.stage.dataloader_prefix
         assert phase is not None
 
         def limit() -> float:
-            now = trainer.state.stage.value  # the sanity check reads the validation loaders, with a limit of its own
+            now = trainer.state.stage.value  # type: ignore[union-attr]  # the sanity check reads the validation loaders, with a limit of its own
             name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(now, now)
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
@@ -204,7 +211,9 @@ class FactoredStrategy(DDPStrategy):
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        strategy_registry.register(cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue")
+        strategy_registry.register(
+            cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue"
+        )
 
 
 def _leave_process_group() -> None:

@@ -50,6 +50,8 @@ def main(arguments: list[str]) -> None:
     graphs = ["debian", "synthetic"] if options.graph == "all" else [options.graph]
     if options.quick:
         graphs = ["debian"]
+    if options.out is not None:
+        report.around_results(options.out)  # a page that cannot take them should say so now
     progress = Console(stderr=True)
     if not HAS_DGL:
         progress.print(
@@ -58,8 +60,9 @@ def main(arguments: list[str]) -> None:
     for graph in graphs:
         with Worker("graphs", show_output=True) as worker:
             progress.print(f"{graph}: {worker.call('prepare', graph=graph)}")
+    described = machine.describe()
     comparisons = _measure(graphs, options.topics, QUICK if options.quick else Scale(), progress)
-    _deliver(comparisons, " ".join(["python -m tests.benchmarks", *arguments]), options.out)
+    _deliver(comparisons, described, " ".join(["python -m tests.benchmarks", *arguments]), options.out)
 
 
 def _measure(graphs: list[str], topics: list[str], scale: Scale, progress: Console) -> list[Comparison]:
@@ -73,14 +76,15 @@ def _measure(graphs: list[str], topics: list[str], scale: Scale, progress: Conso
     return comparisons
 
 
-def _deliver(comparisons: list[Comparison], command: str, page: Path | None) -> None:
+def _deliver(comparisons: list[Comparison], described: list[str], command: str, page: Path | None) -> None:
     picture = None if page is None else page.with_suffix(".png")
     has_picture = picture is not None and figure.draw(comparisons, picture)
     text = report.markdown(
-        comparisons, command, machine.describe(), picture.name if picture is not None and has_picture else None
+        comparisons, command, described, picture.name if picture is not None and has_picture else None
     )
     if page is not None:
-        report.write(page, text)
+        before, after = report.around_results(page)
+        page.write_text(f"{before}\n\n{text}\n\n{after}")
     # On a terminal, tables; in a file or a pipe, their source.
     Console().print(Markdown(text)) if sys.stdout.isatty() else print(text)
 

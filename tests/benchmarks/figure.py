@@ -33,7 +33,15 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
         best = comparison.best_peer
         assert best is not None
         title = f"{comparison.topic}: {comparison.setting}; 1 is {best.name}"
-        axes.annotate(title, (0, row), xycoords=("axes fraction", "data"), va="center", fontsize=8, weight="bold")
+        axes.annotate(
+            title,
+            (0, row),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            weight="bold",
+            backgroundcolor="white",
+        )
         for row, (name, ratio) in enumerate(bars, row + 1):  # noqa: B020  counts on
             ticks[row] = name
             axes.barh(row, ratio - 1, left=1, color=_COLORS[comparison.topic], height=0.7)
@@ -50,11 +58,13 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
     axes.set_xscale("log")
     axes.set_xlim(0.8 * min(1, *ratios), 1.4 * max(1, *ratios))
     axes.set_ylim(num_rows - 0.4, -0.8)
-    axes.axvline(1, color="#555555", linewidth=1)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.axvline(1, color="#555555", linewidth=1, zorder=0)
+    for every in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        every(lambda value, _: f"{value:g}")
+    axes.tick_params(axis="x", which="both", labelsize=8)
     axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("times better than the peer's best setting (logarithmic)")
+    axes.set_xlabel("times better than the peer's best setting (logarithmic)", fontsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
     figure.savefig(file, dpi=130)
     pyplot.close(figure)

@@ -13,14 +13,15 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 def describe() -> list[str]:
-    """One line each on processor, memory and software."""
+    """A line each on processor, pages and software. Called before measuring, as it says how busy others are."""
     model = _found(r"^model name\s*:\s*(.*)$", "/proc/cpuinfo") or platform.machine()
     vectors = "with" if "avx512f" in _found(r"^flags\s*:(.*)$", "/proc/cpuinfo").split() else "without"
     cores = len(os.sched_getaffinity(0))
     memory_gib = int(_found(r"^MemTotal:\s+(\d+) kB$", "/proc/meminfo") or 0) / 2**20
     packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     return [
-        f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory",
+        f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory; "
+        f"load average {os.getloadavg()[0]:.1f} before the run",
         f"2 MB pages: {_chosen('enabled')!r} for private memory, {_chosen('shmem_enabled')!r} for shared",
         f"Linux {platform.release()}, Python {platform.python_version()}, {packages}",
     ]

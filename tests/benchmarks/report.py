@@ -25,17 +25,18 @@ def markdown(comparisons: Sequence[Comparison], command: str, machine: Sequence[
     return "\n\n".join(parts)
 
 
-def write(page: Path, results: str) -> None:
-    """Puts ``results`` between the marks of ``page``, in place of what is there.
+def around_results(page: Path) -> tuple[str, str]:
+    """What stands before and after the results in ``page``, the marks included.
 
     Raises:
         BenchmarkError: the page is missing, or its marks are.
     """
     text = page.read_text() if page.exists() else ""
     if not 0 <= text.find(BEGIN) < text.find(END):
-        raise BenchmarkError(f"{page} needs a line {BEGIN!r} and, below it, a line {END!r}: results go between them.")
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    page.write_text(f"{before}\n\n{results}\n\n{after}")
+        raise BenchmarkError(
+            f"{page} must exist and have a line {BEGIN!r} and, below it, {END!r}: results go between them."
+        )
+    return text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
 
 
 def _table(comparison: Comparison) -> str:

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import IO, Any
 
@@ -59,7 +59,8 @@ class Worker:
         if self._process is None:
             return
         assert self._process.stdin is not None
-        self._process.stdin.close()  # the end of its orders
+        with suppress(BrokenPipeError):  # it is gone already
+            self._process.stdin.close()  # the end of its orders
         try:
             self._process.wait(_GOODBYE_S if kind is None else 0.1)
         except subprocess.TimeoutExpired:

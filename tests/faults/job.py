@@ -47,10 +47,12 @@ class BrokenDisk(FeatureStore):
 
 
 class BrokenSampler(NeighborSampler):
-    """A sampler that fails at one step."""
+    """A sampler that fails at one step, or marks the moment when it will."""
 
     def sample_into(self, graph: Any, seeds: np.ndarray, key: Any, arena: np.ndarray) -> Any:
-        if key.step == 10:
+        if HAPPENS == "seed" and seeds.max() >= NUM_NODES:
+            fail()
+        if HAPPENS == "sampler" and key.step == 10:
             fail()
             raise ArithmeticError("cannot draw")
         return super().sample_into(graph, seeds, key, arena)
@@ -109,9 +111,7 @@ def faulty_data() -> GraphDataModule:
         data = GraphData(data.graph, x=BrokenDisk(data.x), y=data.y, train=data.train)
     if HAPPENS == "seed":
         data.train[:] = np.where(np.arange(len(data.train)) == 200, NUM_NODES + 7, data.train)
-    fanouts = [4, 3]
-    sampler = BrokenSampler(fanouts) if HAPPENS == "sampler" else NeighborSampler(fanouts)
-    return FaultyData(data, sampler, batch_size=4, order="sequential")
+    return FaultyData(data, BrokenSampler([4, 3]), batch_size=4, order="sequential")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,7 @@ import psutil
 
 ROOT = Path(__file__).parents[3]
 JOB_MARK = "GNNLOAD_TEST_JOB"
-_OF_A_LAUNCHER = (
-    "LOCAL_RANK RANK WORLD_SIZE NODE_RANK GROUP_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT PL_GLOBAL_SEED".split()
-)
+_OF_A_LAUNCHER = re.compile(r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|PL_GLOBAL_SEED")
 
 
 @dataclass
@@ -84,7 +83,7 @@ def start(script: Path, *arguments: object, folder: Path, how: str = "script", n
         how: ``"torchrun"`` starts the ranks itself; under any other name the script does.
     """
     mark = uuid.uuid4().hex
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_LAUNCHER}
+    environment = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.fullmatch(name)}
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", JOB_MARK: mark}
     command = [sys.executable]
     if how == "torchrun":
@@ -95,7 +94,13 @@ def start(script: Path, *arguments: object, folder: Path, how: str = "script", n
     with log.open("w") as out:
         # A session of its own, as a shell gives a job: Ctrl-C reaches the job and nobody else.
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, text=True
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
         )
     job = Job(process, mark, log)
     try:
@@ -104,7 +109,14 @@ def start(script: Path, *arguments: object, folder: Path, how: str = "script", n
         job.kill()
 
 
-def run(script: Path, *arguments: object, folder: Path, how: str = "script", num_devices: int = 1, timeout_s: float = 120) -> Job:
+def run(
+    script: Path,
+    *arguments: object,
+    folder: Path,
+    how: str = "script",
+    num_devices: int = 1,
+    timeout_s: float = 120,
+) -> Job:
     """Runs ``script`` to its end.
 
     Raises:

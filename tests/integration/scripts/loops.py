@@ -1,7 +1,7 @@
-"""Runs every case of CASES with one strategy, many Trainers in one launch, and writes what each trainer saw.
+"""Runs cases with one strategy, many Trainers in one launch, and writes what each trainer saw.
 
-Arguments: how, num_devices, "auto" | "ddp" | "factored". With "factored" on three devices all cases run twice: with
-two samplers and one trainer, and with one sampler and two trainers.
+Arguments: how, num_devices, strategy, names of cases (all when there are none). With "factored" on three devices all
+cases run twice: with one sampler and two trainers, and with two samplers and one trainer.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ import json
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import Callback, Trainer, seed_everything
+from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
 from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+from torch.utils.data import TensorDataset
 
-from lightning_gnnload import FactoredStrategy, GraphDataModule
-from tests.integration.scripts.toy import Recorder, TwoValLoaders, digest, toy_data, toy_module
-from lightning_gnnload import NeighborSampler
-
-warnings.filterwarnings("ignore")
-logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
+from tests.integration.scripts.toy import NUM_FEATURES, Recorder, TwoValLoaders, digest, toy_data, toy_module
 
 
 class StopAt(Callback):
@@ -55,6 +52,20 @@ def shrinking() -> GraphDataModule:
     return Shrinking(toy_data(), NeighborSampler([4, 3]), batch_size=8, seed=5)
 
 
+def plain_loader() -> LightningDataModule:
+    rows = torch.arange(64 * NUM_FEATURES, dtype=torch.float32).view(64, NUM_FEATURES) / 1000
+    return LightningDataModule.from_datasets(TensorDataset(rows), batch_size=8)
+
+
+class PlainRecorder(Recorder):
+    """Reads batches of a torch DataLoader."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.second(self.first(batch[0].repeat(1, 2)).repeat(1, 2)).square().mean()
+        self.seen.append([batch_idx, batch[0][:, 0].tolist(), loss.item().hex()])
+        return loss
+
+
 @dataclass
 class Case:
     """One use of a Trainer: its options, and what is called besides ``fit``."""
@@ -63,6 +74,9 @@ class Case:
     data: Callable[[], GraphDataModule] = toy_module
     callbacks: Callable[[], list[Callback]] = list
     after: tuple[str, ...] = ()
+    record: Callable[[], LightningModule] = Recorder
+    strategy: dict[str, Any] = field(default_factory=dict)
+    by_name: bool = False
 
 
 def save_every_7() -> list[Callback]:
@@ -70,7 +84,6 @@ def save_every_7() -> list[Callback]:
 
 
 CASES = {
-    "plain": Case({"max_epochs": 2}),
     "sanity": Case({"num_sanity_val_steps": 2}),
     "two_val_loaders": Case({"num_sanity_val_steps": 1}, two_val_loaders),
     "limit_int": Case({"limit_train_batches": 3, "limit_val_batches": 2}),
@@ -87,6 +100,7 @@ CASES = {
     "accumulate": Case({"accumulate_grad_batches": 3}),
     "clip": Case({"gradient_clip_val": 0.1}),
     "reload": Case({"reload_dataloaders_every_n_epochs": 1, "max_epochs": 3}, shrinking),
+    "union": Case({"limit_train_batches": 3, "limit_val_batches": 0}, record=lambda: Recorder(keep_edges=True)),
     "barebones": Case({"barebones": True}),
     "after": Case({}, after=("validate", "test", "predict")),
     # The order of these three matters: the last one starts from a checkpoint of the second.
@@ -96,50 +110,100 @@ CASES = {
 }
 """By name; each must give the same with sampling in the training ranks as with samplers."""
 
+FACTORED_ONLY = {
+    **{f"threads_{n}": Case({"limit_train_batches": 8}, strategy={"sampler_threads": n}) for n in (1, 2, 4)},
+    "shallow": Case({"limit_train_batches": 8}, strategy={"queue_depth": 1}),
+    # Predictions are views of their batches: more of them than there are slots.
+    "hoard": Case({"limit_train_batches": 0}, lambda: toy_module(4), after=("predict",), strategy={"queue_depth": 2}),
+    "plain_loader": Case({"limit_val_batches": 0}, plain_loader, record=PlainRecorder),
+    "by_name": Case({"limit_train_batches": 3}, by_name=True),
+}
 
-def run(name: str, case: Case, out: Path, **strategy: Any) -> None:
+
+WITH_TWO_TRAINERS = [
+    *(
+        "two_val_loaders",
+        "limit_float",
+        "val_interval",
+        "accumulate",
+        "should_stop",
+        "reload",
+        "after",
+        "union",
+    ),
+    *("uninterrupted", "interrupted", "resumed", "plain_loader", "by_name"),
+]
+ALL_CASES = [name for name in (*CASES, *FACTORED_ONLY) if name != "by_name"]
+
+
+class WriteDown(Callback):
+    """At the end of a stage, in the process that trained: under spawn the script's own sees nothing of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        record = {
+            "seen": pl_module.seen,
+            "drawn": pl_module.drawn,
+            "step": trainer.global_step,
+            "weights": digest(pl_module.state_dict().values()),
+        }
+        self.path.mkdir(exist_ok=True, parents=True)
+        (self.path / f"trainer-{trainer.global_rank}.json").write_text(json.dumps(record))
+
+
+def run(case: Case, out: Path, devices: int, strategy: Any) -> None:
+    """Writes ``out/trainer-<rank>.json``, and in every local rank what its script has in hand afterwards."""
     seed_everything(1, verbose=False)
-    module, data = Recorder(), case.data()
-    options = dict(max_epochs=1, num_sanity_val_steps=0, logger=False, enable_progress_bar=False)
-    options |= dict(enable_model_summary=False, enable_checkpointing=name == "interrupted")
-    if case.options.get("barebones"):
-        options = dict(max_epochs=1)
-    trainer = Trainer(accelerator="cpu", callbacks=case.callbacks(), default_root_dir=".", **options | case.options, **strategy)
-    trainer.fit(module, data, ckpt_path="checkpoints/step=7.ckpt" if "resume" in case.after else None)
-    results: dict[str, Any] = {}
-    for call in ("validate", "test", "predict"):
-        if call in case.after:
-            quiet = {} if call == "predict" else {"verbose": False}
-            results[call] = getattr(trainer, call)(module, data, **quiet)
-    samples = getattr(trainer.strategy, "num_samplers", 0) > trainer.local_rank - trainer.strategy.world_size >= 0
-    predicted = [ids.tolist() for ids in results.pop("predict", None) or []]
-    record = {
-        "seen": module.seen,
-        "step": trainer.global_step,
+    module, data = case.record(), case.data()
+    callbacks = [*case.callbacks(), WriteDown(out)]
+    options: dict[str, Any] = {"max_epochs": 1}
+    if not case.options.get("barebones"):
+        saves = any(isinstance(callback, ModelCheckpoint) for callback in callbacks)
+        options |= dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+        options |= {"num_sanity_val_steps": 0, "enable_checkpointing": saves}
+    options |= {"accelerator": "cpu", "devices": devices, "strategy": strategy, "callbacks": callbacks}
+    # The checkpoints of "interrupted", one folder for each number of trainers.
+    checkpoint = out.parent / "checkpoints" / "step=7.ckpt" if "resume" in case.after else None
+    for callback in callbacks:
+        if isinstance(callback, ModelCheckpoint):
+            callback.dirpath = str(out.parent / "checkpoints")
+    trainer = Trainer(**options | case.options)
+    trainer.fit(module, data, ckpt_path=checkpoint)
+    results = {
+        call: getattr(trainer, call)(module, data, verbose=False) for call in ("validate", "test") if call in case.after
+    }
+    predicted = trainer.predict(module, data) if "predict" in case.after else None
+    hands = {
         "epoch": trainer.current_epoch,
-        "weights": digest(module.state_dict().values()),
         "metrics": {name: value.item().hex() for name, value in trainer.callback_metrics.items()},
         "results": results,
-        "predicted": predicted,
+        "predicted": [ids.tolist() for ids in predicted or []],
+        "best": os.path.basename(getattr(trainer.checkpoint_callback, "best_model_path", "")),
     }
-    role = "sampler" if samples else "trainer"
-    (out / f"{name}-{role}-{trainer.global_rank}.json").write_text(json.dumps(record))
-
-
-def run_all(out: Path, **strategy: Any) -> None:
-    out.mkdir(exist_ok=True)
-    for name, case in CASES.items():
-        make = strategy.get("strategy")
-        run(name, case, out, **strategy | {"strategy": make() if callable(make) else make})
-        print(os.environ.get("LOCAL_RANK"), out.name, name, flush=True)
+    out.mkdir(exist_ok=True, parents=True)
+    (out / f"hands-{trainer.local_rank}.json").write_text(json.dumps(hands))
 
 
 if __name__ == "__main__":
-    devices, kind = int(sys.argv[2]), sys.argv[3]
-    if kind == "factored":
-        for samplers in range(1, devices):
-            run_all(Path(f"trainers-{devices - samplers}"), devices=devices, strategy=lambda s=samplers: FactoredStrategy(samplers=s))
-            if torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()  # the next world has another size
-    else:
-        run_all(Path(f"trainers-{devices}"), devices=devices, strategy=kind)
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    how, devices, kind, names = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    cases = CASES | FACTORED_ONLY if kind == "factored" else CASES
+    numbers_of_samplers = range(1, devices) if kind == "factored" else [0]
+    start_method = how if how in ("spawn", "fork") else "popen"
+    for num_samplers in numbers_of_samplers:
+        num_trainers = devices - num_samplers
+        for name in names or (ALL_CASES if num_trainers == 1 else WITH_TWO_TRAINERS):
+            if name not in cases:
+                continue
+            case = cases[name]
+            strategy: Any = kind
+            if kind == "factored" and not case.by_name:
+                strategy = FactoredStrategy(num_samplers, start_method=start_method, **case.strategy)
+            if name == "union":
+                case.data = partial(toy_module, 32 // num_trainers)
+            run(case, Path.cwd() / f"trainers-{num_trainers}" / name, devices, strategy)
+            print(os.environ.get("LOCAL_RANK"), num_trainers, name, flush=True)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()  # the next world has another size

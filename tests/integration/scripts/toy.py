@@ -29,7 +29,9 @@ def toy_data() -> GraphData:
 
 
 def toy_module(batch_size: int = 16, **settings: Any) -> GraphDataModule:
-    return GraphDataModule(toy_data(), NeighborSampler([4, 3]), batch_size=batch_size, seed=5, predict="test", **settings)
+    return GraphDataModule(
+        toy_data(), NeighborSampler([4, 3]), batch_size=batch_size, seed=5, predict="test", **settings
+    )
 
 
 class TwoValLoaders(GraphDataModule):

@@ -47,9 +47,7 @@ def test_an_edge_makes_its_source_an_in_neighbour_of_its_destination() -> None:
 def test_from_coo_keeps_each_edge_with_what_belongs_to_it(edges, wide: bool) -> None:
     src, dst = np.array(edges, np.int64 if wide else np.int32).reshape(-1, 2).T
     positions = np.arange(len(edges))
-    graph = Graph.from_coo(
-        src, dst, num_nodes=10, edge_weight=positions / 4, edge_type=positions, keep_order=True
-    )
+    graph = Graph.from_coo(src, dst, num_nodes=10, edge_weight=positions / 4, edge_type=positions, keep_order=True)
     assert graph.edge_order is not None
     order = graph.edge_order
     assert sorted(order) == list(positions)

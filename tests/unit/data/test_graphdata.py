@@ -77,5 +77,5 @@ def test_classes_that_cannot_be_counted(labels) -> None:
 
 
 def test_an_unknown_split_is_named() -> None:
-    with pytest.raises(GraphDataError, match="'valid'.*train, val, test"):
+    with pytest.raises(GraphDataError, match=r"'valid'.*train, val, test"):
         GraphData(GRAPH).split("valid")

@@ -48,5 +48,5 @@ def test_orders_by_name() -> None:
     assert isinstance(seed_order("shuffle"), Shuffled)
     assert isinstance(seed_order("sequential"), Sequential)
     assert seed_order(own := Shuffled()) is own
-    with pytest.raises(LoaderConfigError, match="order='random'.*'shuffle', 'sequential'"):
+    with pytest.raises(LoaderConfigError, match=r"order='random'.*'shuffle', 'sequential'"):
         seed_order("random")

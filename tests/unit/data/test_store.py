@@ -14,22 +14,18 @@ from lightning_gnnload import FeatureStore, Graph, GraphData, load_graph_data, s
 from lightning_gnnload.data import store
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
-DTYPES = [
-    getattr(torch, name)
-    for name in "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
-]
+INTEGERS = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
+DTYPES = [torch.bool, *INTEGERS, torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 def example() -> GraphData:
     graph = Graph.from_coo(
         [0, 1, 2, 0], [1, 2, 0, 2], edge_weight=[0.5, 1, 2, 3], edge_type=[0, 1, 0, 1], keep_order=True
     )
-    return GraphData(
-        graph, torch.arange(6.0).view(3, 2), torch.tensor([1, 0, 4]), train=[2, 0], val=[1], num_classes=5
-    )
+    return GraphData(graph, torch.arange(6.0).view(3, 2), torch.tensor([1, 0, 4]), train=[2, 0], val=[1], num_classes=5)
 
 
-@pytest.fixture()
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     save_graph_data(example(), tmp_path / "graph")
     return tmp_path / "graph"
@@ -181,7 +177,7 @@ def test_ids_are_checked_without_verify(folder: Path) -> None:
 
 
 def test_folders_that_are_not_ours(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(StoreFormatError, match="is not a graph folder.*save_graph_data"):
+    with pytest.raises(StoreFormatError, match=r"is not a graph folder.*save_graph_data"):
         load_graph_data(tmp_path)
     edit(folder, lambda manifest: manifest.update(version=2))
     with pytest.raises(StoreFormatError, match=r"format version 2.*reads version 1"):
@@ -191,9 +187,7 @@ def test_folders_that_are_not_ours(tmp_path: Path, folder: Path) -> None:
         load_graph_data(folder)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"a":' * 100_000, "\0", "9" * 5000]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"a":' * 100_000, "\0", "9" * 5000])
 def test_a_manifest_that_is_no_manifest(folder: Path, text: str) -> None:
     (folder / "manifest.json").write_text(text)
     with pytest.raises(StoreFormatError, match="manifest"):
@@ -210,7 +204,7 @@ def test_a_manifest_cannot_name_files_outside_its_folder(folder: Path, place: st
         shutil.copy(folder / "x.bin", secret)
     name = place.format(parent=folder.parent)
     edit(folder, lambda manifest: manifest["arrays"]["x"].update(file=name))
-    with pytest.raises(StoreFormatError, match="malformed|missing"):
+    with pytest.raises(StoreFormatError, match=r"malformed|missing"):
         load_graph_data(folder)
 
 
@@ -220,8 +214,9 @@ JSON = st.recursive(
     | st.integers(-5, 5)
     | st.sampled_from([2**31, 2**63, 2**70, -(2**70), 0.5, float("nan")])
     | st.sampled_from(["", "x.bin", "y.bin", "..", "int32", "float64", "bfloat16", "complex64", "a" * 5000, "\0"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["file", "dtype", "shape", "crc32"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["file", "dtype", "shape", "crc32"]), inner)
+    ),
     max_leaves=4,
 )
 

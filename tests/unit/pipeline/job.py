@@ -80,7 +80,13 @@ class Job:
     ) -> QueueLoader:
         settings = {"loader": 0, "reload": 0, "convert": lambda batch: batch, **kw}
         return QueueLoader(
-            queue, self.sources[phase], phase=phase, num_ranks=self.num_trainers, rank=rank, limit=lambda: limit, **settings
+            queue,
+            self.sources[phase],
+            phase=phase,
+            num_ranks=self.num_trainers,
+            rank=rank,
+            limit=lambda: limit,
+            **settings,
         )
 
     def wanted(self, phase: str = "train", rank: int = 0, epoch: int = 0) -> list[Any]:

@@ -74,13 +74,15 @@ def test_no_more_slots_are_out_than_the_queue_is_deep(queue_depth: int) -> None:
         assert settles(lambda: len(source.made), queue_depth + 1)
         for step in range(1, 5):
             next(reading)
-            assert settles(lambda: len(source.made), queue_depth + step + 1)  # noqa: B023  called at once
+            assert settles(lambda: len(source.made), queue_depth + step + 1)
         assert sorted(source.made) == list(range(queue_depth + 5))
 
 
 @pytest.mark.parametrize("num_samplers", [1, 2])
 @pytest.mark.parametrize("queue_depth", [1, 2, 4])
-def test_who_keeps_all_batches_neither_stops_the_samplers_nor_sees_them_change(queue_depth: int, num_samplers: int) -> None:
+def test_who_keeps_all_batches_neither_stops_the_samplers_nor_sees_them_change(
+    queue_depth: int, num_samplers: int
+) -> None:
     # Predictions that are views of their batches, or a list of a loader.
     with job(queue_depth=queue_depth, num_samplers=num_samplers) as running:
         kept = list(running.loader(running.queue(stall_timeout_s=5)))
@@ -148,7 +150,14 @@ def test_making_and_iterating_open_no_stream() -> None:
         assert len(list(loader)) == NUM_STEPS
         assert len(opened) == 1
         spec = opened[0]
-        assert (spec.phase, spec.loader, spec.reload, spec.epoch, spec.start, spec.stop) == ("train", 0, 0, 0, 0, NUM_STEPS)
+        assert (spec.phase, spec.loader, spec.reload, spec.epoch, spec.start, spec.stop) == (
+            "train",
+            0,
+            0,
+            0,
+            0,
+            NUM_STEPS,
+        )
 
 
 def test_batches_that_outgrow_their_slots() -> None:

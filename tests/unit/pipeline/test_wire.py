@@ -16,7 +16,7 @@ from lightning_gnnload.pipeline import wire
 FREE = {"kind": "free", "slot": 3}
 
 
-@pytest.fixture()
+@pytest.fixture
 def raw_and_channel() -> Iterator[tuple[socket.socket, wire.Channel]]:
     raw, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel = wire.Channel(other)
@@ -25,7 +25,7 @@ def raw_and_channel() -> Iterator[tuple[socket.socket, wire.Channel]]:
     channel.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def channels(raw_and_channel) -> tuple[wire.Channel, wire.Channel]:
     raw, channel = raw_and_channel
     return wire.Channel(raw), channel
@@ -152,7 +152,7 @@ def test_a_peer_that_is_gone_is_an_end_and_not_a_hang(channels) -> None:
     ours.close()  # with unread data, which resets the connection
     with pytest.raises(EOFError):
         theirs.receive()
-    with pytest.raises(OSError, match="[Bb]roken pipe|reset"):
+    with pytest.raises(OSError, match=r"[Bb]roken pipe|reset"):
         theirs.send("free", slot=2)
 
 

@@ -1,0 +1,154 @@
+"""Whatever ends one rank ends the job within seconds, with the reason named, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.scripts import launch
+
+SCRIPT = Path(__file__).with_name("job.py")
+START_S, END_S = 90.0, 10.0
+RUNNING = ("trainer-0", "trainer-1", "sampler-2")
+"""The files that ranks write their process ids to, once they are in mid-epoch."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens, and what the output must say of it.
+
+    Attributes:
+        happens: what the script is told.
+        do: done to the running job; None where the script does it to itself.
+        says: parts of the output.
+        when: files to wait for before.
+        exits: whether the exit code tells. Lightning ends with 0 after SIGTERM.
+    """
+
+    happens: str
+    do: Callable[[launch.Job, Path], None] | None
+    says: tuple[str, ...]
+    when: tuple[str, ...] = RUNNING
+    exits: bool = True
+
+
+def to_rank(name: str, number: int) -> Callable[[launch.Job, Path], None]:
+    return lambda job, folder: os.kill(int((folder / name).read_text()), number)
+
+
+SAMPLER_FAILED = "SamplerFailedError: sampler rank 2 failed in stage "
+GONE = "is gone without a word (killed, out of memory, or crashed)"
+FAULTS = {
+    "sampler killed": Fault(
+        "nothing",
+        to_rank("sampler-2", signal.SIGKILL),
+        (f"SamplerDiedError: sampler rank 2 {GONE}",),
+    ),
+    "trainer 0 killed": Fault(
+        "nothing", to_rank("trainer-0", signal.SIGKILL), (f"TrainerDiedError: trainer rank 0 {GONE}",)
+    ),
+    "trainer 1 killed": Fault(
+        "nothing", to_rank("trainer-1", signal.SIGKILL), (f"TrainerDiedError: trainer rank 1 {GONE}",)
+    ),
+    "sampler stopped": Fault(
+        "stall",
+        to_rank("sampler-2", signal.SIGSTOP),
+        ("QueueStalledError: nothing came from sampler rank 2 for 2 s (step ",),
+    ),
+    "Ctrl-C": Fault("nothing", lambda job, _: launch.interrupt(job), ("Detected KeyboardInterrupt",)),
+    "Ctrl-C while data is prepared": Fault(
+        "slow_prepare",
+        lambda job, _: launch.interrupt(job),
+        ("Detected KeyboardInterrupt",),
+        when=("preparing",),
+    ),
+    "SIGTERM": Fault(
+        "nothing", lambda job, _: job.process.send_signal(signal.SIGTERM), ("Received SIGTERM",), exits=False
+    ),
+    "training_step raises": Fault(
+        "training_step",
+        None,
+        ("TrainerFailedError: trainer rank 1 failed in stage", "ValueError: a bad batch"),
+    ),
+    "feature store raises": Fault(
+        "store",
+        None,
+        (
+            SAMPLER_FAILED + "'sample (train, epoch 0, step ",
+            "OSError: the disk is gone",
+        ),
+    ),
+    "seed out of range": Fault(
+        "seed",
+        None,
+        (
+            SAMPLER_FAILED + "'sample (train, epoch 0, step 25)'",
+            "SeedError: seeds[0] is 2007",
+        ),
+    ),
+    "sampler raises": Fault(
+        "sampler",
+        None,
+        (
+            SAMPLER_FAILED + "'sample (train, epoch 0, step 10)'",
+            "ArithmeticError: cannot draw",
+        ),
+    ),
+    "setup raises on the sampler": Fault(
+        "setup",
+        None,
+        (
+            SAMPLER_FAILED + "'setup'",
+            "KeyError: 'no such split on this rank'",
+        ),
+    ),
+    "prepare_data raises": Fault("prepare_data", None, ("PermissionError: cannot download",)),
+}
+UNDER_TORCHRUN = (
+    "sampler killed",
+    "trainer 0 killed",
+    "trainer 1 killed",
+    "training_step raises",
+    "Ctrl-C",
+    "SIGTERM",
+)
+UNDER_FORK = ("sampler killed", "trainer 0 killed", "training_step raises", "sampler raises", "Ctrl-C")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [
+        *(("script", name) for name in FAULTS),
+        *(("torchrun", name) for name in UNDER_TORCHRUN),
+        *(("fork", name) for name in UNDER_FORK),
+    ],
+)
+def test_all_ranks_end_and_say_why(tmp_path: Path, how: str, name: str) -> None:
+    fault = FAULTS[name]
+    with launch.start(SCRIPT, fault.happens, folder=tmp_path, how=how, num_devices=3) as job:
+        if fault.do is None:
+            await_files(job, tmp_path, ("failing",))
+        else:
+            await_files(job, tmp_path, fault.when)
+            fault.do(job, tmp_path)
+        seconds = job.wait(END_S)
+    print(f"{name} under {how}: {seconds:.1f} s")
+    for part in fault.says:
+        assert part in job.output
+    assert "hangs since" not in job.output, "ended by force"
+    assert job.returncode != 0 or not fault.exits
+
+
+def await_files(job: launch.Job, folder: Path, names: tuple[str, ...]) -> None:
+    deadline = time.monotonic() + START_S
+    while not all((folder / name).exists() for name in names):
+        assert job.process.poll() is None, f"the job ended before it was running:\n{job.output}"
+        assert time.monotonic() < deadline, f"the job did not start:\n{job.output}"
+        time.sleep(0.02)

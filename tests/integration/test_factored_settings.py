@@ -1,0 +1,41 @@
+"""Settings that cannot work are refused where they are given, before any process starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pytorch_lightning import Trainer
+
+from lightning_gnnload import FactoredStrategy
+from lightning_gnnload.errors import RoleConfigError
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"samplers": 0}, "samplers=0.*at least 1.*strategy='auto'"),
+        ({"samplers": "auto"}, "samplers='auto'.*number of samplers"),
+        ({"samplers": True}, "samplers=True"),
+        ({"staleness": 1}, "staleness=1.*staleness=0"),
+        ({"switching": True}, "switching=True"),
+        ({"queue_depth": 0}, "queue_depth=0.*at least 1"),
+        ({"sampler_threads": 0}, "sampler_threads=0.*at least 1"),
+        ({"stall_timeout_s": 0}, "stall_timeout_s=0.*positive"),
+        ({"connect_timeout_s": -1}, "connect_timeout_s=-1.*positive"),
+    ],
+)
+def test_bad_options_name_themselves_and_what_is_needed(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(RoleConfigError, match=says):
+        FactoredStrategy(**settings)
+
+
+@pytest.mark.parametrize(("devices", "samplers"), [(1, 1), (2, 2), (2, 3)])
+def test_somebody_must_train(devices: int, samplers: int) -> None:
+    with pytest.raises(RoleConfigError, match=rf"samplers={samplers} of devices={devices}.*devices={samplers + 1}\)"):
+        Trainer(accelerator="cpu", devices=devices, strategy=FactoredStrategy(samplers=samplers), logger=False)
+
+
+def test_one_device_cannot_be_factored() -> None:
+    with pytest.raises(RoleConfigError, match="samplers=1 of devices=1"):
+        Trainer(accelerator="cpu", devices=1, strategy="factored", logger=False)

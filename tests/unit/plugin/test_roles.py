@@ -1,0 +1,43 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.plugin.roles import Role, RolePlan
+
+
+@given(st.integers(2, 16), st.data(), st.integers(1, 4))
+def test_every_rank_has_one_place(num_devices: int, data: st.DataObject, num_nodes: int) -> None:
+    plan = RolePlan(num_devices, data.draw(st.integers(1, num_devices - 1)), num_nodes)
+    places = [(node, local) for node in range(num_nodes) for local in range(num_devices)]
+    by_role: dict[Role, list[int]] = {Role.TRAINER: [], Role.SAMPLER: []}
+    for node, local in places:
+        by_role[plan.role(local)].append(plan.global_rank(node, local))
+    # Lightning's world is 0, 1, ... over all machines in order; a gap or a repetition would hang its collectives.
+    assert by_role[Role.TRAINER] == list(range(plan.world_size))
+    assert by_role[Role.SAMPLER] == list(range(plan.world_size, num_nodes * num_devices))
+    assert plan.world_size == num_nodes * plan.num_trainers
+    # Local indices name sockets: each sampler of a machine has its own.
+    samplers = [plan.index(local) for local in range(num_devices) if plan.role(local) is Role.SAMPLER]
+    assert samplers == list(range(plan.num_samplers))
+
+
+def test_trainers_come_first() -> None:
+    plan = RolePlan(num_devices=4, num_samplers=2, num_nodes=2)
+    assert [plan.role(rank) for rank in range(4)] == [Role.TRAINER] * 2 + [Role.SAMPLER] * 2
+    assert [plan.index(rank) for rank in range(4)] == [0, 1, 0, 1]
+    assert [plan.global_rank(1, rank) for rank in range(4)] == [2, 3, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "num_samplers", "message"),
+    [
+        (4, 0, r"samplers=0.*at least one.*strategy='auto'"),
+        (2, -1, r"samplers=-1.*at least one"),
+        (2, 2, r"samplers=2 of devices=2 leaves no device.*devices=3"),
+        (1, 1, r"samplers=1 of devices=1.*devices=2"),
+    ],
+)
+def test_plans_that_cannot_work(num_devices: int, num_samplers: int, message: str) -> None:
+    with pytest.raises(RoleConfigError, match=message):
+        RolePlan(num_devices, num_samplers)
