@@ -14,7 +14,7 @@ from lightning_gnnload.errors import (
     TrainerFailedError,
 )
 
-_MAX_TEXT = 16_000
+_MAX_TEXT = 16_000  # characters; escaped, they stay within a message
 _ERRORS: dict[tuple[str, bool], type[PeerError]] = {
     ("sampler", True): SamplerDiedError,
     ("sampler", False): SamplerFailedError,

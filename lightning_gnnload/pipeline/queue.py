@@ -27,10 +27,9 @@ _LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 class _Sampler:
     """One sampler, as a trainer sees it."""
 
-    def __init__(self, channel: wire.Channel, rank: int, pid: int) -> None:
+    def __init__(self, channel: wire.Channel, rank: int) -> None:
         self.channel = channel
         self.rank = rank
-        self.pid = pid
         self.slots: dict[int, Slot] = {}
         # Changed by single operations, which are atomic: slots are given back from any thread.
         self.held: set[int] = set()
@@ -76,15 +75,15 @@ class BatchQueue:
         self._open: set[int] = set()
         for index in range(num_samplers):
             channel = wire.connect(job, index, connect_timeout_s)
-            channel.send("hello", version=wire.PROTOCOL_VERSION, trainer=trainer, rank=rank, pid=os.getpid())
+            channel.send("hello", version=wire.PROTOCOL_VERSION, trainer=trainer, rank=rank)
             if not wire.readable([channel], connect_timeout_s):
                 raise self._stalled(index, "start", connect_timeout_s)
-            message, _ = self._receive(_Sampler(channel, -1, -1))
+            message, _ = self._receive(_Sampler(channel, -1))
             if message["kind"] != "welcome" or message["version"] != wire.PROTOCOL_VERSION:
                 raise QueueProtocolError(
                     f"sampler {index} answered {message!r:.200} instead of welcome. Do all ranks run one release?"
                 )
-            self._samplers.append(_Sampler(channel, message["rank"], message["pid"]))
+            self._samplers.append(_Sampler(channel, message["rank"]))
 
     def open(self, spec: StreamSpec) -> int:
         """Asks all samplers for a stream; returns its number."""
@@ -149,7 +148,7 @@ class BatchQueue:
         for sampler in self._samplers:
             sampler.channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
             if failure is not None and not wire.readable([sampler.channel], 0):
-                _kill(sampler.pid)  # it is stopped, or in the middle of something long, and the job is over
+                _kill(sampler.channel.peer_pid)  # it is stopped, or amid something long, and the job is over
             sampler.channel.close()
             for slot in sampler.slots.values():
                 slot.close()
@@ -165,6 +164,9 @@ class BatchQueue:
                 raise QueueProtocolError(f"sampler rank {sampler.rank} sent {message['kind']!r} in mid-stream")
             slot = message["slot"]
             if fds:
+                if slot in sampler.slots:
+                    os.close(fds[0])
+                    raise QueueProtocolError(f"sampler rank {sampler.rank} sent the memory of slot {slot} twice")
                 sampler.slots[slot] = Slot(message["slot_bytes"], fds[0], pinned=self.pinned)
             elif slot not in sampler.slots:
                 raise QueueProtocolError(f"sampler rank {sampler.rank} named slot {slot}, whose memory it never sent")

@@ -142,8 +142,6 @@ class SamplerService:
             thread.start()
         try:
             self._work()
-        except BaseException as error:
-            self._end(error, "serve")
         finally:
             with self._changed:
                 self._stopping = True
@@ -164,18 +162,19 @@ class SamplerService:
     # The sampling threads.
 
     def _work(self) -> None:
-        while (job := self._next_job()) is not None:
-            stream, step, slot = job
-            stage = "setup"
-            try:
+        stage = "serve"
+        try:
+            while (job := self._next_job()) is not None:
+                stream, step, slot = job
+                stage = "setup"
                 source = self._source_of(stream)
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
                 payload = source.make(request, slot.memory)
-            except BaseException as error:  # a thread that ended in silence would leave the trainers waiting
-                self._end(error, stage)
-                return
-            self._publish(stream, step, slot, payload)
+                stage = "publish"
+                self._publish(stream, step, slot, payload)
+        except BaseException as error:  # a thread that ended in silence would leave the trainers waiting
+            self._end(error, stage)
 
     def _next_job(self) -> tuple[_Stream, int, _SharedSlot] | None:
         """The most urgent step that has a slot; waits for one. None when there is nothing more to do."""
@@ -251,54 +250,71 @@ class SamplerService:
     def _read(self) -> None:
         selector = selectors.DefaultSelector()
         selector.register(self._listener, selectors.EVENT_READ)
-        trainers: dict[wire.Channel, _Trainer | None] = {}
+        peers: dict[wire.Channel, _Trainer | None] = {}  # None: it has not introduced itself yet
         try:
             while not self._stopping:
                 for key, _ in selector.select(_POLL_S):
                     if key.fileobj is self._listener:
                         if (newcomer := self._accept()) is not None:
-                            trainers[newcomer] = None
+                            peers[newcomer] = None
                             selector.register(newcomer, selectors.EVENT_READ)
                         continue
                     channel = cast(wire.Channel, key.fileobj)
-                    try:
-                        message, fds = channel.receive()
-                    except EOFError:
+                    if not self._hear(channel, peers):
                         selector.unregister(channel)
-                        self._ended(trainers.pop(channel))
-                        continue
-                    for fd in fds:
-                        os.close(fd)  # trainers send none
-                    with self._changed:
-                        if (trainer := trainers[channel]) is None:
-                            trainers[channel] = self._welcome(channel, message)
+                        if (trainer := peers.pop(channel)) is None:
+                            channel.close()
                         else:
-                            self._handle(trainer, message)
-                        self._changed.notify_all()
+                            self._ended(trainer)
         except Exception as error:
             self._end(error, "read")
         finally:
             selector.close()
-            for channel in [channel for channel, trainer in trainers.items() if trainer is None]:
-                channel.close()  # it connected and never introduced itself
+            for channel in [channel for channel, trainer in peers.items() if trainer is None]:
+                channel.close()
+
+    def _hear(self, channel: wire.Channel, peers: dict[wire.Channel, _Trainer | None]) -> bool:
+        """Handles one message; False when the peer has ended, or is turned away."""
+        trainer = peers[channel]
+        try:
+            message, fds = channel.receive()
+        except EOFError:
+            return False
+        except QueueProtocolError as error:
+            if trainer is not None:
+                raise
+            _log.warning("turned away: %s", str(error))
+            return False
+        for fd in fds:
+            os.close(fd)  # trainers send none
+        if trainer is None and message["kind"] != "hello":
+            _log.warning("turned away: it began with %.200r, not with hello", message)
+            return False
+        with self._changed:
+            if trainer is None:
+                peers[channel] = self._welcome(channel, message)
+            else:
+                self._handle(trainer, message)
+            self._changed.notify_all()
+        return True
 
     def _accept(self) -> wire.Channel | None:
         try:
             return wire.accept(self._listener)
         except QueueProtocolError as error:
-            _log.warning("turned away: %s", error)  # a stranger must not be able to end the job
+            _log.warning("turned away: %s", str(error))  # a stranger must not be able to end the job
             return None
 
     def _welcome(self, channel: wire.Channel, message: wire.Message) -> _Trainer:
-        if message["kind"] != "hello" or message["version"] != wire.PROTOCOL_VERSION:
+        if message["version"] != wire.PROTOCOL_VERSION:
             raise QueueProtocolError(
-                f"a trainer must begin with hello, version {wire.PROTOCOL_VERSION}, but sent {message!r:.200}."
-                f" Do all ranks run one release?"
+                f"trainer rank {message['rank']} speaks version {message['version']} of the protocol, and this sampler "
+                f"version {wire.PROTOCOL_VERSION}: install one release for all ranks."
             )
         trainer = _Trainer(channel, message["rank"])
         self._trainers.append(trainer)
         with contextlib.suppress(OSError):  # it is gone already: its end will be read next
-            channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=self.rank, pid=os.getpid())
+            channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=self.rank)
         return trainer
 
     def _handle(self, trainer: _Trainer, message: wire.Message) -> None:
@@ -326,9 +342,9 @@ class SamplerService:
         else:
             raise QueueProtocolError(f"trainer rank {trainer.rank} sent {kind!r}, which only samplers may")
 
-    def _ended(self, trainer: _Trainer | None) -> None:
+    def _ended(self, trainer: _Trainer) -> None:
         with self._changed:
-            if trainer is not None and not trainer.said_bye:
+            if not trainer.said_bye:
                 self._fail(Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye."))
             self._changed.notify_all()
 

@@ -19,20 +19,20 @@ from typing import Any
 from lightning_gnnload.errors import QueueProtocolError, SamplerDiedError
 
 PROTOCOL_VERSION = 1
-MAX_MESSAGE_BYTES = 1 << 16
+MAX_MESSAGE_BYTES = 1 << 17
 _CONNECT_INTERVAL_S = 0.02
 
 Message = dict[str, Any]
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
-    "hello": {"version": int, "trainer": int, "rank": int, "pid": int},
+    "hello": {"version": int, "trainer": int, "rank": int},
     "open": {"stream": int, "phase": str, "loader": int, "reload": int, "epoch": int, "start": int, "stop": int},
     "close": {"stream": int},
     "free": {"slot": int},
     "bye": {"outcome": dict},
     # sampler -> trainer
-    "welcome": {"version": int, "rank": int, "pid": int},
+    "welcome": {"version": int, "rank": int},
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "payload": dict},
     # either way: what ended the sender, or a peer that it saw end
     "failed": {"role": str, "rank": int, "died": bool, "stage": str, "text": str},
@@ -44,7 +44,7 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        _check_peer(connection)
+        self.peer_pid = _check_peer(connection)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -175,10 +175,13 @@ def _address(job: str, sampler: int) -> bytes:
     return f"\0gnnload-{os.getuid()}-{job}-{sampler}".encode()
 
 
-def _check_peer(connection: socket.socket) -> None:
-    _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+def _check_peer(connection: socket.socket) -> int:
+    """The peer's process id, as the kernel knows it."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", credentials)
     if uid != os.getuid():
         raise QueueProtocolError(f"a process of user {uid} connected; only user {os.getuid()}, who runs this job, may.")
+    return int(pid)
 
 
 def _checked(data: bytes, *, truncated: bool) -> Message:

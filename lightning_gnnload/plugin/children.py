@@ -9,12 +9,48 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 GRACE_S = 5.0
 """Ranks that see another one end need so long to say why, and to stop in good order."""
 _POLL_S = 0.2
+_PARENT = "GNNLOAD_PARENT_PID"
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def parent_pid_told() -> Iterator[None]:
+    """The processes started meanwhile can :func:`end_with_parent`."""
+    os.environ[_PARENT] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ[_PARENT]
+
+
+@contextmanager
+def end_with_parent() -> Iterator[None]:
+    """In a started rank: should rank 0 die meanwhile, this process ends soon after, however it hangs.
+
+    While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody.
+    """
+    is_over = threading.Event()
+
+    def watch(parent: int) -> None:
+        while os.getppid() == parent:
+            if is_over.wait(_POLL_S):
+                return
+        if not is_over.wait(GRACE_S):
+            _log.error("rank 0 is gone, and this rank hangs since: ending it.")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if _PARENT in os.environ:
+        threading.Thread(target=watch, args=(int(os.environ[_PARENT]),), name="gnnload-parent", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 class Children:
@@ -42,13 +78,13 @@ class Children:
         self._ending = True
 
     def _watch(self) -> None:
-        while any(process.poll() is None for process in self.processes):
-            if any(process.returncode for process in self.processes):
-                break
+        codes: dict[int, int] = {}
+        while not codes:
+            polled = {rank: process.poll() for rank, process in enumerate(self.processes, 1)}
+            if all(code == 0 for code in polled.values()):
+                return
+            codes = {rank: code for rank, code in polled.items() if code}
             time.sleep(_POLL_S)
-        codes = {rank: process.returncode for rank, process in enumerate(self.processes, 1) if process.returncode}
-        if not codes:
-            return
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline:
             if self._ending:

@@ -27,7 +27,7 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService, StreamSpec
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.children import Children
+from lightning_gnnload.plugin.children import Children, end_with_parent, parent_pid_told
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher
 from lightning_gnnload.plugin.roles import Role
 
@@ -52,7 +52,8 @@ class ScriptLauncher(SubprocessScriptLauncher):
         assert trainer is not None
         wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
         try:
-            return super().launch(wrapped, *args, trainer=trainer, **kwargs)
+            with end_with_parent():
+                return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except BaseException:
             if ScriptLauncher._children is not None:
                 ScriptLauncher._children.expect_end()
@@ -63,7 +64,8 @@ class ScriptLauncher(SubprocessScriptLauncher):
             ScriptLauncher._children.send_signal(signum)
 
     def _call_children_scripts(self) -> None:
-        super()._call_children_scripts()
+        with parent_pid_told():
+            super()._call_children_scripts()
         # Ours to watch: Lightning's observer is left with none.
         ScriptLauncher._children, self.procs = Children(self.procs), []
 

@@ -116,6 +116,7 @@ def faulty_data() -> GraphDataModule:
 
 if __name__ == "__main__":
     how, devices = sys.argv[1], int(sys.argv[2])
+    write_pid(f"early-{os.environ.get('LOCAL_RANK', 0)}")
     strategy = FactoredStrategy(
         samplers=1,
         stall_timeout_s=2 if HAPPENS == "stall" else 60,

@@ -24,7 +24,8 @@ def test_the_main_job_trains_tests_and_reports(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
 
-    accuracy = {name: float(value) for name, value in re.findall(r"(GraphSAGE|perceptron)[^│]*│\s+(0\.\d+)", done.stdout)}
+    rows = re.findall(r"(GraphSAGE|perceptron)[^│]*│\s+(0\.\d+)", done.stdout)
+    accuracy = {name: float(value) for name, value in rows}
     # After two epochs of fifteen. The perceptron ends near 0.64: without the graph, GraphSAGE would too.
     assert accuracy["GraphSAGE"] > 0.7 > accuracy["perceptron"] > 0.5
     (report,) = tmp_path.rglob("where_the_time_went.json")

@@ -100,6 +100,7 @@ def start(script: Path, *arguments: object, folder: Path, how: str = "script", n
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_hear_interrupts,
             text=True,
         )
     job = Job(process, mark, log)
@@ -132,3 +133,8 @@ def run(
 def interrupt(job: Job) -> None:
     """Ctrl-C in the terminal: SIGINT to the whole process group."""
     os.killpg(job.process.pid, signal.SIGINT)
+
+
+def _hear_interrupts() -> None:
+    # A shell's background job, which the tests may be, ignores Ctrl-C, and so would all that it starts.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -165,16 +165,27 @@ def test_a_stranger_who_says_nothing_does_no_harm(leaves: bool) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1", b"{}", b'{"kind":"free","slot":0}'])
-def test_a_process_of_this_user_that_talks_nonsense_ends_the_job_loudly(garbage: bytes) -> None:
-    # It may be a rank of another release: going on without it would be a hang.
+def test_a_process_of_this_user_that_talks_nonsense_is_turned_away(garbage: bytes) -> None:
     with job() as running:
-        queue = running.queue()
         stranger = raw_connection(running.name)
         stranger.send(garbage)
+        assert stranger.recv(1) == b""  # cut off
+        stranger.close()
+        assert [content(batch) for batch in running.loader(running.queue())] == running.wanted()
+        running.part()
+        running.join()
+        assert running.ends == {0: {}}
+
+
+def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
+    with job() as running:
+        queue = running.queue()
+        foreigner = raw_connection(running.name)
+        foreigner.send(b'{"kind":"hello","version":99,"trainer":1,"rank":1}')
         error = queue.failure_behind(timeout_s=5)
         assert isinstance(error, SamplerFailedError)
-        assert "malformed message" in str(error) or "must begin with hello" in str(error)
-        stranger.close()
+        assert "install one release" in str(error)
+        foreigner.close()
         running.part()
         running.join()
         assert isinstance(running.ends[0], QueueProtocolError)
@@ -185,7 +196,7 @@ def test_a_process_of_this_user_that_talks_nonsense_ends_the_job_loudly(garbage:
     [
         ("free", {"slot": 99}, "freed slot 99, of 0"),
         ("free", {"slot": -1}, "freed slot -1"),
-        ("welcome", {"version": 1, "rank": 0, "pid": 0}, "sent 'welcome', which only samplers may"),
+        ("welcome", {"version": 1, "rank": 0}, "sent 'welcome', which only samplers may"),
         ("batch", {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "payload": {}}, "only samplers may"),
     ],
 )
@@ -235,7 +246,7 @@ def played_sampler(
     def play() -> None:
         channel = wire.accept(listener)
         channel.receive()
-        channel.send("welcome", **{"version": wire.PROTOCOL_VERSION, "rank": 7, "pid": os.getpid(), **(welcome or {})})
+        channel.send("welcome", **{"version": wire.PROTOCOL_VERSION, "rank": 7, **(welcome or {})})
         with contextlib.suppress(OSError, EOFError):
             for message in messages:
                 if message == b"":

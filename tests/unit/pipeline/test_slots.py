@@ -149,3 +149,43 @@ def test_a_pool_used_by_many_threads_holds_as_many_slots_as_were_in_use() -> Non
         thread.join()
     assert not wrong
     assert len(seen) <= 8  # each thread holds one, and may drop the last while it takes the next
+
+
+class FakeDriver:
+    """Counts page locks, as a machine without a GPU can."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.locked: set[int] = set()
+        self.refuses = refuses
+
+    def cudaHostRegister(self, address: int, num_bytes: int, flags: int) -> int:  # noqa: N802  CUDA's name
+        if self.refuses:
+            return 2
+        assert address not in self.locked
+        self.locked.add(address)
+        return 0
+
+    def cudaHostUnregister(self, address: int) -> None:  # noqa: N802  CUDA's name
+        self.locked.remove(address)
+
+
+def test_a_pinned_slot_is_locked_while_it_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = FakeDriver()
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    slot = Slot(pinned=True)
+    assert driver.locked == {slot.array.ctypes.data}
+    slot.grow(1 << 22)  # the old mapping's lock must go before the mapping does
+    assert driver.locked == {slot.array.ctypes.data}
+    slot.close()
+    assert not driver.locked
+    del slot
+    forgotten = Slot(pinned=True)
+    del forgotten
+    assert not driver.locked
+
+
+def test_a_slot_that_cannot_be_pinned_serves_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: FakeDriver(refuses=True))
+    slot = Slot(pinned=True)
+    slot.array[:] = 7
+    slot.close()

@@ -50,7 +50,8 @@ def test_a_fit_leaves_a_table_a_figure_and_a_file(tmp_path: Path, capsys: pytest
     assert report.loader.num_batches == 3 * len(module.train_dataloader())
     # The trainer's stages are parts of one wall clock: what is counted twice would exceed it.
     assert 0 < report.loader.wait_ms + report.train_ms <= report.wall_ms
-    assert json.loads((tmp_path / f"{REPORT_NAME}.json").read_text())["loader"]["num_batches"] == report.loader.num_batches
+    written = json.loads((tmp_path / f"{REPORT_NAME}.json").read_text())
+    assert written["loader"]["num_batches"] == report.loader.num_batches
     assert (tmp_path / f"{REPORT_NAME}.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
     assert all(stage in printed for stage in ("sample", "gather", "wait", "train"))
