@@ -37,18 +37,14 @@ Package = dict[str, str]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "indexes",
         nargs="+",
         type=Path,
         help="apt's Packages files; a later one replaces packages of an earlier one",
     )
-    parser.add_argument(
-        "--out", type=Path, default=debian.SOURCE, help="file to write (default: %(default)s)"
-    )
+    parser.add_argument("--out", type=Path, default=debian.SOURCE, help="file to write (default: %(default)s)")
     options = parser.parse_args()
     packages = parse_index("\n\n".join(read_index(path) for path in options.indexes))
     arrays = make_arrays(packages)
@@ -60,9 +56,7 @@ def main() -> None:
 def read_index(path: Path) -> str:
     """The text of one Packages file."""
     if path.suffix == ".lz4":
-        return subprocess.run(
-            [APT_HELPER, "cat-file", str(path)], check=True, capture_output=True
-        ).stdout.decode()
+        return subprocess.run([APT_HELPER, "cat-file", str(path)], check=True, capture_output=True).stdout.decode()
     opener = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     with opener(path, "rb") as file:
         return file.read().decode()
@@ -158,9 +152,7 @@ def make_arrays(packages: Mapping[str, Package]) -> dict[str, np.ndarray]:
     for field in debian.EDGE_TYPES:
         pairs = sorted(relations(packages, field))
         degrees = Counter(package for package, _ in pairs)
-        arrays[f"degrees.{field}"] = np.array(
-            [degrees[package] for package in range(len(packages))], np.uint16
-        )
+        arrays[f"degrees.{field}"] = np.array([degrees[package] for package in range(len(packages))], np.uint16)
         arrays[f"neighbors.{field}"] = np.array(
             [neighbor for _, neighbor in pairs], np.uint16 if len(packages) <= 2**16 else np.int32
         )

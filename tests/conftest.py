@@ -28,9 +28,7 @@ def _leaves_nothing_behind(_own_cache_folder: None) -> Iterator[None]:
     yield
     if left := guards.leaks(before):
         guards.kill(guards.new_children(before))
-        pytest.fail(
-            "the test passed its own checks but left something behind:\n  " + "\n  ".join(left), pytrace=False
-        )
+        pytest.fail("the test passed its own checks but left something behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -31,9 +31,7 @@ FOREIGN_ENVIRONMENT = re.compile(
     r"|DGL\w*|COLUMNS|LINES"
 )
 # Processes that Python and torch start once and keep until the end.
-LASTING_PROCESS = re.compile(
-    r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker"
-)
+LASTING_PROCESS = re.compile(r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker")
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,7 @@ def footprint() -> Footprint:
     """What is held now."""
     return Footprint(
         environment=dict(os.environ),
-        threads=frozenset(
-            f"{t.name} ({t.ident})" for t in threading.enumerate() if t.name.startswith(PREFIX)
-        ),
+        threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate() if t.name.startswith(PREFIX)),
         children=frozenset(_children()),
         shared_memory=frozenset(_entries("/dev/shm")),
         sockets=frozenset(_abstract_sockets()),
@@ -144,9 +140,7 @@ def _children() -> list[str]:
 
 def _describe(pid: int) -> str:
     try:
-        command = (
-            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        )
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         command = "ended"
     return f"{pid} ({command[:120] or 'ended, but not waited for'})"
@@ -189,9 +183,7 @@ def _socket_is_ours(socket: str) -> bool:
     for pid in filter(str.isdigit, _entries("/proc")):
         with contextlib.suppress(OSError):
             for descriptor in _entries(f"/proc/{pid}/fd"):
-                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == f"socket:[{inode}]" and not _of_another_run(
-                    int(pid)
-                ):
+                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == f"socket:[{inode}]" and not _of_another_run(int(pid)):
                     return True
     return False
 

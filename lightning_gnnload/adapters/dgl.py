@@ -85,9 +85,7 @@ class ToDGL:
         return made
 
 
-def graph_data_from_dgl(
-    graph: Any, feature_name: str = FEATURE_NAME, label_name: str = LABEL_NAME
-) -> GraphData:
+def graph_data_from_dgl(graph: Any, feature_name: str = FEATURE_NAME, label_name: str = LABEL_NAME) -> GraphData:
     """A homogeneous DGL graph as GraphData; features, labels and an int64 topology share its memory.
 
     DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids.

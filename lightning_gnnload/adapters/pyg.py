@@ -91,9 +91,7 @@ def graph_data_from_pyg(data: Any) -> GraphData:
     elif data.get("adj_t") is not None:
         (dst, src), weight = pyg.utils.to_edge_index(data.adj_t)
     else:
-        raise GraphDataError(
-            f"the PyG graph has neither edge_index nor adj_t, but only {sorted(data.keys())}."
-        )
+        raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(data.keys())}.")
     masks = {name: data.get(f"{name}_mask") for name in SPLITS}
     train, val, test = (
         ids_of_mask(mask, what=f"{name}_mask", num_nodes=data.num_nodes) for name, mask in masks.items()

@@ -167,8 +167,7 @@ def sample_neighbors(
     _check_array("arena", arena, (np.uint8,), 1, SamplerConfigError, writable=True)
     if arena.size and arena.ctypes.data % ARENA_ALIGNMENT:
         raise SamplerConfigError(
-            f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of "
-            f"{ARENA_ALIGNMENT} bytes."
+            f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of {ARENA_ALIGNMENT} bytes."
         )
     fanouts = _check_fanouts(fanouts)
     if expand not in ("all", "new"):
@@ -207,8 +206,7 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
     _check_array("out", out, (table.dtype,), table.ndim, GnnLoadError, writable=True)
     if table.ndim not in (1, 2) or table.dtype.hasobject:
         raise GnnLoadError(
-            f"table has dtype {table.dtype} and shape {table.shape}, but must hold plain numbers, "
-            "as [N] or [N, F]."
+            f"table has dtype {table.dtype} and shape {table.shape}, but must hold plain numbers, as [N] or [N, F]."
         )
     if out.shape != (ids.shape[0], *table.shape[1:]):
         raise GnnLoadError(
@@ -243,9 +241,7 @@ def coo_to_csc(
     _check_array("src", src, _INDEX_DTYPES, 1, GraphFormatError)
     _check_array("dst", dst, _INDEX_DTYPES, 1, GraphFormatError)
     if len(src) != len(dst):
-        raise GraphFormatError(
-            f"src has {len(src)} edges, but dst has {len(dst)}: each edge needs one entry in both."
-        )
+        raise GraphFormatError(f"src has {len(src)} edges, but dst has {len(dst)}: each edge needs one entry in both.")
     if not 0 <= num_nodes < MAX_NODES:
         raise GraphFormatError(f"num_nodes is {num_nodes}, but must lie in [0, 2**48).")
     indptr = np.empty(num_nodes + 1, np.int64)
@@ -324,18 +320,12 @@ def _check_array(
 ) -> None:
     """Kernels read memory as it lies: what they get must be exactly what they expect."""
     if not isinstance(array, np.ndarray):
-        raise error(
-            f"{name} is a {type(array).__name__}, but must be a NumPy array; torch tensors have .numpy()."
-        )
+        raise error(f"{name} is a {type(array).__name__}, but must be a NumPy array; torch tensors have .numpy().")
     if dtypes is not None and array.dtype not in dtypes:
         names = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
-        raise error(
-            f"{name} has dtype {array.dtype}, but must be {names}: convert it with {name}.astype(...)."
-        )
+        raise error(f"{name} has dtype {array.dtype}, but must be {names}: convert it with {name}.astype(...).")
     if ndim is not None and array.ndim != ndim:
-        raise error(
-            f"{name} has shape {array.shape}, but must have {ndim} dimension{'s' if ndim > 1 else ''}."
-        )
+        raise error(f"{name} has shape {array.shape}, but must have {ndim} dimension{'s' if ndim > 1 else ''}.")
     if not array.flags.c_contiguous:
         raise error(f"{name} is not contiguous: pass numpy.ascontiguousarray({name}).")
     if writable and not array.flags.writeable:

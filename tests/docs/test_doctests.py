@@ -15,9 +15,7 @@ from tests.runif import EXTRA_MODULES
 # Not __path__: an editable install puts the folder of the compiled kernels first there.
 PACKAGE = Path(lightning_gnnload.__file__).parent
 MODULES = sorted(
-    ".".join(["lightning_gnnload", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(
-        ".__init__"
-    )
+    ".".join(["lightning_gnnload", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
     for path in PACKAGE.rglob("*.py")
 )
 MISSING = [module for module in EXTRA_MODULES.values() if importlib.util.find_spec(module) is None]

@@ -33,9 +33,7 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__markdown__"}
     for how, code in python_blocks(page.read_text(encoding="utf-8")):
-        assert how in ("", "no-run"), (
-            f"{page.name}: a python block is tagged {how!r}; 'no-run' is the only tag"
-        )
+        assert how in ("", "no-run"), f"{page.name}: a python block is tagged {how!r}; 'no-run' is the only tag"
         compiled = compile(code, str(page), "exec")
         if how == "":
             run(compiled, namespace)

@@ -31,9 +31,7 @@ class DGLSage(LightningModule):
         super().__init__()
         from dgl.nn import SAGEConv
 
-        self.layers = torch.nn.ModuleList(
-            [SAGEConv(NUM_FEATURES, 16, "mean"), SAGEConv(16, NUM_CLASSES, "mean")]
-        )
+        self.layers = torch.nn.ModuleList([SAGEConv(NUM_FEATURES, 16, "mean"), SAGEConv(16, NUM_CLASSES, "mean")])
 
     def forward(self, graphs: list[Any], x: torch.Tensor) -> torch.Tensor:
         for layer, graph in enumerate(graphs):
@@ -126,13 +124,9 @@ def test_sampled_blocks_give_what_the_sampled_edges_give(expand: Any, replace: b
     torch.manual_seed(0)
     model = DGLSage().eval()
     settings = {"sampler": NeighborSampler(FANOUTS, expand=expand, replace=replace), "batch_size": 50}
-    as_dgl, as_blocks = (
-        GraphDataModule.from_dgl(graph, **settings, batch_format=name) for name in ("dgl", "blocks")
-    )
+    as_dgl, as_blocks = (GraphDataModule.from_dgl(graph, **settings, batch_format=name) for name in ("dgl", "blocks"))
     with torch.no_grad():
-        for (_, seeds, blocks), batch in zip(
-            as_dgl.test_dataloader(), as_blocks.test_dataloader(), strict=True
-        ):
+        for (_, seeds, blocks), batch in zip(as_dgl.test_dataloader(), as_blocks.test_dataloader(), strict=True):
             layers = [
                 dgl.graph(
                     (batch.nodes[block.indices.long()], batch.nodes[block.edge_dst()]),
@@ -141,7 +135,5 @@ def test_sampled_blocks_give_what_the_sampled_edges_give(expand: Any, replace: b
                 for block in batch.blocks
             ]
             expected = model(layers, graph.ndata["feat"])[seeds]
-            torch.testing.assert_close(
-                model(blocks, blocks[0].srcdata["feat"]), expected, rtol=1e-4, atol=1e-5
-            )
+            torch.testing.assert_close(model(blocks, blocks[0].srcdata["feat"]), expected, rtol=1e-4, atol=1e-5)
             assert torch.equal(blocks[-1].dstdata["label"], graph.ndata["label"][seeds])

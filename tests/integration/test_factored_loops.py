@@ -14,6 +14,7 @@ import pytest
 from tests.integration.scripts import launch
 from tests.integration.scripts.loops import CASES, WITH_TWO_TRAINERS
 
+pytestmark = pytest.mark.timeout(400)  # the first test waits for three launches
 SCRIPT = Path(__file__).parent / "scripts" / "loops.py"
 TRAINERS = {1: "auto", 2: "ddp"}
 """Lightning's own strategy for each number of trainers."""

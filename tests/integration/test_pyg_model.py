@@ -77,9 +77,7 @@ def test_it_trains_with_only_the_data_changed(strategy: str, trim: bool) -> None
     assert accuracy_without_neighbours(learnable_graph()) < 0.6
     seed_everything(0)
     model = PyGSage(trim)
-    module = GraphDataModule.from_pyg(
-        pyg_data(), sampler=NeighborSampler(FANOUTS, expand="new"), batch_size=64
-    )
+    module = GraphDataModule.from_pyg(pyg_data(), sampler=NeighborSampler(FANOUTS, expand="new"), batch_size=64)
     trainer = quiet_trainer(max_epochs=6, **STRATEGIES[strategy]())
     trainer.fit(model, module)
     (metrics,) = trainer.test(model, module, verbose=False)
@@ -106,9 +104,7 @@ def test_sampled_batches_give_what_the_sampled_edges_give(replace: bool) -> None
     torch.manual_seed(0)
     model = PyGSage().eval()
     settings = {"sampler": NeighborSampler(FANOUTS, expand="new", replace=replace), "batch_size": 50}
-    as_pyg, as_blocks = (
-        GraphDataModule.from_pyg(data, **settings, batch_format=name) for name in ("pyg", "blocks")
-    )
+    as_pyg, as_blocks = (GraphDataModule.from_pyg(data, **settings, batch_format=name) for name in ("pyg", "blocks"))
     with torch.no_grad():
         for made, batch in zip(as_pyg.test_dataloader(), as_blocks.test_dataloader(), strict=True):
             x = data.x

@@ -99,9 +99,7 @@ def sample(
             return read_batch(layout, arena.bytes)
 
 
-def random_graph(
-    num_nodes: int, num_edges: int, seed: int, dtype: type = np.int64
-) -> tuple[np.ndarray, np.ndarray]:
+def random_graph(num_nodes: int, num_edges: int, seed: int, dtype: type = np.int64) -> tuple[np.ndarray, np.ndarray]:
     """Edges drawn at random, some repeated, some loops, in-degrees skewed: many nodes have none."""
     rng = np.random.default_rng(seed)
     src = rng.integers(0, num_nodes, num_edges).astype(dtype)

@@ -38,9 +38,7 @@ def assert_uniform(cells: np.ndarray, num_cells: int) -> None:
     assert chi2 < (num_cells - 1) * (1 - spread + SIGMAS * math.sqrt(spread)) ** 3
 
 
-@pytest.mark.parametrize(
-    ("degree", "fanout"), [(2, 1), (3, 2), (10, 5), (20, 15), (40, 33), (65, 64), (80, 70)]
-)
+@pytest.mark.parametrize(("degree", "fanout"), [(2, 1), (3, 2), (10, 5), (20, 15), (40, 33), (65, 64), (80, 70)])
 def test_every_neighbour_is_drawn_equally_often(degree, fanout):
     drawn = np.bincount(sample_positions(degree, fanout).ravel(), minlength=degree)
     p = fanout / degree

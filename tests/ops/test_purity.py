@@ -38,9 +38,7 @@ def test_both_modes_of_expansion_make_the_same_draws():
     every, new = (sample(indptr, indices, [3, 9], [6, 4], expand=e, edge_ids=True) for e in ("all", "new"))
     found = picks_by_node(new, 1)
     known_before = set(every.nodes[:2].tolist())
-    assert all(
-        found[node] == picks for node, picks in picks_by_node(every, 1).items() if node not in known_before
-    )
+    assert all(found[node] == picks for node, picks in picks_by_node(every, 1).items() if node not in known_before)
 
 
 @pytest.mark.parametrize(

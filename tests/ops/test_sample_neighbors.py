@@ -101,8 +101,7 @@ def test_hash_table_grows_in_mid_batch():
     indptr = np.concatenate([[0], np.full(num_nodes, num_nodes)])
     indices = np.random.default_rng(0).permutation(num_nodes)
     stamp, hashed = (
-        sample(indptr, indices, [0], [-1], workspace=Workspace(num_nodes, table))
-        for table in ("stamp", "hash")
+        sample(indptr, indices, [0], [-1], workspace=Workspace(num_nodes, table)) for table in ("stamp", "hash")
     )
     np.testing.assert_array_equal(hashed.nodes, stamp.nodes)
     np.testing.assert_array_equal(hashed.hops[0].indices, stamp.hops[0].indices)
@@ -166,9 +165,7 @@ def test_bad_seeds_are_named_and_leave_the_workspace_clean(table, seeds, message
     np.testing.assert_array_equal(after.nodes, fresh.nodes)
 
 
-@pytest.mark.parametrize(
-    "fanouts", [[0], [3, 0], [-2], [2**26 + 1], [2**40], [1] * (2**16 + 1), [2.0], ["5"]]
-)
+@pytest.mark.parametrize("fanouts", [[0], [3, 0], [-2], [2**26 + 1], [2**40], [1] * (2**16 + 1), [2.0], ["5"]])
 def test_bad_fanouts(fanouts):
     indptr, indices = random_graph(10, 20, seed=0)
     with pytest.raises(SamplerConfigError, match="fanouts"):

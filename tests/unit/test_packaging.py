@@ -17,9 +17,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),  # compiles all kernels
     *(
-        pytest.mark.skipif(
-            importlib.util.find_spec(tool) is None, reason=f"builds a wheel, which needs {tool}"
-        )
+        pytest.mark.skipif(importlib.util.find_spec(tool) is None, reason=f"builds a wheel, which needs {tool}")
         for tool in BUILD_TOOLS
     ),
 ]
@@ -43,9 +41,7 @@ print(sorted(np.asarray(batch.nodes).tolist()))
 
 def run(*command: str, cwd: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command, cwd=cwd, env=clean, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -73,7 +69,5 @@ def test_wheel_holds_what_users_need_and_no_more(wheel: Path) -> None:
 
 def test_wheel_works_outside_the_repository(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "installed"
-    run(
-        sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), str(wheel), cwd=tmp_path
-    )
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), str(wheel), cwd=tmp_path)
     assert run(sys.executable, "-c", USE_INSTALLED, str(target), cwd=tmp_path).strip() == "[0, 1, 2, 3]"

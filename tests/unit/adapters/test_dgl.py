@@ -27,12 +27,8 @@ def edge_list(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(random.integers(N, size=E)), torch.from_numpy(random.integers(N - 1, size=E))
 
 
-def a_batch(
-    fanouts: tuple[int, ...] = (3, 4), edge_ids: bool = False, graph: Graph | None = None
-) -> MiniBatch:
-    batch = NeighborSampler(fanouts, edge_ids=edge_ids).sample(
-        graph or Graph.from_coo(*edge_list(), N), SEEDS, seed=1
-    )
+def a_batch(fanouts: tuple[int, ...] = (3, 4), edge_ids: bool = False, graph: Graph | None = None) -> MiniBatch:
+    batch = NeighborSampler(fanouts, edge_ids=edge_ids).sample(graph or Graph.from_coo(*edge_list(), N), SEEDS, seed=1)
     return replace(batch, x=torch.randn(batch.num_nodes, 5), y=torch.arange(len(SEEDS)))
 
 
@@ -90,9 +86,7 @@ def test_the_structure_is_that_of_dgls_own_loader() -> None:
         graph, sampler=NeighborSampler([3, 4], edge_ids=True), batch_size=4, predict=SEEDS
     )
     ours = next(iter(module.predict_dataloader()))
-    assert (
-        [type(part) for part in ours] == [type(part) for part in theirs] == [torch.Tensor, torch.Tensor, list]
-    )
+    assert [type(part) for part in ours] == [type(part) for part in theirs] == [torch.Tensor, torch.Tensor, list]
     assert torch.equal(ours[1], theirs[1])
     for mine, their in zip(ours[2], theirs[2], strict=True):
         assert type(mine) is type(their)
@@ -205,9 +199,7 @@ def test_what_is_no_homogeneous_graph_is_refused(make: Callable[[], Any], messag
 
 
 @pytest.mark.parametrize("use", [ToDGL, lambda: graph_data_from_dgl(None)])
-def test_without_dgl_the_error_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, use: Callable[[], Any]
-) -> None:
+def test_without_dgl_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, use: Callable[[], Any]) -> None:
     monkeypatch.setitem(sys.modules, "dgl", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[dgl\]"):
         use()

@@ -133,9 +133,7 @@ def test_a_graph_keeps_its_edges_columns_and_splits() -> None:
     from torch_geometric.data import Data
 
     src, dst = edge_list()
-    mine = Data(
-        x=torch.randn(N, 5), edge_index=torch.stack([src, dst]), y=torch.arange(N), edge_weight=torch.rand(E)
-    )
+    mine = Data(x=torch.randn(N, 5), edge_index=torch.stack([src, dst]), y=torch.arange(N), edge_weight=torch.rand(E))
     mine.train_mask, mine.test_mask = torch.arange(N) < 4, torch.arange(N) >= 38
     data = graph_data_from_pyg(mine)
     order = data.graph.edge_order
@@ -198,9 +196,7 @@ def test_what_is_no_homogeneous_graph_is_refused(make: Callable[[], Any], messag
 
 
 @pytest.mark.parametrize("use", [lambda: to_pyg(a_batch()), lambda: graph_data_from_pyg(None)])
-def test_without_pyg_the_error_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, use: Callable[[], Any]
-) -> None:
+def test_without_pyg_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, use: Callable[[], Any]) -> None:
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[pyg\]"):
         use()

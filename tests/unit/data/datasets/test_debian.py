@@ -59,9 +59,7 @@ def test_edges_are_simple_and_each_has_its_reverse(whole: tuple[Debian, GraphDat
     assert not (src == dst).any()
     assert (np.diff(codes(src, dst, kind)) > 0).all()
     # A reverse under the wrong code, or the right one between the wrong ends, fails here.
-    assert np.array_equal(
-        codes(src, dst, kind), codes(dst, src, (kind + len(EDGE_TYPES)) % (2 * len(EDGE_TYPES)))
-    )
+    assert np.array_equal(codes(src, dst, kind), codes(dst, src, (kind + len(EDGE_TYPES)) % (2 * len(EDGE_TYPES))))
 
 
 def test_known_packages(whole: tuple[Debian, GraphData]) -> None:
@@ -75,9 +73,7 @@ def test_known_packages(whole: tuple[Debian, GraphData]) -> None:
     assert data.graph.edge_type is not None
     by_type = {
         (names[neighbor], dataset.edge_type_names[kind])
-        for neighbor, kind in zip(
-            data.graph.in_neighbors(node), data.graph.edge_type[first:last], strict=True
-        )
+        for neighbor, kind in zip(data.graph.in_neighbors(node), data.graph.edge_type[first:last], strict=True)
     }
     # A package hears from what it needs; the reversed type is what needs it.
     assert ("python3", "Depends") in by_type
@@ -101,9 +97,7 @@ def test_features_are_finite_and_scaled(whole: tuple[Debian, GraphData]) -> None
     assert np.allclose((x**2).mean(axis=1), 1, atol=1e-4)
     # Words of other rows, by an offset that is one too many, would leave the packages of a family unlike.
     names = whole[0].names()
-    one, other, stranger = (
-        x[names.index(name)] for name in ("libreoffice-l10n-de", "libreoffice-l10n-fr", "0ad")
-    )
+    one, other, stranger = (x[names.index(name)] for name in ("libreoffice-l10n-de", "libreoffice-l10n-fr", "0ad"))
     assert one @ other / 128 > 0.7 > 0.3 > one @ stranger / 128
 
 
@@ -119,9 +113,7 @@ def test_one_direction_of_one_type(tmp_path: Path) -> None:
 
 
 def test_equal_arguments_share_a_folder() -> None:
-    assert Debian(edge_types=("Suggests", "Depends")) == Debian(
-        edge_types=["Depends", "Suggests", "Suggests"]
-    )  # type: ignore[arg-type]
+    assert Debian(edge_types=("Suggests", "Depends")) == Debian(edge_types=["Depends", "Suggests", "Suggests"])  # type: ignore[arg-type]
     assert eval(repr(Debian("/data"))) == Debian("/data")
     variants = [
         Debian(),
@@ -187,9 +179,7 @@ def test_folder_of_another_source_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 cut short"], ids=["missing", "empty", "cut"])
-def test_missing_or_broken_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
-) -> None:
+def test_missing_or_broken_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> None:
     source = tmp_path / "debian.npz"
     if content is not None:
         source.write_bytes(content)

@@ -28,10 +28,7 @@ def no_network(monkeypatch):
 
 def write_csv(path, rows) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [
-        ",".join("" if value != value else str(value) for value in row)
-        for row in np.atleast_2d(rows).tolist()
-    ]
+    lines = [",".join("" if value != value else str(value) for value in row) for row in np.atleast_2d(rows).tolist()]
     with gzip.open(path, "wt") as file:
         file.write("\n".join(lines) + "\n")
 
@@ -105,17 +102,13 @@ def test_both_layouts_are_read_whole(tmp_path, name, write, piece, monkeypatch):
 def test_inverse_edges_are_added_when_asked(tmp_path, name, write):
     write(tmp_path)
     both = np.concatenate([EDGES, EDGES[::-1]], axis=1)
-    assert sorted_edges(made(name, tmp_path, add_inverse_edge=True)) == sorted(
-        zip(*both.tolist(), strict=True)
-    )
+    assert sorted_edges(made(name, tmp_path, add_inverse_edge=True)) == sorted(zip(*both.tolist(), strict=True))
     assert made(name, tmp_path).num_nodes == 5  # the one-way folder lies beside it
 
 
 @pytest.mark.parametrize(("name", "both_ways"), [("ogbn-arxiv", False), ("ogbn-products", True)])
 def test_inverse_edges_default_to_what_ogb_does(tmp_path, name, both_ways):
-    csv_folder(
-        tmp_path, name.replace("-", "_"), {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking"}[name]
-    )
+    csv_folder(tmp_path, name.replace("-", "_"), {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking"}[name])
     assert made(name, tmp_path).graph.num_edges == (8 if both_ways else 4)
 
 
@@ -269,9 +262,7 @@ def test_a_download_is_unpacked_moved_and_never_asks(tmp_path, monkeypatch):
     with zipfile.ZipFile(archive, "w") as out:
         for path in (tmp_path / "served").rglob("*.gz"):
             out.write(path, path.relative_to(tmp_path / "served"))
-    monkeypatch.setattr(
-        urllib.request, "urlopen", lambda *args, **kwargs: archive.as_uri() and Reply(archive)
-    )
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: archive.as_uri() and Reply(archive))
     monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("a question was asked"))
     root = tmp_path / "root"
     assert made("ogbn-arxiv", root).graph.num_edges == 4

@@ -114,9 +114,7 @@ def tail_exponent(degrees: np.ndarray, low: int, high: int) -> float:
 
 
 def test_rmat_falls_into_its_quadrants():
-    first, second = (
-        np.concatenate(ends) for ends in zip(*random_edges.rmat(64, 100_000, seed=0), strict=True)
-    )
+    first, second = (np.concatenate(ends) for ends in zip(*random_edges.rmat(64, 100_000, seed=0), strict=True))
     share = [((first >= 32) == i) & ((second >= 32) == j) for i in (0, 1) for j in (0, 1)]
     # Binomial: five sigma of a share of 100,000 is below 0.008.
     assert np.allclose([s.mean() for s in share], [0.57, 0.19, 0.19, 0.05], atol=0.008)
