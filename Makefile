@@ -19,10 +19,8 @@ endif
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
-benchmarks := $(sort $(wildcard tests/benchmarks/bench_*.py))
-
 .DEFAULT_GOAL := help
-.PHONY: help setup train test bench docs lint ruff mypy imports clang-format kernels clean distclean
+.PHONY: help setup train test bench docs lint ruff mypy imports clang-format kernels sanitize clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,10 +34,8 @@ train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for 
 test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part)
 	$(BIN)/python -m pytest tests $(ARGS)
 
-bench: $(ready)  ## measure side by side with DGL and PyG
-	@test -n "$(benchmarks)" || { echo "make: tests/benchmarks holds no bench_*.py" >&2; exit 1; }
-	@set -e; for script in $(benchmarks); do \
-		echo "== $$script"; $(BIN)/python $$script $(ARGS); done
+bench: $(ready)  ## measure side by side with DGL (ARGS=--quick for the small graph alone)
+	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict
@@ -64,6 +60,9 @@ kernels: $(lint_ready)  ## compile the kernels with warnings as errors
 		-DCMAKE_MAKE_PROGRAM="$(abspath $(BIN))/ninja" -DPython_EXECUTABLE="$(abspath $(BIN))/python" \
 		-Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)" --log-level=WARNING
 	$(BIN)/cmake --build build/werror
+
+sanitize: $(ready)  ## run the kernels' tests on a build with the address and undefined-behaviour sanitizers
+	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh
 
 clean:  ## remove what builds and tools left behind (distclean: the environment, too)
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis lightning_logs

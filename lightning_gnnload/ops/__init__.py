@@ -1,6 +1,7 @@
 """Kernels and their oracle. Nothing above this layer imports native code."""
 
 from .dispatch import (
+    ARENA_ALIGNMENT,
     ArenaTooSmall,
     DrawKey,
     HopLayout,
@@ -14,6 +15,7 @@ from .dispatch import (
 )
 
 __all__ = [
+    "ARENA_ALIGNMENT",
     "ArenaTooSmall",
     "DrawKey",
     "HopLayout",

@@ -116,12 +116,12 @@ class SampledLoader(EpochLoader):
                 yield self._deliver(partial(self._make, request))
             return
         threads = ThreadPoolExecutor(self.num_threads, thread_name_prefix="gnnload-sample")
-        # Two batches a thread: while one waits to be consumed, the next is made.
+        # One more than there are threads: a batch waits to be consumed while each thread makes another.
         ahead: deque[Future[_Made]] = deque()
         try:
             for request in requests:
                 ahead.append(threads.submit(self._make, request))
-                if len(ahead) == 2 * self.num_threads:
+                if len(ahead) > self.num_threads:
                     yield self._deliver(ahead.popleft().result)
             while ahead:
                 yield self._deliver(ahead.popleft().result)

@@ -13,6 +13,7 @@ try:
     from lightning_fabric.utilities.rank_zero import rank_zero_only as fabric_rank_zero_only
     from lightning_utilities.core.rank_zero import rank_zero_only as utilities_rank_zero_only
     from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher, _SubprocessScriptLauncher
+    from pytorch_lightning.utilities.exceptions import _TunerExitException
 except ImportError as error:
     raise LightningCompatibilityError(
         f"pytorch-lightning {pytorch_lightning.__version__} lacks a name that FactoredStrategy relies on: {error}. "
@@ -21,6 +22,7 @@ except ImportError as error:
 
 MultiProcessingLauncher = _MultiProcessingLauncher
 SubprocessScriptLauncher = _SubprocessScriptLauncher
+TunerExit = _TunerExitException
 
 LOADER_BARRIERS = {f"{phase}_dataloader()": phase for phase in ("train", "val", "test", "predict")}
 """Before Lightning processes the loaders of a phase, one by one, it calls the strategy's barrier by these names."""

@@ -28,7 +28,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService, StreamSpec
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.children import Children, end_with_parent, parent_pid_told
-from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher
+from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit
 from lightning_gnnload.plugin.roles import Role
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class ScriptLauncher(SubprocessScriptLauncher):
         try:
             with end_with_parent():
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
-        except BaseException:
-            if ScriptLauncher._children is not None:
+        except BaseException as error:
+            if ScriptLauncher._children is not None and not isinstance(error, TunerExit):
                 ScriptLauncher._children.expect_end()
             raise
 
@@ -141,6 +141,9 @@ def _train(
     )
     try:
         result = function(*args, **kwargs)
+    except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
+        queue.goodbye()
+        raise
     except BaseException as error:
         # When a rank ends, gloo and NCCL fail in the others with some RuntimeError; a sampler knows the reason.
         cause = queue.failure_behind() if isinstance(error, RuntimeError) and not isinstance(error, PeerError) else None
@@ -228,13 +231,7 @@ class _Sources:
 
     def _request(self, phase: str) -> Any:
         fitting = self.trainer.state.fn == TrainerFn.FITTING
-        argument = (
-            "train_dataloaders"
-            if phase == "train"
-            else "val_dataloaders"
-            if phase == "val" and fitting
-            else "dataloaders"
-        )
+        argument = f"{phase}_dataloaders" if fitting else "dataloaders"
         if argument in self._given:
             return self._given[argument]
         owner = self.datamodule if self.datamodule is not None else self.model

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed
+from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
 from pytorch_lightning.utilities.rank_zero import rank_zero_warn
 
@@ -18,6 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
+from lightning_gnnload.plugin.rendezvous import form_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
 
 
@@ -159,13 +161,14 @@ class FactoredStrategy(DDPStrategy):
         if not torch.distributed.is_initialized():
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
             assert self.cluster_environment is not None
-            os.environ["MASTER_ADDR"] = self.cluster_environment.main_address
-            os.environ["MASTER_PORT"] = str(self.cluster_environment.main_port)
-            torch.distributed.init_process_group(
+            form_group(
                 self._get_process_group_backend(),
+                address=self.cluster_environment.main_address,
+                port=self.cluster_environment.main_port,
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
+                is_local=self.num_nodes == 1 and isinstance(self.cluster_environment, LightningEnvironment),
             )
             atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
@@ -192,7 +195,8 @@ class FactoredStrategy(DDPStrategy):
         assert phase is not None
 
         def limit() -> float:
-            now = trainer.state.stage.value  # type: ignore[union-attr]  # the sanity check reads the validation loaders, with a limit of its own
+            # Asked late: the sanity check reads the validation loaders too, with a limit of its own.
+            now = trainer.state.stage.value  # type: ignore[union-attr]
             name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(now, now)
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps

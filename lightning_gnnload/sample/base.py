@@ -11,7 +11,7 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Workspace
+from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, DrawKey, SampleLayout, Workspace
 
 _FIRST_ARENA_BYTES = 1 << 20
 _threads = threading.local()
@@ -54,15 +54,15 @@ class Sampler(ABC):
             SeedError: a seed is not a node, or repeats.
         """
         ids = as_ids(seeds, what="seeds")
-        key, arena = DrawKey(seed, epoch, step), np.empty(_FIRST_ARENA_BYTES, np.uint8)
+        key, arena = DrawKey(seed, epoch, step), _thread_arena(0)
         while True:
             try:
-                layout = self.sample_into(graph, ids, key, _aligned(arena))
+                layout = self.sample_into(graph, ids, key, arena)
                 break
             except ArenaTooSmall as small:
-                arena = np.empty(max(2 * arena.nbytes, small.needed_bytes + 64), np.uint8)
-        batch = MiniBatch.view(_aligned(arena), layout, len(ids), epoch=epoch, step=step)
-        return batch.clone()
+                arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes))
+        # The arena is this thread's for the next batch; what was sampled is a fraction of it.
+        return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 
 
 def thread_workspace(num_nodes: int) -> Workspace:
@@ -74,5 +74,10 @@ def thread_workspace(num_nodes: int) -> Workspace:
     return held[1]
 
 
-def _aligned(arena: np.ndarray) -> np.ndarray:
-    return arena[-arena.ctypes.data % 64 :]
+def _thread_arena(num_bytes: int) -> np.ndarray:
+    """This thread's arena of at least so many bytes: memory that was touched before costs no page faults."""
+    arena: np.ndarray | None = getattr(_threads, "arena", None)
+    if arena is None or arena.nbytes < num_bytes:
+        raw = np.empty(max(num_bytes, _FIRST_ARENA_BYTES) + ARENA_ALIGNMENT, np.uint8)
+        _threads.arena = arena = raw[-raw.ctypes.data % ARENA_ALIGNMENT :]
+    return arena

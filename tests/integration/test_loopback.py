@@ -1,0 +1,64 @@
+"""No rank listens beyond this machine: torch's defaults do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+JOB = """
+import os, sys, ipaddress
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from pytorch_lightning import Callback
+
+from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
+from tests.integration.learnable import quiet_trainer
+from tests.unit.plugin.test_monitor import SeedClassifier, data_module
+
+
+def listening():
+    inodes = set()
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            inodes.add(os.readlink(link))
+        except OSError:
+            pass
+    for table, width in (("tcp", 8), ("tcp6", 32)):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                raw = bytes.fromhex(fields[1][:width])
+                words = b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
+                yield ipaddress.ip_address(words)
+
+
+class Look(Callback):
+    def on_train_batch_end(self, trainer, *args):
+        if trainer.global_step == 1:
+            found = list(listening())
+            print("LISTENS", trainer.global_rank, len(found), all(address.is_loopback for address in found), flush=True)
+
+
+if __name__ == "__main__":
+    trainer = quiet_trainer(max_steps=2, devices=3, strategy=FactoredStrategy(), callbacks=[Look()])
+    trainer.fit(SeedClassifier(), data_module())
+"""
+
+
+@pytest.mark.slow
+def test_ranks_listen_on_loopback_only(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{JOB}")
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("LISTENS")]
+    assert sorted((rank, on_loopback) for rank, _, on_loopback in told) == [("0", "True"), ("1", "True")]
+    assert sum(int(count) for _, count, _ in told) > 0  # they do listen: a test that sees no socket sees nothing
