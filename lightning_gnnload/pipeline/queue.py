@@ -15,9 +15,9 @@ from lightning_gnnload.errors import PeerError, QueueProtocolError, QueueStalled
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import Convert, EpochLoader
-from lightning_gnnload.pipeline.service import StreamSpec
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.pipeline.streams import StreamSpec
 
 _POLL_S = 1.0
 _GOODBYE_S = 2.0

@@ -18,7 +18,6 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from lightning_gnnload.errors import QueueProtocolError
@@ -26,54 +25,11 @@ from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES, Slot
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
+from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, Trainer
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.5
 _GOODBYE_S = 2.0
-
-
-@dataclass(frozen=True)
-class StreamSpec:
-    """What a trainer asks for: the mini-batches of steps ``[start, stop)`` of one loader of a phase, in one epoch.
-
-    ``reload`` changes when Lightning has asked the data module for its loaders anew.
-    """
-
-    phase: str
-    loader: int
-    reload: int
-    epoch: int
-    start: int
-    stop: int
-
-
-@dataclass(eq=False)
-class _Stream:
-    trainer: _Trainer
-    number: int
-    spec: StreamSpec
-    next_step: int
-    source: BatchSource | None = None
-    num_out: int = 0
-    closed: bool = False
-
-
-@dataclass(eq=False)
-class _SharedSlot:
-    number: int
-    memory: Slot
-    stream: _Stream | None = None
-    sent_before: bool = False
-
-
-@dataclass(eq=False)
-class _Trainer:
-    channel: wire.Channel
-    rank: int
-    streams: dict[int, _Stream] = field(default_factory=dict)
-    slots: list[_SharedSlot] = field(default_factory=list)
-    free: list[_SharedSlot] = field(default_factory=list)
-    said_bye: bool = False
 
 
 class SamplerService:
@@ -120,7 +76,7 @@ class SamplerService:
         self._connect_by = time.monotonic() + connect_timeout_s
         self._listener = wire.listen(job, sampler)
         self._changed = threading.Condition()
-        self._trainers: list[_Trainer] = []
+        self._trainers: list[Trainer] = []
         self._slot_bytes = FIRST_SLOT_BYTES
         self._failure: Failure | None = None
         self._error: BaseException | None = None
@@ -176,7 +132,7 @@ class SamplerService:
         except BaseException as error:  # a thread that ended in silence would leave the trainers waiting
             self._end(error, stage)
 
-    def _next_job(self) -> tuple[_Stream, int, _SharedSlot] | None:
+    def _next_job(self) -> tuple[Stream, int, SharedSlot] | None:
         """The most urgent step that has a slot; waits for one. None when there is nothing more to do."""
         with self._changed:
             while True:
@@ -200,23 +156,23 @@ class SamplerService:
                     missing = f"{self.num_trainers - len(self._trainers)} of {self.num_trainers} trainers"
                     self._fail(Failure("trainer", -1, True, "start", f"{missing} did not connect in time."))
 
-    def _source_of(self, stream: _Stream) -> BatchSource:
+    def _source_of(self, stream: Stream) -> BatchSource:
         with self._opening:
             if stream.source is None:
                 stream.source = self._open_source(stream.spec)
             return stream.source
 
-    def _take_slot(self, stream: _Stream) -> _SharedSlot:
+    def _take_slot(self, stream: Stream) -> SharedSlot:
         trainer = stream.trainer
         if trainer.free:
             slot = trainer.free.pop()
         else:
-            slot = _SharedSlot(len(trainer.slots), Slot.shared(self._slot_bytes))
+            slot = SharedSlot(len(trainer.slots), Slot.shared(self._slot_bytes))
             trainer.slots.append(slot)
         slot.stream = stream
         return slot
 
-    def _publish(self, stream: _Stream, step: int, slot: _SharedSlot, payload: Payload) -> None:
+    def _publish(self, stream: Stream, step: int, slot: SharedSlot, payload: Payload) -> None:
         with self._changed:
             self._slot_bytes = max(self._slot_bytes, slot.memory.num_bytes)
             if stream.closed:
@@ -237,7 +193,7 @@ class SamplerService:
             except OSError:
                 self._return(slot)  # the trainer is gone: the reading thread finds out why
 
-    def _return(self, slot: _SharedSlot) -> None:
+    def _return(self, slot: SharedSlot) -> None:
         if slot.stream is None:
             raise QueueProtocolError(f"slot {slot.number} was freed twice")
         slot.stream.num_out -= 1
@@ -250,7 +206,7 @@ class SamplerService:
     def _read(self) -> None:
         selector = selectors.DefaultSelector()
         selector.register(self._listener, selectors.EVENT_READ)
-        peers: dict[wire.Channel, _Trainer | None] = {}  # None: it has not introduced itself yet
+        peers: dict[wire.Channel, Trainer | None] = {}  # None: it has not introduced itself yet
         try:
             while not self._stopping:
                 for key, _ in selector.select(_POLL_S):
@@ -273,7 +229,7 @@ class SamplerService:
             for channel in [channel for channel, trainer in peers.items() if trainer is None]:
                 channel.close()
 
-    def _hear(self, channel: wire.Channel, peers: dict[wire.Channel, _Trainer | None]) -> bool:
+    def _hear(self, channel: wire.Channel, peers: dict[wire.Channel, Trainer | None]) -> bool:
         """Handles one message; False when the peer has ended, or is turned away."""
         trainer = peers[channel]
         try:
@@ -305,24 +261,24 @@ class SamplerService:
             _log.warning("turned away: %s", str(error))  # a stranger must not be able to end the job
             return None
 
-    def _welcome(self, channel: wire.Channel, message: wire.Message) -> _Trainer:
+    def _welcome(self, channel: wire.Channel, message: wire.Message) -> Trainer:
         if message["version"] != wire.PROTOCOL_VERSION:
             raise QueueProtocolError(
                 f"trainer rank {message['rank']} speaks version {message['version']} of the protocol, and this sampler "
                 f"version {wire.PROTOCOL_VERSION}: install one release for all ranks."
             )
-        trainer = _Trainer(channel, message["rank"])
+        trainer = Trainer(channel, message["rank"])
         self._trainers.append(trainer)
         with contextlib.suppress(OSError):  # it is gone already: its end will be read next
             channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=self.rank)
         return trainer
 
-    def _handle(self, trainer: _Trainer, message: wire.Message) -> None:
+    def _handle(self, trainer: Trainer, message: wire.Message) -> None:
         kind = message["kind"]
         if kind == "open":
             spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
             first = spec.start + (self.sampler - spec.start) % self.num_samplers
-            trainer.streams[message["stream"]] = _Stream(trainer, message["stream"], spec, first)
+            trainer.streams[message["stream"]] = Stream(trainer, message["stream"], spec, first)
         elif kind == "close":
             stream = trainer.streams.pop(message["stream"], None)
             if stream is not None:
@@ -342,7 +298,7 @@ class SamplerService:
         else:
             raise QueueProtocolError(f"trainer rank {trainer.rank} sent {kind!r}, which only samplers may")
 
-    def _ended(self, trainer: _Trainer) -> None:
+    def _ended(self, trainer: Trainer) -> None:
         with self._changed:
             if not trainer.said_bye:
                 self._fail(Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye."))

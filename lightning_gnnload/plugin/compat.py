@@ -5,6 +5,9 @@ Between releases 2.4 and 2.6 they changed in typing only. Should one go, importi
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import pytorch_lightning
 
 from lightning_gnnload.errors import LightningCompatibilityError
@@ -20,6 +23,7 @@ except ImportError as error:
         f"Releases 2.4 to 2.6 work: pip install 'pytorch-lightning>=2.4,<2.7'"
     ) from error
 
+_log = logging.getLogger("pytorch_lightning")  # whose words these are
 MultiProcessingLauncher = _MultiProcessingLauncher
 SubprocessScriptLauncher = _SubprocessScriptLauncher
 TunerExit = _TunerExitException
@@ -36,6 +40,21 @@ STRATEGY_OVERRIDES = (
     "setup_distributed",
 )
 """Methods of DDPStrategy that FactoredStrategy overrides or calls; a test checks that they are still there."""
+
+
+def keep_collectives_out_of_sigterm(trainer: pytorch_lightning.Trainer) -> None:
+    """On SIGTERM, Lightning broadcasts from the signal's handler, in the middle of whatever collective is under way,
+    and ranks may wait for each other for good. Every rank gets the signal, and every training step begins with a
+    broadcast that says so: the handler need only note it."""
+    connector = trainer._signal_connector
+
+    def note(number: int, frame: Any) -> None:
+        _log.info(f"[rank: {trainer.local_rank}] Received SIGTERM: {number}")
+        if not connector.received_sigterm and trainer.strategy.launcher is not None:
+            trainer.strategy.launcher.kill(number)
+        connector.received_sigterm = True
+
+    connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
 def set_process_rank(rank: int) -> None:

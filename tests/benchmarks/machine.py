@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,18 +14,36 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 def describe() -> list[str]:
-    """A line each on processor, pages and software. Called before measuring, as it says how busy others are."""
+    """A line each on processor, pages and software."""
     model = _found(r"^model name\s*:\s*(.*)$", "/proc/cpuinfo") or platform.machine()
     vectors = "with" if "avx512f" in _found(r"^flags\s*:(.*)$", "/proc/cpuinfo").split() else "without"
     cores = len(os.sched_getaffinity(0))
     memory_gib = int(_found(r"^MemTotal:\s+(\d+) kB$", "/proc/meminfo") or 0) / 2**20
     packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     return [
-        f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory; "
-        f"load average {os.getloadavg()[0]:.1f} before the run",
+        f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory",
         f"2 MB pages: {_chosen('enabled')!r} for private memory, {_chosen('shmem_enabled')!r} for shared",
         f"Linux {platform.release()}, Python {platform.python_version()}, {packages}",
     ]
+
+
+class Neighbours:
+    """What share of the processor other processes use, from when this is made; figures depend on it."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), self._seconds_of_others()
+
+    def share(self) -> float:
+        """Of all cores' time, up to now. Call it when this process's children have ended: only then they count."""
+        began, before = self._began
+        elapsed_s = (time.monotonic() - began) * (os.cpu_count() or 1)
+        return max(self._seconds_of_others() - before, 0) / elapsed_s
+
+    @staticmethod
+    def _seconds_of_others() -> float:
+        user, nice, system, _, _, *interrupts = map(int, _found(r"^cpu +(.*)$", "/proc/stat").split()[:8])
+        busy_s = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+        return busy_s - sum(os.times()[:4])
 
 
 def _found(pattern: str, file: str) -> str:

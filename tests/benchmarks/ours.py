@@ -10,6 +10,7 @@ import numpy as np
 
 from lightning_gnnload import GraphData, GraphDataModule, MiniBatch, NeighborSampler, ops
 from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource
@@ -28,6 +29,8 @@ class Ours:
         self.graph = graph
         self.data = dataset(graph).load()
         self._slot = Slot()
+        self._loaders: dict[tuple[str, int], SampledLoader] = {}
+        self._loaders_fanouts: list[int] = []
         self._queues: dict[str, BatchQueue] = {}
         self._services: list[subprocess.Popen[bytes]] = []
 
@@ -88,18 +91,27 @@ class Ours:
     def load(
         self, turn: int, num_batches: int, fanouts: list[int], batch_format: Any, num_threads: int
     ) -> dict[str, Any]:
-        """One epoch's begin by ``GraphDataModule.train_dataloader``, features and labels included."""
-        module = GraphDataModule(
-            self.data,
-            NeighborSampler(fanouts),
-            batch_size=BATCH_SIZE,
-            batch_format=batch_format,
-            num_threads=num_threads,
-            drop_last=True,
-        )
-        loader = module.train_dataloader()
+        """The begin of an epoch, features and labels included; a turn is an epoch."""
+        loader = self._loader(fanouts, batch_format, num_threads)
         loader.set_epoch(turn)
         return {"values": steady_ms(loader, num_batches, self.memory.look)}
+
+    def _loader(self, fanouts: list[int], batch_format: Any, num_threads: int) -> SampledLoader:
+        """What ``GraphDataModule.train_dataloader`` gives. As in a Trainer, it lives from epoch to epoch, and its
+        buffers with it; those for other fanouts are let go."""
+        if fanouts != self._loaders_fanouts:
+            self._loaders, self._loaders_fanouts = {}, fanouts
+        if (batch_format, num_threads) not in self._loaders:
+            module = GraphDataModule(
+                self.data,
+                NeighborSampler(fanouts),
+                batch_size=BATCH_SIZE,
+                batch_format=batch_format,
+                num_threads=num_threads,
+                drop_last=True,
+            )
+            self._loaders[batch_format, num_threads] = module.train_dataloader()
+        return self._loaders[batch_format, num_threads]
 
     def receive(self, turn: int, num_batches: int, fanouts: list[int]) -> dict[str, Any]:
         """The same from a sampler process, through a BatchQueue; both processes live on from turn to turn."""

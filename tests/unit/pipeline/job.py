@@ -12,8 +12,9 @@ from typing import Any
 
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
-from lightning_gnnload.pipeline.service import SamplerService, StreamSpec
+from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.streams import StreamSpec
 from tests.unit.toy import content, toy_source
 
 TIMEOUT_S = 20.0

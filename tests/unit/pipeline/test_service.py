@@ -20,7 +20,7 @@ from lightning_gnnload.pipeline import queue as queue_module
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.service import StreamSpec
+from lightning_gnnload.pipeline.streams import StreamSpec
 from tests.unit.pipeline.job import job
 from tests.unit.toy import content, toy_source
 

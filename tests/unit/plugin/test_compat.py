@@ -5,6 +5,7 @@ import re
 
 import pytest
 from lightning_fabric.utilities import rank_zero as fabric_rank_zero
+from pytorch_lightning import Trainer
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.trainer.connectors import data_connector
@@ -68,3 +69,14 @@ def test_the_processs_rank_reaches_every_rank_zero_function(monkeypatch: pytest.
         monkeypatch.setattr(function, "rank", getattr(function, "rank", 0))
     compat.set_process_rank(5)
     assert [function.rank for function in functions] == [5, 5]
+
+
+def test_sigterm_is_noted_without_a_collective() -> None:
+    """Lightning's own handler is replaced by name: under another name, its broadcast would hang ranks again."""
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    connector = trainer._signal_connector
+    assert not connector.received_sigterm
+    assert "self._sigterm_notifier_fn" in inspect.getsource(type(connector).register_signal_handlers)
+    compat.keep_collectives_out_of_sigterm(trainer)
+    connector._sigterm_notifier_fn(15, None)
+    assert trainer.received_sigterm

@@ -1,0 +1,196 @@
+"""What each rank does with the function that Lightning launches: a trainer runs it, with a queue to the samplers; a
+sampler serves instead."""
+
+from __future__ import annotations
+
+import inspect
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.trainer.states import TrainerFn, TrainerStatus
+from pytorch_lightning.utilities.combined_loader import CombinedLoader
+
+from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerFailedError
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.plugin.compat import TunerExit, keep_collectives_out_of_sigterm
+from lightning_gnnload.plugin.roles import Role
+
+if TYPE_CHECKING:
+    from lightning_gnnload.plugin.strategy import FactoredStrategy
+
+
+def play_role(
+    strategy: FactoredStrategy,
+    trainer: pl.Trainer,
+    session: int,
+    function: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """Runs in every rank: trains or samples.
+
+    Args:
+        strategy: knows this rank's role.
+        trainer: Lightning's.
+        session: counts launches, alike in every rank.
+        function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
+    """
+    strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
+    job = strategy.job_name(session)
+    if strategy.role is Role.TRAINER:
+        return _train(strategy, trainer, job, partial(function, *args, **kwargs))
+    return _sample(strategy, trainer, job, inspect.signature(function).bind(*args, **kwargs).arguments)
+
+
+def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:
+    strategy.queue = queue = BatchQueue(
+        job,
+        trainer=strategy.local_rank,
+        rank=strategy.global_rank,
+        num_samplers=strategy.roles.num_samplers,
+        queue_depth=strategy.queue_depth,
+        connect_timeout_s=strategy.connect_timeout_s,
+        stall_timeout_s=strategy.stall_timeout_s,
+        pinned=strategy.root_device.type == "cuda",
+    )
+    keep_collectives_out_of_sigterm(trainer)
+    try:
+        result = function()
+    except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
+        queue.goodbye()
+        raise
+    except BaseException as error:
+        # When a rank ends, gloo and NCCL fail in the others with some RuntimeError; a sampler knows the reason.
+        cause = queue.failure_behind() if isinstance(error, RuntimeError) and not isinstance(error, PeerError) else None
+        stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
+        queue.goodbye(failure=Failure.of(cause or error, role="trainer", rank=strategy.global_rank, stage=stage))
+        if cause is not None:
+            raise cause from error
+        raise
+    queue.goodbye(outcome=_outcome(trainer, result) if strategy.is_global_zero else None)
+    return result
+
+
+def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments: dict[str, Any]) -> Any:
+    sources = _Sources(trainer, arguments)
+    if sources.model is not None:
+        # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
+        strategy._lightning_module = strategy.model = sources.model
+    torch.set_num_threads(1)  # sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4)
+    service = SamplerService(
+        job,
+        sampler=strategy.roles.index(strategy.local_rank),
+        num_samplers=strategy.roles.num_samplers,
+        rank=strategy.global_rank,
+        num_trainers=strategy.roles.num_trainers,
+        world_size=strategy.world_size,
+        queue_depth=strategy.queue_depth,
+        num_threads=strategy.num_sampler_threads,
+        open_source=sources.open,
+        connect_timeout_s=strategy.connect_timeout_s,
+    )
+    with _deaf_to_signals(service):
+        try:
+            outcome = service.serve()
+        except TrainerFailedError as error:
+            if error.failure.interrupted:
+                raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
+            raise
+    return _adopt(trainer, outcome)
+
+
+class _Sources:
+    """Finds the mini-batches of a stream, in the data module or loaders that the Trainer was called with."""
+
+    def __init__(self, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
+        self.trainer = trainer
+        self.model = arguments.get("model")
+        self.datamodule = arguments.get("datamodule")
+        self._given: dict[str, Any] = {}
+        for name in ("train_dataloaders", "val_dataloaders", "dataloaders"):
+            loaders = arguments.get(name)
+            if isinstance(loaders, pl.LightningDataModule):
+                self.datamodule = loaders
+            elif loaders is not None:
+                self._given[name] = loaders
+        self._loaders: dict[tuple[str, int], list[Any]] = {}
+        self._is_set_up = False
+
+    def open(self, spec: StreamSpec) -> BatchSource:
+        """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
+        if not self._is_set_up and self.datamodule is not None:
+            self.datamodule.trainer = self.trainer
+            self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
+            assert self.trainer.state.fn is not None
+            self.datamodule.setup(self.trainer.state.fn.value)
+        self._is_set_up = True
+        progress: Any = self.trainer.fit_loop.epoch_progress.current
+        progress.processed = progress.completed = spec.epoch  # for data modules that look at trainer.current_epoch
+        key = (spec.phase, spec.reload)
+        if key not in self._loaders:
+            self._loaders[key] = CombinedLoader(self._request(spec.phase), "sequential").flattened
+        loader = self._loaders[key][spec.loader]
+        if not isinstance(loader, SampledLoader):
+            raise LoaderConfigError(
+                f"{spec.phase} loader {spec.loader} is a {type(loader).__name__} on the sampler "
+                f"but was sampled on the trainer; every rank must make the same loaders."
+            )
+        return loader.source
+
+    def _request(self, phase: str) -> Any:
+        fitting = self.trainer.state.fn == TrainerFn.FITTING
+        argument = f"{phase}_dataloaders" if fitting else "dataloaders"
+        if argument in self._given:
+            return self._given[argument]
+        owner = self.datamodule if self.datamodule is not None else self.model
+        return getattr(owner, f"{phase}_dataloader")()
+
+
+@contextmanager
+def _deaf_to_signals(service: SamplerService) -> Iterator[None]:
+    """A sampler outlives Ctrl-C and SIGTERM: trainers that stop gracefully still need batches. It ends with them,
+    when they say goodbye or their connections close. Until it has trainers, it ends by itself."""
+
+    def handle(number: int, frame: Any) -> None:
+        if not service.has_all_trainers:
+            raise KeyboardInterrupt
+
+    handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _outcome(trainer: pl.Trainer, result: Any) -> dict[str, Any]:
+    """What trainer 0 tells the samplers, so that scripts go on alike in every rank. Predictions stay where they are."""
+    return {
+        "result": result if trainer.state.fn in (TrainerFn.VALIDATING, TrainerFn.TESTING) else None,
+        "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
+        "best_model_path": getattr(trainer.checkpoint_callback, "best_model_path", None),
+        "epoch": trainer.current_epoch,
+    }
+
+
+def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
+    trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
+    if not outcome:
+        return None
+    trainer.callback_metrics.clear()
+    trainer.callback_metrics.update({name: torch.tensor(value) for name, value in outcome["metrics"].items()})
+    if outcome["best_model_path"] is not None and trainer.checkpoint_callback is not None:
+        trainer.checkpoint_callback.best_model_path = outcome["best_model_path"]  # type: ignore[attr-defined]
+    progress: Any = trainer.fit_loop.epoch_progress.current
+    progress.processed = progress.completed = outcome["epoch"]
+    return outcome["result"]
