@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.pipeline.slots import SlotPool
+from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
 from lightning_gnnload.pipeline.stats import LoaderStats
 

@@ -15,6 +15,7 @@ from lightning_gnnload.errors import PeerError, QueueProtocolError, QueueStalled
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import Convert, EpochLoader
+from lightning_gnnload.pipeline.loans import Loans
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource, Payload
 from lightning_gnnload.pipeline.streams import StreamSpec
@@ -31,14 +32,13 @@ class _Sampler:
         self.channel = channel
         self.rank = rank
         self.slots: dict[int, Slot] = {}
-        # Changed by single operations, which are atomic: slots are given back from any thread.
-        self.held: set[int] = set()
+        self.loans: Loans[int] = Loans()  # by slot number
 
 
 class BatchQueue:
     """Connections of one trainer to all samplers of its machine.
 
-    Used by one thread; only :meth:`_free` may run in any, as it is called when a batch's last tensor is gone.
+    Used by one thread. The batches that it hands out may go to any, and end in any.
 
     Args:
         job: name that the ranks of this job share.
@@ -96,25 +96,28 @@ class BatchQueue:
     def take(self, stream: int, step: int) -> tuple[MiniBatch, Payload]:
         """The mini-batch of a step, in the slot it was written to; waits for it.
 
-        The slot goes back when the last tensor over it is gone. Someone who hoards batches (predictions that
-        are views of one) gets copies once the slots run low, so that the samplers are never starved.
+        The slot goes back when the last tensor over it is gone, with the next call. Someone who hoards batches
+        (predictions that are views of one) gets copies once the slots run low, so that the samplers never starve.
 
         Raises:
             PeerError: a sampler or another trainer ended; the message says which rank, in which stage, and why.
             QueueStalledError: no batch came within ``stall_timeout_s``.
         """
         deadline = time.monotonic() + self.stall_timeout_s
+        self._return_slots()
         while (stream, step) not in self._inbox:
             self._pump(_POLL_S)
+            self._return_slots()
             if time.monotonic() > deadline:
                 raise self._stalled(
                     self._samplers[step % len(self._samplers)].rank, f"step {step}", self.stall_timeout_s
                 )
         sampler, slot, payload = self._inbox.pop((stream, step))
-        sampler.held.add(slot)
-        hoarded = len(sampler.held) >= self.queue_depth
-        batch = payload.view(sampler.slots[slot].lend(lambda: self._free(sampler, slot)))
-        return (batch.clone() if hoarded else batch), payload
+        batch = payload.view(sampler.loans.lend(sampler.slots[slot], slot))
+        if len(sampler.loans) >= self.queue_depth:
+            batch = batch.clone()
+            self._return_slots()
+        return batch, payload
 
     def close_stream(self, stream: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
@@ -199,8 +202,12 @@ class BatchQueue:
             while True:  # its last words, which say why, are still to be read
                 self._receive(sampler)
 
+    def _return_slots(self) -> None:
+        for sampler in self._samplers:
+            for slot in sampler.loans.returned():
+                self._free(sampler, slot)
+
     def _free(self, sampler: _Sampler, slot: int) -> None:
-        sampler.held.discard(slot)
         with suppress(OSError):  # the queue was closed, or the sampler is gone: there is nobody to tell
             sampler.channel.send("free", slot=slot)
 

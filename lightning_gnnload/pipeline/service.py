@@ -340,3 +340,5 @@ class SamplerService:
             trainer.channel.close()
             for slot in trainer.slots:
                 slot.memory.close()
+            for held in (trainer.slots, trainer.free, trainer.streams):
+                held.clear()  # slots and streams know each other, and would outlast this until a garbage collection

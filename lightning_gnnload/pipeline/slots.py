@@ -11,9 +11,6 @@ import ctypes
 import fcntl
 import mmap
 import os
-import threading
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,11 +64,10 @@ class Slot:
         """For a reader: follows the writer, who has grown the slot."""
         self._map(os.fstat(self.fd).st_size)
 
-    def lend(self, on_return: Callable[[], None] | None = None) -> Any:
-        """A buffer for ``torch.frombuffer``; ``on_return`` is called, from any thread, when its last user is gone."""
-        buffer = (ctypes.c_char * self.num_bytes).from_buffer(self._memory)
-        if on_return is not None:
-            weakref.finalize(buffer, on_return).atexit = False
+    def buffer(self) -> Any:
+        """The memory for ``torch.frombuffer``. Who has it keeps the mapping alive, and the slot."""
+        buffer: Any = (ctypes.c_char * self.num_bytes).from_buffer(self._memory)
+        buffer.slot = self
         return buffer
 
     def close(self) -> None:
@@ -116,36 +112,6 @@ class Slot:
         if self._pinned_address is not None:
             torch.cuda.cudart().cudaHostUnregister(self._pinned_address)
             self._pinned_address = None
-
-
-class SlotPool:
-    """Private slots, recycled. Thread-safe.
-
-    It holds as many as were ever in use at once; how many that is, is the caller's bound. New slots start at the
-    size that earlier ones grew to.
-    """
-
-    def __init__(self, *, pinned: bool = False) -> None:
-        self.pinned = pinned
-        self._free: list[Slot] = []
-        self._num_bytes = FIRST_SLOT_BYTES
-        self._lock = threading.RLock()  # a slot may come back by garbage collection inside take()
-
-    def take(self) -> Slot:
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-            num_bytes = self._num_bytes
-        return Slot(num_bytes, pinned=self.pinned)
-
-    def give(self, slot: Slot) -> None:
-        with self._lock:
-            self._num_bytes = max(self._num_bytes, slot.num_bytes)
-            self._free.append(slot)
-
-    def lend(self, slot: Slot) -> Any:
-        """A buffer over ``slot``, which returns to the pool when the buffer's last user is gone."""
-        return slot.lend(lambda: self.give(slot))
 
 
 def _round_up(num_bytes: int) -> int:

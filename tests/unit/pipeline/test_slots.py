@@ -1,14 +1,13 @@
 import fcntl
 import gc
 import os
-import threading
 
 import numpy as np
 import pytest
 import torch
 
 from lightning_gnnload.errors import SlotMemoryError
-from lightning_gnnload.pipeline.slots import Slot, SlotPool
+from lightning_gnnload.pipeline.slots import Slot
 
 
 def tensor_over(buffer, count: int = 4) -> torch.Tensor:
@@ -18,7 +17,7 @@ def tensor_over(buffer, count: int = 4) -> torch.Tensor:
 @pytest.mark.parametrize("make", [Slot, Slot.shared])
 def test_growth_keeps_lent_tensors_valid(make) -> None:
     slot = make(1 << 12)
-    tensor = tensor_over(slot.lend())
+    tensor = tensor_over(slot.buffer())
     tensor.copy_(torch.arange(4))
     slot.grow(64 << 20)
     assert slot.num_bytes >= 64 << 20
@@ -43,25 +42,13 @@ def test_slots_are_whole_aligned_pages(num_bytes: int) -> None:
     assert slot.array.flags.writeable
 
 
-def test_a_slot_returns_after_its_last_tensor() -> None:
-    returned: list[bool] = []
-    slot = Slot()
-    tensor = tensor_over(slot.lend(lambda: returned.append(True)))
-    part = tensor[2:].view(1, 2)
-    del tensor
-    gc.collect()
-    assert not returned  # a view is a user as well
-    del part
-    assert returned == [True]
-
-
 def test_a_reader_follows_a_writer_that_grows() -> None:
     writer = Slot.shared(1 << 12)
     reader = Slot(writer.num_bytes, os.dup(writer.fd))
     writer.array[:4] = [1, 2, 3, 4]
     assert reader.array[:4].tolist() == [1, 2, 3, 4]
     assert reader.array.ctypes.data != writer.array.ctypes.data
-    old = tensor_over(reader.lend())
+    old = tensor_over(reader.buffer())
     writer.grow(1 << 22)
     writer.array[1 << 21] = 9
     reader.remap()
@@ -82,7 +69,7 @@ def test_shared_memory_cannot_be_cut_under_a_reader() -> None:
 
 def test_tensors_outlive_a_closed_slot() -> None:
     slot = Slot.shared()
-    tensor = tensor_over(slot.lend())
+    tensor = tensor_over(slot.buffer())
     tensor.fill_(7)
     slot.close()
     slot.close()  # once more does nothing: the descriptor may be another file's by now
@@ -104,51 +91,6 @@ def test_memory_that_is_not_there_is_an_error_that_helps(make, num_bytes: int) -
         slot.grow(num_bytes)
     assert slot.array[0] == 5  # it still is what it was
     slot.close()
-
-
-def test_a_pool_gives_the_same_slots_again() -> None:
-    pool = SlotPool()
-    first = pool.take()
-    tensor = tensor_over(pool.lend(first))
-    second = pool.take()
-    assert second is not first  # lent slots are not given twice
-    pool.give(second)
-    del tensor
-    assert {id(pool.take()), id(pool.take())} == {id(first), id(second)}
-
-
-def test_new_slots_start_as_large_as_earlier_ones_grew() -> None:
-    pool = SlotPool()
-    first, second = pool.take(), pool.take()
-    first.grow(5 << 20)
-    pool.give(first)
-    assert pool.take() is first
-    assert pool.take().num_bytes == first.num_bytes
-    assert second.num_bytes < first.num_bytes
-
-
-def test_a_pool_used_by_many_threads_holds_as_many_slots_as_were_in_use() -> None:
-    pool, seen, lock = SlotPool(), set(), threading.Lock()
-    wrong: list[int] = []
-
-    def work(number: int) -> None:
-        for _ in range(200):
-            slot = pool.take()
-            with lock:
-                seen.add(id(slot))
-            slot.array[:8] = number
-            tensor = tensor_over(pool.lend(slot), 1).view(torch.uint8)
-            if tensor.tolist() != [number] * 8:  # two threads had one slot
-                wrong.append(number)
-            del tensor, slot
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert len(seen) <= 8  # each thread holds one, and may drop the last while it takes the next
 
 
 class FakeDriver:

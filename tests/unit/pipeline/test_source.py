@@ -14,7 +14,7 @@ from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
 def made(source, epoch: int = 0, step: int = 0, rank: int = 0, num_ranks: int = 1, num_bytes: int = 1 << 20):
     slot = Slot(num_bytes)
-    return source.make(BatchRequest(epoch, step, rank, num_ranks), slot).view(slot.lend())
+    return source.make(BatchRequest(epoch, step, rank, num_ranks), slot).view(slot.buffer())
 
 
 @pytest.mark.parametrize("expand", ["all", "new"])
@@ -63,7 +63,7 @@ def test_a_slot_is_written_over_without_a_trace() -> None:
     fresh = content(made(source, step=1))
     slot.array[:] = 0xA5
     source.make(BatchRequest(0, 0, 0, 1), slot)
-    assert content(source.make(BatchRequest(0, 1, 0, 1), slot).view(slot.lend())) == fresh
+    assert content(source.make(BatchRequest(0, 1, 0, 1), slot).view(slot.buffer())) == fresh
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float64])
@@ -114,13 +114,13 @@ def test_a_payload_survives_its_message() -> None:
     source, slot = toy_source(), Slot()
     payload = source.make(BatchRequest(0, 0, 0, 1), slot)
     assert Payload.from_json(payload.to_json()) == payload
-    assert payload.num_edges == sum(block.num_edges for block in payload.view(slot.lend()).blocks)
+    assert payload.num_edges == sum(block.num_edges for block in payload.view(slot.buffer()).blocks)
 
 
 def test_shared_edges_count_once() -> None:
     slot = Slot()
     payload = toy_source(sampler=NeighborSampler([3, 2], expand="new")).make(BatchRequest(0, 0, 0, 1), slot)
-    assert payload.num_edges == payload.view(slot.lend()).blocks[0].num_edges
+    assert payload.num_edges == payload.view(slot.buffer()).blocks[0].num_edges
 
 
 @pytest.mark.parametrize(
