@@ -19,11 +19,12 @@ def describe() -> list[str]:
     vectors = "with" if "avx512f" in _found(r"^flags\s*:(.*)$", "/proc/cpuinfo").split() else "without"
     cores = len(os.sched_getaffinity(0))
     memory_gib = int(_found(r"^MemTotal:\s+(\d+) kB$", "/proc/meminfo") or 0) / 2**20
+    kernel = ".".join(platform.release().split(".")[:2])
     packages = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     return [
         f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory",
         f"2 MB pages: {_chosen('enabled')!r} for private memory, {_chosen('shmem_enabled')!r} for shared",
-        f"Linux {platform.release()}, Python {platform.python_version()}, {packages}",
+        f"Linux {kernel}, Python {platform.python_version()}, {packages}",
     ]
 
 
