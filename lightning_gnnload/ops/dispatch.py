@@ -160,7 +160,7 @@ def sample_neighbors(
         SamplerConfigError: a fanout of 0 or below -1, or a batch beyond int32 local ids.
         ArenaTooSmall: sample again with at least ``needed_bytes``.
 
-    Source: GraphSAGE (NIPS'17), section 3.1; TurboGNN, section 4 for the cost of its kernels.
+    Source: GraphSAGE (NIPS'17), section 3.1; TurboGNN, section III-B for the kernel that this one does without.
     """
     _check_graph(indptr, indices)
     _check_array("seeds", seeds, (np.int64,), 1, SeedError)

@@ -29,7 +29,7 @@ class RolePlan:
     Raises:
         RoleConfigError: no sampler, or no device left to train on.
 
-    Source: GNNLab (EuroSys'22), section 5.1.
+    Source: GNNLab (EuroSys'22), section 4 (the factored design).
 
     Example:
         >>> plan = RolePlan(num_devices=4, num_samplers=1)
