@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 
-import pytest
 import torch
 
 from lightning_gnnload.pipeline.loans import Loans
@@ -52,21 +51,27 @@ def test_buffers_outlive_those_who_lent_them() -> None:
     assert tensor.tolist() == [7] * 4
 
 
-def test_no_interrupt_is_lost_where_a_buffer_returns() -> None:
+def test_interrupts_are_not_lost_where_a_buffer_returns() -> None:
     # A handler that raises inside a finalizer's Python code is reported and forgotten: a callback by
-    # weakref.finalize loses about half of these interrupts.
+    # weakref.finalize loses about half of these interrupts. A few may be lost in others' callbacks, such as those of
+    # the garbage collector. Were half lost, at most 5 of 50 would be with probability 2e-9.
     loans, slot = Loans[str](), Slot()
 
-    def lend_until_interrupted() -> None:
-        end = time.monotonic() + 1
-        while time.monotonic() < end:
-            tensor = torch.frombuffer(loans.lend(slot, "interrupted"), dtype=torch.int64, count=4)
-            del tensor
-            list(loans.returned())
+    def is_interrupted() -> bool:
+        end = time.monotonic() + 0.2
+        try:
+            while time.monotonic() < end:
+                tensor = torch.frombuffer(loans.lend(slot, "interrupted"), dtype=torch.int64, count=4)
+                del tensor
+                list(loans.returned())
+        except KeyboardInterrupt:
+            return True
+        return False
 
+    num_lost = 0
     for _ in range(50):
-        timer = threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            lend_until_interrupted()
+        num_lost += not is_interrupted()
         timer.join()
+    assert num_lost <= 5
