@@ -17,6 +17,7 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
+EDGE_WEIGHT_NAME = "edge_weights"  # as DGL's own samplers name it
 
 
 class ToDGL:
@@ -24,8 +25,9 @@ class ToDGL:
 
     ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Features lie in ``blocks[0].srcdata``,
     labels in ``blocks[-1].dstdata``. Every block has node ids in ``srcdata[dgl.NID]`` and
-    ``dstdata[dgl.NID]``, and edge ids in ``edata[dgl.EID]`` where the sampler was asked for them. Features,
-    labels and node ids are views of the mini-batch.
+    ``dstdata[dgl.NID]``; ``edata`` has edge ids as ``dgl.EID``, weights as ``"edge_weights"`` and types as
+    ``dgl.ETYPE`` where the sampler gives them. Features, labels, node ids, weights and types are views of the
+    mini-batch.
 
     Args:
         feature_name: the name of the features in ``srcdata``.
@@ -82,6 +84,10 @@ class ToDGL:
         made.dstdata[dgl.NID] = nodes[: block.num_dst]
         if block.edge_ids is not None:
             made.edata[dgl.EID] = original_edge_ids(block.edge_ids, self.edge_order)
+        if block.edge_weight is not None:
+            made.edata[EDGE_WEIGHT_NAME] = block.edge_weight
+        if block.edge_type is not None:
+            made.edata[dgl.ETYPE] = block.edge_type
         return made
 
 

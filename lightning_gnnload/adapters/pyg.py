@@ -24,6 +24,7 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
     - ``y``: ``[S]`` or ``[S, C]``, labels of the seeds alone, or None.
     - ``n_id``: int64 ``[V]``, node ids; the seeds come first.
     - ``e_id``: int64 ``[E]``, edge ids, where the sampler was asked for them.
+    - ``edge_weight``: float32 ``[E]``, and ``edge_type``: int64 ``[E]``, where the sampler gives them.
     - ``batch_size``: S.
     - ``num_sampled_nodes``, ``num_sampled_edges``: by hop, for ``torch_geometric.utils.trim_to_layer``.
 
@@ -60,6 +61,10 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
     data.num_sampled_edges = _steps([0, *(block.num_edges for block in hops)])
     if hops and (edge_ids := hops[-1].edge_ids) is not None:
         data.e_id = original_edge_ids(edge_ids, edge_order)
+    if hops and (edge_weight := hops[-1].edge_weight) is not None:
+        data.edge_weight = edge_weight
+    if hops and (edge_type := hops[-1].edge_type) is not None:
+        data.edge_type = edge_type.long()
     return data
 
 

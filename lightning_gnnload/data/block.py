@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import SampleLayout
+from lightning_gnnload.ops import HopLayout, SampleLayout
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Block:
         num_dst: number of destination nodes.
         num_src: number of source nodes.
         edge_ids: int64 ``[num_edges]``, positions in ``Graph.indices``; None unless the sampler was asked for them.
+        edge_weight: float32 ``[num_edges]``, what the sampler says each edge counts; None where all count alike.
+        edge_type: int32 ``[num_edges]``; None unless the sampler draws by type.
     """
 
     indptr: torch.Tensor
@@ -31,6 +33,8 @@ class Block:
     num_dst: int
     num_src: int
     edge_ids: torch.Tensor | None = None
+    edge_weight: torch.Tensor | None = None
+    edge_type: torch.Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -84,13 +88,18 @@ class MiniBatch:
         def tensor(offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
             return view_of(buffer, offset, (count,), dtype)
 
+        def edge_tensor(offset: int, hop: HopLayout, dtype: torch.dtype) -> torch.Tensor | None:
+            return tensor(offset, hop.num_edges, dtype) if offset >= 0 else None
+
         blocks = [
             Block(
                 tensor(hop.indptr_offset, hop.num_dst + 1, torch.int32),
                 tensor(hop.indices_offset, hop.num_edges, torch.int32),
                 hop.num_dst,
                 hop.num_src,
-                tensor(hop.edge_ids_offset, hop.num_edges, torch.int64) if hop.edge_ids_offset >= 0 else None,
+                edge_tensor(hop.edge_ids_offset, hop, torch.int64),
+                edge_tensor(hop.edge_weights_offset, hop, torch.float32),
+                edge_tensor(hop.edge_types_offset, hop, torch.int32),
             )
             for hop in reversed(layout.hops)
         ]

@@ -1,7 +1,7 @@
 """Kernels and their oracle. Nothing above this layer imports native code."""
 
+from .checks import ARENA_ALIGNMENT
 from .dispatch import (
-    ARENA_ALIGNMENT,
     ArenaTooSmall,
     DrawKey,
     HopLayout,
@@ -10,9 +10,11 @@ from .dispatch import (
     check_csc,
     coo_to_csc,
     gather_rows,
+    instruction_sets,
     random_keys,
-    sample_neighbors,
+    use_instruction_set,
 )
+from .neighbors import sample_neighbors
 
 __all__ = [
     "ARENA_ALIGNMENT",
@@ -24,6 +26,8 @@ __all__ = [
     "check_csc",
     "coo_to_csc",
     "gather_rows",
+    "instruction_sets",
     "random_keys",
     "sample_neighbors",
+    "use_instruction_set",
 ]

@@ -1,9 +1,16 @@
-"""What kernels/bind.cpp defines. The contract of each function is in its header, kernels/*/*.h."""
+"""What kernels/bind/ defines. The contract of each function is in its header, kernels/*/*.h."""
 
 import numpy as np
 
 MAX_FANOUT: int
 MAX_HOPS: int
+
+Hops = list[tuple[int, int, int, int, int, int, int, int]]
+Layout = tuple[int, Hops, int, int]
+
+def best_isa() -> int: ...
+def used_isa() -> int: ...
+def set_isa(isa: int) -> None: ...
 
 class Workspace:
     def __init__(self, num_nodes: int, use_hash: bool) -> None: ...
@@ -22,7 +29,7 @@ def sample_neighbors(
     expand_new: bool,
     edge_ids: bool,
     max_local: int = ...,
-) -> tuple[int, list[tuple[int, int, int, int, int, int]], int, int]: ...
+) -> Layout: ...
 def gather_rows(table: np.ndarray, num_rows: int, ids: np.ndarray, out: np.ndarray) -> None: ...
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None: ...
 def coo_to_csc(

@@ -3,12 +3,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "common/error.h"
-#include "sample_neighbors/node_table.h"
-#include "sample_neighbors/picked_set.h"
+#include "common/node_table.h"
 
 namespace lg {
 
@@ -19,10 +20,13 @@ T* reserve(std::vector<T>& buffer, int64_t size) {
   return buffer.data();
 }
 
-// Some destination nodes on their way through the stages of the kernel.
-struct Chunk {
-  std::vector<int64_t> values;  // positions in the graph's `indices`, then the neighbours there
-  int64_t num_edges = 0;
+// The edges of the hop at work, or of all hops that share one CSC. They grow here, and move to the
+// arena when their number, and so where they start, is known.
+struct Edges {
+  std::vector<int32_t> indptr, indices;
+  std::vector<int64_t> ids;
+  std::vector<float> weights;
+  std::vector<int32_t> types;
 };
 
 class Workspace {
@@ -35,14 +39,17 @@ class Workspace {
 
   const int64_t num_nodes;
   Table table;
+  Edges edges;
 
-  Chunk chunks[3];  // one in each stage
-  std::vector<uint32_t> words, pick;
-  LargePickedSet large_picked;
-
-  // The edges of the hop at work, or in mode "new" of all hops so far.
-  std::vector<int32_t> indptr, indices;
-  std::vector<int64_t> edge_ids;
+  // Scratch memory of any type that a kernel keeps from call to call, made on first use.
+  template <class Scratch>
+  Scratch& scratch() {
+    for (const auto& [key, memory] : scratch_) {
+      if (key == &kKey<Scratch>) return *static_cast<Scratch*>(memory.get());
+    }
+    scratch_.emplace_back(&kKey<Scratch>, std::make_shared<Scratch>());
+    return *static_cast<Scratch*>(scratch_.back().second.get());
+  }
 
   // Holds the workspace for one batch. Kernels run without the GIL, so a second thread can come in.
   class Lease {
@@ -61,6 +68,10 @@ class Workspace {
   };
 
  private:
+  template <class Scratch>
+  static inline const char kKey = 0;
+
+  std::vector<std::pair<const char*, std::shared_ptr<void>>> scratch_;
   std::atomic<bool> busy_{false};
 };
 

@@ -1,0 +1,49 @@
+// bind.cpp: the extension module lightning_gnnload.ops._kernels.
+#include "bind/bind.h"
+
+#include "common/error.h"
+#include "common/isa.h"
+
+namespace lg::bind {
+namespace {
+
+// Raises `value` as the Python class `name` of `module`.
+void raise(const char* module, const char* name, nb::object value) {
+  nb::object type = nb::module_::import_(module).attr(name);
+  PyErr_SetObject(type.ptr(), value.ptr());
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+  constexpr const char* kErrors = "lightning_gnnload.errors";
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const SeedError& error) {
+    raise(kErrors, "SeedError", nb::str(error.what()));
+  } catch (const GraphFormatError& error) {
+    raise(kErrors, "GraphFormatError", nb::str(error.what()));
+  } catch (const SamplerConfigError& error) {
+    raise(kErrors, "SamplerConfigError", nb::str(error.what()));
+  } catch (const ArenaTooSmall& signal) {
+    raise("lightning_gnnload.ops.dispatch", "ArenaTooSmall", nb::int_(signal.needed_bytes));
+  }
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, m) {
+  nb::set_leak_warnings(false);  // a Workspace may well live until the interpreter ends
+  nb::register_exception_translator(translate);
+  nb::class_<Workspace>(m, "Workspace").def(nb::init<int64_t, bool>(), "num_nodes"_a, "use_hash"_a);
+  m.attr("MAX_FANOUT") = kMaxDraws;
+  m.attr("MAX_HOPS") = kMaxHops;
+  m.def("best_isa", [] { return int(best_isa()); });
+  m.def("used_isa", [] { return int(used_isa()); });
+  m.def("set_isa", [](int isa) { set_isa(Isa(isa)); }, "isa"_a);
+  bind_check_csc(m);
+  bind_coo_to_csc(m);
+  bind_gather_rows(m);
+  bind_random_keys(m);
+  bind_sample_neighbors(m);
+}
+
+}  // namespace lg::bind

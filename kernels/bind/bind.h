@@ -1,0 +1,60 @@
+// bind.h: what the bindings of all kernels have in common.
+//
+// Arrays come as views and are never converted: ops/, the only caller, has checked dtypes and
+// layout. Kernels run without the GIL, so a caller must not change an array meanwhile.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include "common/batch.h"
+
+namespace lg::bind {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+template <class T>
+using Array = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = Array<uint8_t>;
+using NoGil = nb::call_guard<nb::gil_scoped_release>;
+
+template <class Index>
+Csc<Index> csc(const Array<const int64_t>& indptr, const Array<const Index>& indices) {
+  return {indptr.data(), indices.data(), int64_t(indptr.size()) - 1};
+}
+
+// The views must outlive the request.
+inline BatchRequest batch_request(const Array<const int64_t>& seeds, uint64_t seed, uint32_t epoch,
+                                  uint32_t step, const Bytes& arena,
+                                  int64_t max_local = kMaxLocal) {
+  return {seeds.data(), int64_t(seeds.size()), seed,     epoch, step,
+          arena.data(), int64_t(arena.size()), max_local};
+}
+
+// Runs sample() without the GIL; what ops/dispatch.py makes a SampleLayout of.
+template <class Sample>
+nb::tuple sampled(const Sample& sample) {
+  const SampleLayout layout = [&] {
+    nb::gil_scoped_release no_gil;
+    return sample();
+  }();
+  nb::list hops;
+  for (const HopLayout& hop : layout.hops) {
+    hops.append(nb::make_tuple(hop.num_dst, hop.num_src, hop.num_edges, hop.indptr_offset,
+                               hop.indices_offset, hop.edge_ids_offset, hop.edge_weights_offset,
+                               hop.edge_types_offset));
+  }
+  return nb::make_tuple(layout.num_nodes, hops, layout.free_begin, layout.free_end);
+}
+
+// One for each kernel, defined in KERNEL/KERNEL_bind.cpp.
+void bind_check_csc(nb::module_& m);
+void bind_coo_to_csc(nb::module_& m);
+void bind_gather_rows(nb::module_& m);
+void bind_random_keys(nb::module_& m);
+void bind_sample_neighbors(nb::module_& m);
+
+}  // namespace lg::bind

@@ -1,0 +1,227 @@
+// batch.h: a mini-batch on its way into an arena: what all samplers have in common.
+//
+// Nodes are numbered in order of first occurrence, seeds first; destination j of any hop is
+// nodes[j].
+//
+// Arena, from its start: nodes int64 [num_nodes]; from its end downward, hop by hop:
+//   indptr int32 [num_dst + 1], indices int32 [num_edges], then, if asked for,
+//   edge_ids int64 [num_edges], edge_weights float32 [num_edges], edge_types int32 [num_edges].
+// Each array starts at a multiple of 64 bytes. Hops may share one such group, each a prefix of the
+// next.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "common/draw.h"
+#include "common/workspace.h"
+
+namespace lg {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kMaxLocal = 0x7fffffff;  // local ids and edge counts are int32
+
+// The graph: in-neighbours of v are indices[indptr[v]] to indices[indptr[v + 1] - 1]. Checked at
+// load: kernels trust it.
+template <class Index>
+struct Csc {
+  const int64_t* indptr;
+  const Index* indices;
+  int64_t num_nodes;
+};
+
+struct BatchRequest {
+  const int64_t* seeds;
+  int64_t num_seeds;
+  uint64_t seed;
+  uint32_t epoch, step;
+  uint8_t* arena;
+  int64_t arena_bytes;
+  int64_t max_local = kMaxLocal;  // tests lower it
+};
+
+struct EdgeColumns {
+  bool ids = false, weights = false, types = false;
+};
+
+struct HopLayout {
+  int64_t num_dst, num_src, num_edges;
+  int64_t indptr_offset = 0, indices_offset = 0;
+  int64_t edge_ids_offset = -1, edge_weights_offset = -1, edge_types_offset = -1;  // -1: none
+};
+
+struct SampleLayout {
+  int64_t num_nodes;
+  std::vector<HopLayout> hops;
+  int64_t free_begin, free_end;
+};
+
+constexpr int64_t align_up(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+constexpr int64_t align_down(int64_t bytes) { return bytes / kAlignment * kAlignment; }
+
+// Every method may throw; the table is left clean in any case. Table: common/node_table.h.
+template <class Table>
+class Batch {
+ public:
+  Batch(Workspace& workspace, Table& table, int64_t num_graph_nodes, const BatchRequest& request,
+        EdgeColumns columns)
+      : workspace_(workspace),
+        table_(table),
+        num_graph_nodes_(num_graph_nodes),
+        request_(request),
+        columns_(columns),
+        nodes_{reinterpret_cast<int64_t*>(request.arena), 0},
+        top_(align_down(request.arena_bytes)) {}
+  ~Batch() { table_.clear(nodes_); }
+  Batch(const Batch&) = delete;
+
+  int64_t num_nodes() const { return nodes_.count; }
+  const int64_t* nodes() const { return nodes_.ids; }
+  Workspace& workspace() { return workspace_; }
+  Edges& edges() { return workspace_.edges; }
+
+  // Throws SeedError: a seed out of range or repeated.
+  void add_seeds() {
+    reserve_nodes(request_.num_seeds);
+    for (int64_t i = 0; i < request_.num_seeds; ++i) {
+      const int64_t seed = request_.seeds[i];
+      if (!in_range(seed, num_graph_nodes_)) {
+        fail<SeedError>("seeds[", i, "] is ", seed, ", but the graph has ", num_graph_nodes_,
+                        " nodes: seeds must lie in [0, ", num_graph_nodes_, ").");
+      }
+      const int32_t local = add(seed);
+      if (local != i) {
+        fail<SeedError>(
+            "seeds[", i, "] is ", seed, ", the same node as seeds[", local,
+            "]. The seeds of a batch must be distinct: remove repeats, for example with "
+            "numpy.unique.");
+      }
+    }
+  }
+
+  // Makes room for `num_new` more nodes; must come before they are added.
+  void reserve_nodes(int64_t num_new) {
+    const int64_t bound = std::min(nodes_.count + num_new, num_graph_nodes_);
+    if (bound > request_.max_local) fail_beyond_int32("nodes");
+    // add() writes one beyond the last node.
+    reserve_bytes((bound + 1) * int64_t(sizeof(int64_t)), 0);
+  }
+
+  void prefetch(int64_t node) { table_.prefetch(node); }
+
+  // The local id of a node of the graph.
+  int32_t add(int64_t node) { return table_.insert(node, nodes_); }
+
+  void check_num_edges(int64_t num_edges) const {
+    if (num_edges > request_.max_local) fail_beyond_int32("edges");
+  }
+
+  // Notes a hop that ends with the edges and nodes known now.
+  void end_hop(int64_t num_dst, int64_t num_edges) {
+    hops_.push_back({num_dst, nodes_.count, num_edges});
+  }
+
+  // Moves `edges` into the arena: they serve the hops from `first_hop` to the last, which has the
+  // most of them.
+  void write_edges(size_t first_hop = 0) {
+    const HopLayout& all = hops_.back();
+    const int64_t num_edges = all.num_edges;
+    HopLayout at{};
+    int64_t span = 0;
+    const auto place = [&span](bool wanted, int64_t num_bytes) {
+      const int64_t offset = span;
+      if (wanted) span += align_up(num_bytes);
+      return wanted ? offset : -1;
+    };
+    at.indptr_offset = place(true, bytes<int32_t>(all.num_dst + 1));
+    at.indices_offset = place(true, bytes<int32_t>(num_edges));
+    at.edge_ids_offset = place(columns_.ids, bytes<int64_t>(num_edges));
+    at.edge_weights_offset = place(columns_.weights, bytes<float>(num_edges));
+    at.edge_types_offset = place(columns_.types, bytes<int32_t>(num_edges));
+    reserve_bytes(bytes<int64_t>(nodes_.count), span);
+    top_ -= span;
+    for (int64_t* offset : {&at.indptr_offset, &at.indices_offset, &at.edge_ids_offset,
+                            &at.edge_weights_offset, &at.edge_types_offset}) {
+      if (*offset >= 0) *offset += top_;
+    }
+    const Edges& edges = workspace_.edges;
+    write(at.indptr_offset, edges.indptr, all.num_dst + 1);
+    write(at.indices_offset, edges.indices, num_edges);
+    write(at.edge_ids_offset, edges.ids, num_edges);
+    write(at.edge_weights_offset, edges.weights, num_edges);
+    write(at.edge_types_offset, edges.types, num_edges);
+    for (size_t i = first_hop; i < hops_.size(); ++i) {
+      const HopLayout hop = hops_[i];
+      hops_[i] = at;
+      hops_[i].num_dst = hop.num_dst;
+      hops_[i].num_src = hop.num_src;
+      hops_[i].num_edges = hop.num_edges;
+    }
+  }
+
+  SampleLayout layout() {
+    return {nodes_.count, std::move(hops_), align_up(bytes<int64_t>(nodes_.count)), top_};
+  }
+
+ private:
+  template <class T>
+  static int64_t bytes(int64_t count) {
+    return count * int64_t(sizeof(T));
+  }
+
+  void reserve_bytes(int64_t below, int64_t above) {
+    const int64_t needed = align_up(below) + above;
+    if (needed > top_) throw ArenaTooSmall{needed + align_down(request_.arena_bytes) - top_};
+  }
+
+  template <class T>
+  void write(int64_t offset, const std::vector<T>& source, int64_t count) {
+    if (offset >= 0 && count > 0) {
+      std::memcpy(request_.arena + offset, source.data(), size_t(bytes<T>(count)));
+    }
+  }
+
+  [[noreturn]] void fail_beyond_int32(const char* what) const {
+    fail<SamplerConfigError>("A batch of ", request_.num_seeds, " seeds reaches more than ",
+                             request_.max_local, " ", what,
+                             ", beyond int32 local ids. Use a smaller batch or smaller fanouts.");
+  }
+
+  Workspace& workspace_;
+  Table& table_;
+  const int64_t num_graph_nodes_;
+  const BatchRequest& request_;
+  const EdgeColumns columns_;
+  NodeList nodes_;
+  int64_t top_;  // start of the hops in the arena
+  std::vector<HopLayout> hops_;
+};
+
+// Calls sample(batch) on a batch over the workspace's table, which no other thread can use
+// meanwhile.
+template <class Sample>
+SampleLayout with_batch(Workspace& workspace, int64_t num_graph_nodes, const BatchRequest& request,
+                        EdgeColumns columns, const Sample& sample) {
+  if (workspace.num_nodes < num_graph_nodes) {
+    fail<SamplerConfigError>("The Workspace is for graphs of ", workspace.num_nodes,
+                             " nodes, but this graph has ", num_graph_nodes,
+                             ". Make a Workspace(num_nodes=", num_graph_nodes, ").");
+  }
+  const Workspace::Lease lease(workspace);
+  return std::visit(
+      [&](auto& table) {
+        Batch<std::decay_t<decltype(table)>> batch(workspace, table, num_graph_nodes, request,
+                                                   columns);
+        batch.add_seeds();
+        sample(batch);
+        return batch.layout();
+      },
+      workspace.table);
+}
+
+}  // namespace lg

@@ -1,0 +1,16 @@
+#include "bind/bind.h"
+#include "gather_rows/gather_rows.h"
+
+namespace lg::bind {
+
+void bind_gather_rows(nb::module_& m) {
+  m.def(
+      "gather_rows",
+      [](Array<const uint8_t> table, int64_t num_rows, Array<const int64_t> ids, Bytes out) {
+        const int64_t row_bytes = num_rows > 0 ? int64_t(table.size()) / num_rows : 0;
+        gather_rows(table.data(), num_rows, row_bytes, ids.data(), int64_t(ids.size()), out.data());
+      },
+      "table"_a.noconvert(), "num_rows"_a, "ids"_a.noconvert(), "out"_a.noconvert(), NoGil());
+}
+
+}  // namespace lg::bind

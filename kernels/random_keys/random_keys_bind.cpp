@@ -1,0 +1,15 @@
+#include "bind/bind.h"
+#include "random_keys/random_keys.h"
+
+namespace lg::bind {
+
+void bind_random_keys(nb::module_& m) {
+  m.def(
+      "random_keys",
+      [](uint64_t seed, uint32_t epoch, Array<const int64_t> ids, Array<uint64_t> keys) {
+        random_keys(seed, epoch, ids.data(), int64_t(ids.size()), keys.data());
+      },
+      "seed"_a, "epoch"_a, "ids"_a.noconvert(), "keys"_a.noconvert(), NoGil());
+}
+
+}  // namespace lg::bind

@@ -1,0 +1,81 @@
+"""Checks of what callers hand to the kernels, which read memory as it lies.
+
+Shapes: N graph nodes, E edges, S seeds, L hops.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..errors import GnnLoadError, GraphFormatError, SamplerConfigError, SeedError
+
+ARENA_ALIGNMENT = 64
+INDEX_DTYPES = (np.int32, np.int64)
+
+
+def check_graph(indptr: np.ndarray, indices: np.ndarray, ends: bool = True) -> None:
+    """That two arrays have the form of a graph; whether they are one, :func:`.check_csc` tells.
+
+    Raises:
+        GraphFormatError: their dtypes or lengths are not those of CSC.
+    """
+    check_array("indptr", indptr, (np.int64,), 1, GraphFormatError)
+    check_array("indices", indices, INDEX_DTYPES, 1, GraphFormatError)
+    if indptr.shape[0] == 0:
+        raise GraphFormatError("indptr is empty, but must have N + 1 entries: [0] for a graph without nodes.")
+    if ends and indptr[-1] != indices.shape[0]:
+        raise GraphFormatError(
+            f"indptr[-1] is {indptr[-1]} but indices has {indices.shape[0]} edges. indptr must have N + 1 "
+            "entries and end at E. If the graph is stored as COO, build it with Graph.from_coo(src, dst)."
+        )
+
+
+def as_integer(name: str, value: Any) -> int:
+    """NumPy's integers too, which native code does not take; no floats, which it would have to round."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SamplerConfigError(f"{name} is {value!r}, but must be an integer.") from None
+
+
+def check_array(
+    name: str,
+    array: Any,
+    dtypes: Sequence[DTypeLike] | None,
+    ndim: int | None,
+    error: type[GnnLoadError],
+    writable: bool = False,
+) -> None:
+    """Kernels read memory as it lies: what they get must be exactly what they expect."""
+    if not isinstance(array, np.ndarray):
+        raise error(f"{name} is a {type(array).__name__}, but must be a NumPy array; torch tensors have .numpy().")
+    if dtypes is not None and array.dtype not in dtypes:
+        names = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
+        raise error(f"{name} has dtype {array.dtype}, but must be {names}: convert it with {name}.astype(...).")
+    if ndim is not None and array.ndim != ndim:
+        raise error(f"{name} has shape {array.shape}, but must have {ndim} dimension{'s' if ndim > 1 else ''}.")
+    if not array.flags.c_contiguous:
+        raise error(f"{name} is not contiguous: pass numpy.ascontiguousarray({name}).")
+    if writable and not array.flags.writeable:
+        raise error(f"{name} is read-only, but is written to.")
+
+
+def check_batch(indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, arena: np.ndarray) -> None:
+    """What every sampling kernel is given: a graph, seeds int64 ``[S]``, and an arena to write to.
+
+    Raises:
+        GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only or
+            misaligned.
+    """
+    check_graph(indptr, indices)
+    check_array("seeds", seeds, (np.int64,), 1, SeedError)
+    check_array("arena", arena, (np.uint8,), 1, SamplerConfigError, writable=True)
+    if arena.size and arena.ctypes.data % ARENA_ALIGNMENT:
+        raise SamplerConfigError(
+            f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of {ARENA_ALIGNMENT} bytes."
+        )

@@ -1,0 +1,89 @@
+"""Neighbourhood sampling, node by node.
+
+Shapes: N graph nodes, E edges, S seeds, L hops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..errors import SamplerConfigError
+from .checks import as_integer, check_batch
+from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+
+
+def sample_neighbors(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: Sequence[int],
+    key: DrawKey,
+    arena: np.ndarray,
+    *,
+    replace: bool = False,
+    expand: Literal["all", "new"] = "all",
+    edge_ids: bool = False,
+) -> SampleLayout:
+    """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
+
+    ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
+    Picks are in the order of draws, or in adjacency order where all neighbours are taken. With
+    ``expand="new"`` the hops share one ``indptr`` and one ``indices``, each hop a prefix of the next.
+
+    Args:
+        workspace: scratch memory, of this thread alone.
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
+            :func:`check_csc`.
+        seeds: int64 ``[S]``, distinct.
+        fanouts: neighbours a node at each hop, nearest hop first; -1 takes all.
+        key: decides every draw.
+        arena: uint8, writable, starting at a multiple of 64 bytes.
+        replace: draw each neighbour independently.
+        expand: ``"all"``: every node known so far is a destination of the next hop (DGL); ``"new"``: only
+            those that the last hop found (PyG).
+        edge_ids: also write each edge's position in ``indices``.
+
+    Raises:
+        SeedError: a seed out of range or repeated.
+        SamplerConfigError: a fanout of 0 or below -1, or a batch beyond int32 local ids.
+        ArenaTooSmall: sample again with at least ``needed_bytes``.
+
+    Source: GraphSAGE (NIPS'17), section 3.1; TurboGNN, section III-B for the kernel that this one does without.
+    """
+    check_batch(indptr, indices, seeds, arena)
+    fanouts = check_fanouts(fanouts)
+    if expand not in ("all", "new"):
+        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    return SampleLayout.of(
+        kernels.sample_neighbors(
+            workspace.native,
+            indptr,
+            indices,
+            seeds,
+            fanouts,
+            key.seed,
+            key.epoch,
+            key.step,
+            arena,
+            bool(replace),
+            expand == "new",
+            bool(edge_ids),
+        )
+    )
+
+
+def check_fanouts(fanouts: Sequence[int]) -> list[int]:
+    """Fanouts as plain integers; raises SamplerConfigError where one is no fanout."""
+    fanouts = [as_integer(f"fanouts[{hop}]", fanout) for hop, fanout in enumerate(fanouts)]
+    if len(fanouts) > MAX_HOPS:
+        raise SamplerConfigError(f"fanouts has {len(fanouts)} hops, but at most {MAX_HOPS} are possible.")
+    for hop, fanout in enumerate(fanouts):
+        if fanout != ALL_NEIGHBORS and not 1 <= fanout <= MAX_FANOUT:
+            raise SamplerConfigError(
+                f"fanouts[{hop}] is {fanout}, but must lie in [1, {MAX_FANOUT}], or be -1 for all."
+            )
+    return fanouts

@@ -1,0 +1,39 @@
+"""Oracle of the ops on tables and edge lists."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .draws import LOW, SHIFT, philox, stream_keys
+
+
+def gather_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """``[B, F]`` rows of ``table`` ``[N, F]``."""
+    return table[ids]
+
+
+def coo_to_csc(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``indptr``, ``indices`` and ``order`` of a graph given by its edges."""
+    order = np.argsort(dst, kind="stable")
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=num_nodes))])
+    return indptr, src[order], order
+
+
+def is_csc(indptr: np.ndarray, indices: np.ndarray) -> bool:
+    """Whether :func:`.dispatch.check_csc` passes."""
+    num_nodes, degrees = len(indptr) - 1, np.diff(indptr)
+    return bool(
+        indptr[0] == 0
+        and indptr[-1] == len(indices)
+        and np.all((degrees >= 0) & (degrees < 2**32))
+        and np.all((indices >= 0) & (indices < num_nodes))
+    )
+
+
+def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
+    """Ordering keys uint64 ``[B]``."""
+    ids = np.asarray(ids, np.int64).astype(np.uint64)
+    zeros = np.zeros_like(ids)
+    counter = np.stack([ids & LOW, ids >> SHIFT, zeros, zeros], axis=-1)
+    words = philox(counter, stream_keys(seed, epoch)[1]).astype(np.uint64)
+    return words[:, 0] | words[:, 1] << SHIFT
