@@ -110,12 +110,19 @@ class Batch {
     if (bound > request_.max_local) fail_beyond_int32("nodes");
     // add() writes one beyond the last node.
     reserve_bytes((bound + 1) * int64_t(sizeof(int64_t)), 0);
+    table_.reserve(nodes_, bound);
   }
 
   void prefetch(int64_t node) { table_.prefetch(node); }
 
   // The local id of a node of the graph.
   int32_t add(int64_t node) { return table_.insert(node, nodes_); }
+
+  void add(const int64_t* nodes, int64_t count, int32_t* local) {
+    NodeList list = nodes_;  // a copy stays in registers, as nodes_ cannot beside stores to its ids
+    for (int64_t i = 0; i < count; ++i) local[i] = table_.insert(nodes[i], list);
+    nodes_ = list;
+  }
 
   void check_num_edges(int64_t num_edges) const {
     if (num_edges > request_.max_local) fail_beyond_int32("edges");

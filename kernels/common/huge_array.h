@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -38,6 +39,10 @@ class HugeArray {
   }
   ~HugeArray() {
     if (data_) munmap(data_, bytes_);
+  }
+
+  void clear() {
+    if (data_) std::memset(data_, 0, bytes_);
   }
 
   T& operator[](size_t i) { return data_[i]; }

@@ -1,6 +1,7 @@
 // node_table.h: each node of a batch gets a local id, in order of first occurrence.
 //
 // Both tables have one interface:
+//   reserve(list, size)         must come before the list grows to more than `size` nodes
 //   prefetch(node)              brings the node's entry into cache
 //   insert(node, list) -> id    the node's local id; an unknown node is appended to `list`.
 //                               Writes list.ids[list.count] in any case: the list needs room for
@@ -20,36 +21,54 @@ struct NodeList {
   int64_t count;
 };
 
-// Four bytes for each node of the graph: local id + 1, or 0 while the node is unknown.
+// Four bytes for each node of the graph: the number of the batch that met it last, above its local id
+// there. So a batch is forgotten by counting, and the array is cleared only when numbers run out.
 class StampTable {
  public:
   explicit StampTable(int64_t num_nodes) : stamps_(num_nodes) {}
+
+  void reserve(const NodeList& list, int64_t size) {
+    if (size <= int64_t(one_batch_)) return;
+    while (size > int64_t(one_batch_)) one_batch_ *= 2;
+    start_anew();
+    for (int64_t i = 0; i < list.count; ++i) stamps_[list.ids[i]] = batch_ + uint32_t(i);
+  }
 
   void prefetch(int64_t node) { __builtin_prefetch(&stamps_[node], 1); }
 
   // Whether a node is new cannot be predicted, so this is arithmetic on a mask and not a branch.
   int32_t insert(int64_t node, NodeList& list) {
-    const int32_t found = stamps_[node] - 1;
-    const int32_t is_new = found >> 31;  // all ones, or 0
-    const int32_t local = (found & ~is_new) | (int32_t(list.count) & is_new);
-    stamps_[node] = local + 1;
+    const uint32_t found = stamps_[node] - batch_;  // earlier batches wrap to large numbers
+    const uint32_t is_new = found >= one_batch_;
+    const uint32_t local = (found & (is_new - 1)) | (uint32_t(list.count) & (0 - is_new));
+    stamps_[node] = batch_ + local;
     list.ids[list.count] = node;
-    list.count -= is_new;
-    return local;
+    list.count += is_new;
+    return int32_t(local);
   }
 
-  void clear(const NodeList& list) {
-    for (int64_t i = 0; i < list.count; ++i) stamps_[list.ids[i]] = 0;
+  void clear(const NodeList&) {
+    batch_ += one_batch_;
+    if (batch_ == 0) start_anew();
   }
 
  private:
-  HugeArray<int32_t> stamps_;
+  void start_anew() {
+    stamps_.clear();
+    batch_ = one_batch_;
+  }
+
+  HugeArray<uint32_t> stamps_;
+  uint32_t one_batch_ = 1u << 22;  // a power of 2: more than the nodes of a batch
+  uint32_t batch_ = one_batch_;    // number of the batch, times one_batch_; 0 is before all
 };
 
 // Open addressing with linear probing, at most half full. Memory follows the batch, not the graph.
 class HashTable {
  public:
   HashTable() : slots_(kInitialCapacity), mask_(kInitialCapacity - 1) {}
+
+  void reserve(const NodeList&, int64_t) {}  // insert() grows it by what is there, not by a bound
 
   void prefetch(int64_t node) { __builtin_prefetch(&slots_[home(node)], 1); }
 

@@ -1,6 +1,6 @@
 // draw_words.h: the random words of many nodes at once, with vector instructions.
 //
-//   in   draws[count]                    the nodes' draws, all of one key
+//   in   draws[count]                    the nodes' draws, all of one key and step
 //   out  words[count * 4 * num_blocks]   per node, first attempts of draws 0 to 4 * num_blocks - 1
 #pragma once
 

@@ -125,8 +125,7 @@ class NodeWise {
     batch_.reserve_nodes(chunk.num_edges);
     const int64_t end = num_relabelled_ + chunk.num_edges;
     int32_t* indices = reserve(batch_.edges().indices, end) + num_relabelled_;
-    const int64_t* nodes = chunk.values.data();
-    for (int64_t i = 0; i < chunk.num_edges; ++i) indices[i] = batch_.add(nodes[i]);
+    batch_.add(chunk.values.data(), chunk.num_edges, indices);
     num_relabelled_ = end;
   }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +15,23 @@ from lightning_gnnload.ops import (
     SampleLayout,
     Workspace,
     coo_to_csc,
+    instruction_sets,
     sample_neighbors,
+    use_instruction_set,
 )
 
 KEY = DrawKey(seed=7, epoch=1, step=2)
 GUARD = 0xA5
+
+
+@contextlib.contextmanager
+def instruction_set(name: str) -> Iterator[None]:
+    """All kernels use it meanwhile."""
+    use_instruction_set(name)
+    try:
+        yield
+    finally:
+        use_instruction_set(instruction_sets()[-1])
 
 
 @dataclass

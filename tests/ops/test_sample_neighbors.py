@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Workspace, dispatch, reference, sample_neighbors
+from lightning_gnnload.ops import DrawKey, Workspace, dispatch, instruction_sets, reference, sample_neighbors
 
-from .graphs import KEY, Arena, random_graph, sample, star_graph
+from .graphs import KEY, Arena, instruction_set, random_graph, sample, star_graph
 
 
 def assert_equals_oracle(
@@ -25,16 +25,18 @@ def assert_equals_oracle(
     table: Any = "auto",
     **options: Any,
 ) -> None:
-    workspace = Workspace(len(indptr) - 1, table)
-    batch = sample(indptr, indices, seeds, fanouts, key, workspace, edge_ids=True, **options)
     nodes, hops = reference.sample_neighbors(indptr, indices, np.asarray(seeds), fanouts, key, **options)
-    np.testing.assert_array_equal(batch.nodes, nodes)
-    assert len(batch.hops) == len(hops)
-    for got, want in zip(batch.hops, hops, strict=True):
-        assert got.num_src == want.num_src
-        np.testing.assert_array_equal(got.indptr, want.indptr)
-        np.testing.assert_array_equal(got.indices, want.indices)
-        np.testing.assert_array_equal(got.edge_ids, want.edge_ids)
+    workspace = Workspace(len(indptr) - 1, table)
+    for name in instruction_sets():
+        with instruction_set(name):
+            batch = sample(indptr, indices, seeds, fanouts, key, workspace, edge_ids=True, **options)
+        np.testing.assert_array_equal(batch.nodes, nodes, name)
+        assert len(batch.hops) == len(hops)
+        for got, want in zip(batch.hops, hops, strict=True):
+            assert got.num_src == want.num_src
+            np.testing.assert_array_equal(got.indptr, want.indptr, name)
+            np.testing.assert_array_equal(got.indices, want.indices, name)
+            np.testing.assert_array_equal(got.edge_ids, want.edge_ids, name)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
@@ -77,6 +79,22 @@ def test_degrees_around_the_fanout(fanout, more):
     assert_equals_oracle(indptr, indices, np.arange(35), [fanout])
 
 
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [1, 3, 4, 8, 12, 15, 16, 17, 25, 32, 40, 63, 64])
+def test_instruction_sets_agree_on_many_draws(fanout, replace):
+    # 20,000 destinations whose degrees pass the fanout by little, where most draws repeat, or by much. The oracle is
+    # too slow for so many; that the portable code equals it, the tests above show.
+    degrees = fanout + np.random.default_rng(fanout).geometric(0.05, 20_000)
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    indices = np.arange(indptr[-1]) % len(degrees)
+    batches = []
+    for name in instruction_sets():
+        with instruction_set(name):
+            batches.append(sample(indptr, indices, np.arange(len(degrees)), [fanout], replace=replace, edge_ids=True))
+    for batch in batches[1:]:
+        np.testing.assert_array_equal(batch.hops[0].edge_ids, batches[0].hops[0].edge_ids)
+
+
 @pytest.mark.parametrize("degree", [2**31 + 1, 3_000_000_000, 2**32 - 1])
 def test_draws_that_must_be_made_again(degree, tmp_path):
     # Near n = 2**31 half of all words are rejected: a missing or wrong retry fails here, and so does any
@@ -93,6 +111,29 @@ def test_graphs_with_little_in_them(expand):
     assert_equals_oracle(np.array([0]), nothing, nothing, [3, 2], expand=expand)
     assert_equals_oracle(np.zeros(6, np.int64), nothing, [4, 0], [3, -1, 2], expand=expand)
     assert_equals_oracle(np.array([0, 1]), np.array([0]), [0], [3, 3], expand=expand)  # one loop
+
+
+def test_stamps_of_many_batches():
+    # The numbers that tell batches apart run out after 1,023, and start again.
+    indptr, indices = random_graph(50, 400, seed=2)
+    workspace = Workspace(50, "stamp")
+    want = [sample(indptr, indices, [i], [3, 3]).nodes for i in range(50)]
+    for i in range(2_100):
+        batch = sample(indptr, indices, [i % 50], [3, 3], workspace=workspace)
+        np.testing.assert_array_equal(batch.nodes, want[i % 50])
+
+
+def test_stamps_widen_in_mid_batch():
+    # More than 2**22 nodes in one batch. The next batch must not take its stamps for its own.
+    num_nodes = 5_000_000
+    indptr = np.concatenate([[0, num_nodes - 1], np.full(num_nodes - 1, num_nodes)])
+    indices = np.random.default_rng(0).permutation(num_nodes).astype(np.int32)
+    workspace = Workspace(num_nodes, "stamp")
+    every = sample(indptr, indices, [1, 0], [-1], workspace=workspace)
+    assert np.array_equal(np.bincount(every.nodes), np.ones(num_nodes))
+    np.testing.assert_array_equal(every.nodes[every.hops[0].indices], np.roll(indices, 1))
+    for _ in range(1_100):
+        np.testing.assert_array_equal(sample(indptr, indices, [7], [2], workspace=workspace).nodes, [7])
 
 
 def test_hash_table_grows_in_mid_batch():
