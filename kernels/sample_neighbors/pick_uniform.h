@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sample_neighbors/node_wise.h"
+#include "sample_neighbors/picked_set.h"
 #include "sample_neighbors/sample_neighbors.h"
 #include "sample_neighbors/uniform_chunk.h"
 

@@ -2,6 +2,7 @@
 
 #include "common/isa.h"
 #include "sample_neighbors/draw_words.h"
+#include "sample_neighbors/picked_set.h"
 #include "sample_neighbors/sample_uniform.h"
 
 namespace lg {

@@ -8,9 +8,10 @@
 #include <cstdint>
 
 #include "common/draw.h"
-#include "sample_neighbors/picked_set.h"
 
 namespace lg {
+
+class LargePickedSet;  // sample_neighbors/picked_set.h
 
 constexpr int kMaxUniformChunk = 16;
 constexpr int64_t kMaxVectorFanout = 64;

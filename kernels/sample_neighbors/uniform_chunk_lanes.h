@@ -5,52 +5,10 @@
 #include "common/draw.h"
 #include "sample_neighbors/uniform_chunk.h"
 // Last, since it turns vector instructions on.
-#include "common/lanes.h"
+#include "common/draw_lanes.h"
 
 namespace lg {
 namespace {
-
-// As philox(), in each lane.
-inline void philox_lanes(Lanes& x, Lanes& y, Lanes& z, Lanes& w, uint32_t key0, uint32_t key1) {
-  const Lanes multiplier0 = Lanes::splat(kPhiloxMultiplier0);
-  const Lanes multiplier1 = Lanes::splat(kPhiloxMultiplier1);
-  for (int round = 0; round < kPhiloxRounds; ++round) {
-    Lanes low0, low1;
-    const Lanes high0 = multiply(multiplier0, x, low0);
-    const Lanes high1 = multiply(multiplier1, z, low1);
-    x = high1 ^ y ^ Lanes::splat(key0);
-    z = high0 ^ w ^ Lanes::splat(key1);
-    y = low1;
-    w = low0;
-    key0 += kPhiloxWeyl0;
-    key1 += kPhiloxWeyl1;
-  }
-}
-
-// The first attempts of the draws of up to sixteen nodes, 4 * num_blocks words a node. The last
-// vectors are written whole: up to 60 words beyond the last node's.
-inline void draw_words_lanes(const StreamKey& key, uint32_t step, Lanes node_low,
-                             Lanes node_high_hop, int num_nodes, uint32_t num_blocks,
-                             uint32_t* words) {
-  // Which of sixteen blocks each lane makes, so that store_words() puts them in sequence.
-  alignas(64) static constexpr uint32_t kOrder[kLanes] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                          2, 6, 10, 14, 3, 7, 11, 15};
-  Lanes sequence = Lanes::load(kOrder);
-  // sequence / num_blocks as (2 sequence + 1) (2^31 / num_blocks) / 2^32: the half that the odd
-  // number adds keeps the quotient clear of whole numbers, so that rounding does not matter.
-  const Lanes inverse = Lanes::splat((1u << 31) / num_blocks);
-  const int num_draw_blocks = num_nodes * int(num_blocks);
-  for (int done = 0; done < num_draw_blocks; done += kLanes, words += 4 * kLanes) {
-    Lanes unused, minus_first_block;
-    const Lanes node = multiply(sequence + sequence + Lanes::splat(1), inverse, unused);
-    multiply(node, Lanes::splat(0u - num_blocks), minus_first_block);
-    Lanes x = lookup(node_low, node), y = lookup(node_high_hop, node), z = Lanes::splat(step);
-    Lanes w = sequence + minus_first_block;
-    philox_lanes(x, y, z, w, key.draw0, key.draw1);
-    store_words(x, y, z, w, words);
-    sequence = sequence + Lanes::splat(kLanes);
-  }
-}
 
 // The draws of one node: draw j in lane j % 16 of row j / 16, below bound + j * growth.
 template <int kRows>
@@ -123,8 +81,11 @@ void positions_of_rows(const UniformChunk& chunk, uint32_t* words, int64_t* posi
     degree[num_drawn] = uint32_t(chunk.degree[i]);
     num_drawn += chunk.is_drawn(i);
   }
-  draw_words_lanes(chunk.key, chunk.step, Lanes::load(node_low), Lanes::load(node_high_hop),
-                   num_drawn, chunk.num_blocks(), words);
+  BlockVectors vectors(chunk.key.draw0, chunk.key.draw1, chunk.step, Lanes::load(node_low),
+                       Lanes::load(node_high_hop), chunk.num_blocks());
+  for (int done = 0; done < num_drawn * int(chunk.num_blocks()); done += kLanes) {
+    vectors.next(words + 4 * done);
+  }
 
   // One row a destination that draws; the row before them is for those that take all.
   alignas(64) uint32_t picks[(1 + kMaxUniformChunk) * kRowSize];
@@ -157,7 +118,7 @@ void positions_of_rows(const UniformChunk& chunk, uint32_t* words, int64_t* posi
   }
 }
 
-inline void positions_lanes(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
+inline void uniform_positions_lanes(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
   static_assert(kMaxUniformChunk == kLanes && kMaxVectorFanout == 4 * kLanes);
   switch ((chunk.fanout + kLanes - 1) / kLanes) {
     case 1:
