@@ -42,8 +42,10 @@ NB_MODULE(_kernels, m) {
   bind_check_csc(m);
   bind_coo_to_csc(m);
   bind_gather_rows(m);
+  bind_index_edge_types(m);
   bind_random_keys(m);
   bind_sample_neighbors(m);
+  bind_sample_typed(m);
 }
 
 }  // namespace lg::bind

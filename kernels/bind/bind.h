@@ -54,7 +54,9 @@ nb::tuple sampled(const Sample& sample) {
 void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
+void bind_index_edge_types(nb::module_& m);
 void bind_random_keys(nb::module_& m);
 void bind_sample_neighbors(nb::module_& m);
+void bind_sample_typed(nb::module_& m);
 
 }  // namespace lg::bind

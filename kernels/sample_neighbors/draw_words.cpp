@@ -1,6 +1,7 @@
 #include "sample_neighbors/draw_words.h"
 
 #include "common/isa.h"
+#include "sample_neighbors/vectors.h"
 
 namespace lg {
 

@@ -8,12 +8,6 @@
 
 namespace lg {
 
-constexpr uint32_t kMaxVectorBlocks = 4096;
-
 void draw_words(const NodeDraws* draws, int count, uint32_t num_blocks, uint32_t* words);
-
-// For up to kMaxVectorBlocks.
-void draw_words_avx2(const NodeDraws* draws, int count, uint32_t num_blocks, uint32_t* words);
-void draw_words_avx512(const NodeDraws* draws, int count, uint32_t num_blocks, uint32_t* words);
 
 }  // namespace lg

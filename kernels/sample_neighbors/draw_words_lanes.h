@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "sample_neighbors/draw_words.h"
+#include "common/draw.h"
 // Last, since it turns vector instructions on.
 #include "common/draw_lanes.h"
 

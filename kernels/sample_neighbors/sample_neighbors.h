@@ -14,8 +14,6 @@
 
 namespace lg {
 
-constexpr int64_t kAllNeighbors = -1;  // as a fanout
-
 template <class Index>
 struct SampleRequest {
   Csc<Index> graph;

@@ -3,10 +3,9 @@
 #define LG_LANES 256
 // clang-format off
 // Plain headers come first, so that no function of theirs gets these instructions.
-#include "sample_neighbors/draw_words.h"
-#include "sample_neighbors/uniform_chunk.h"
+#include "sample_neighbors/vectors.h"
 #include "sample_neighbors/draw_words_lanes.h"
-#include "sample_neighbors/uniform_chunk_lanes.h"
+#include "sample_neighbors/uniform_positions_lanes.h"
 // clang-format on
 
 namespace lg {
@@ -15,8 +14,8 @@ void draw_words_avx2(const NodeDraws* draws, int count, uint32_t num_blocks, uin
   draw_words_lanes(draws, count, num_blocks, words);
 }
 
-void uniform_positions_avx2(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
-  uniform_positions_lanes(chunk, words, position);
+int64_t* uniform_positions_avx2(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
+  return uniform_positions_lanes(chunk, words, position);
 }
 
 }  // namespace lg

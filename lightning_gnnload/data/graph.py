@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.errors import GraphFormatError
+
+_deriving = threading.Lock()
 
 
 class Graph:
@@ -33,7 +37,8 @@ class Graph:
         [1, 2]
     """
 
-    __slots__ = ("edge_order", "edge_type", "edge_weight", "indices", "indptr")
+    ARRAYS: ClassVar = ("edge_order", "edge_type", "edge_weight", "indices", "indptr")
+    __slots__ = ("_derived", *ARRAYS)
 
     def __init__(
         self,
@@ -48,6 +53,7 @@ class Graph:
         self.edge_weight = edge_weight
         self.edge_type = edge_type
         self.edge_order = edge_order
+        self._derived: dict[str, Any] = {}
         _check_topology(indptr, indices)
         _check_edge_array("edge_weight", edge_weight, "f", len(indices))
         _check_edge_array("edge_type", edge_type, "iu", len(indices))
@@ -142,6 +148,26 @@ class Graph:
     def in_degrees(self) -> np.ndarray:
         """int64 ``[N]``."""
         return np.diff(self.indptr)
+
+    @property
+    def edge_type_index(self) -> ops.EdgeTypeIndex:
+        """In-neighbours by edge type; made on first use and kept: 4 bytes an edge, unless stored by type, and 8 for
+        each node and type that it has.
+
+        Raises:
+            GraphFormatError: the graph has no edge types, or some not in [0, 4095).
+        """
+        edge_type = self.edge_type
+        if edge_type is None:
+            raise GraphFormatError("Graph: there are no edge types. Give Graph.from_coo(..., edge_type=types).")
+        return self._derive("edge_type_index", lambda: ops.index_edge_types(self.indptr, edge_type))
+
+    def _derive(self, name: str, make: Callable[[], Any]) -> Any:
+        """What is made of the graph once, for all threads that sample it."""
+        with _deriving:
+            if name not in self._derived:
+                self._derived[name] = make()
+            return self._derived[name]
 
     def in_neighbors(self, node: int) -> np.ndarray:
         """A view of the in-neighbours of one node, in stored order."""

@@ -94,8 +94,8 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
                 raise StoreFormatError(
                     f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
                 )
-        numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.__slots__, *SPLITS) if name in arrays}
-        graph = Graph(**{name: numpy[name] for name in Graph.__slots__ if name in numpy})
+        numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *SPLITS) if name in arrays}
+        graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy})
         if graph.num_nodes != manifest["num_nodes"]:
             raise StoreFormatError(
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
@@ -140,7 +140,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def _arrays(data: GraphData) -> dict[str, torch.Tensor]:
     graph = data.graph
-    found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.__slots__}
+    found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     found |= {name: data.split(name) for name in SPLITS}
     tensors = {name: tensor_view(array) for name, array in found.items() if array is not None}
     if isinstance(data.x, MemoryFeatureStore):

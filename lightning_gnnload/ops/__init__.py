@@ -14,20 +14,24 @@ from .dispatch import (
     random_keys,
     use_instruction_set,
 )
-from .neighbors import sample_neighbors
+from .edge_types import EdgeTypeIndex, index_edge_types
+from .neighbors import sample_neighbors, sample_typed_neighbors
 
 __all__ = [
     "ARENA_ALIGNMENT",
     "ArenaTooSmall",
     "DrawKey",
+    "EdgeTypeIndex",
     "HopLayout",
     "SampleLayout",
     "Workspace",
     "check_csc",
     "coo_to_csc",
     "gather_rows",
+    "index_edge_types",
     "instruction_sets",
     "random_keys",
     "sample_neighbors",
+    "sample_typed_neighbors",
     "use_instruction_set",
 ]

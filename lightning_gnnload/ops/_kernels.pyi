@@ -4,6 +4,8 @@ import numpy as np
 
 MAX_FANOUT: int
 MAX_HOPS: int
+MAX_EDGE_TYPES: int
+MAX_TYPED_HOPS: int
 
 Hops = list[tuple[int, int, int, int, int, int, int, int]]
 Layout = tuple[int, Hops, int, int]
@@ -36,3 +38,31 @@ def coo_to_csc(
     src: np.ndarray, dst: np.ndarray, indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None
 ) -> None: ...
 def random_keys(seed: int, epoch: int, ids: np.ndarray, keys: np.ndarray) -> None: ...
+def count_edge_type_runs(indptr: np.ndarray, types: np.ndarray, run_ptr: np.ndarray) -> bool: ...
+def index_edge_types(
+    indptr: np.ndarray,
+    types: np.ndarray,
+    run_ptr: np.ndarray,
+    run_type: np.ndarray,
+    run_end: np.ndarray,
+    order: np.ndarray | None,
+) -> None: ...
+def sample_typed(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    run_ptr: np.ndarray,
+    run_type: np.ndarray,
+    run_end: np.ndarray,
+    order: np.ndarray | None,
+    seeds: np.ndarray,
+    fanouts: list[int],
+    num_types: int,
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    replace: bool,
+    expand_new: bool,
+    edge_ids: bool,
+) -> Layout: ...

@@ -5,7 +5,7 @@ Shapes: N graph nodes, E edges, S seeds, L hops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,9 @@ import numpy as np
 from ..errors import SamplerConfigError
 from .checks import as_integer, check_batch
 from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+from .edge_types import EdgeTypeIndex
+
+MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
 
 
 def sample_neighbors(
@@ -74,6 +77,82 @@ def sample_neighbors(
             bool(edge_ids),
         )
     )
+
+
+def sample_typed_neighbors(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    types: EdgeTypeIndex,
+    seeds: np.ndarray,
+    fanouts: Sequence[int | Mapping[int, int]],
+    key: DrawKey,
+    arena: np.ndarray,
+    *,
+    replace: bool = False,
+    expand: Literal["all", "new"] = "all",
+    edge_ids: bool = False,
+) -> SampleLayout:
+    """As :func:`sample_neighbors`, with a fanout for each edge type; the hops carry edge types.
+
+    A node's edges are in ascending order of type; each type's in-neighbours are drawn from as if there were no
+    others.
+
+    Args:
+        types: of this graph, by :func:`.index_edge_types`.
+        fanouts: for each hop, nearest first, ``{type: fanout}``, where types left out draw nothing; or one number
+            for every type.
+
+    Raises:
+        SamplerConfigError: also for more than 16 hops, and for a type that the graph does not have.
+    """
+    check_batch(indptr, indices, seeds, arena)
+    if len(types.run_ptr) != len(indptr):
+        raise SamplerConfigError(
+            f"types index {len(types.run_ptr) - 1} nodes, but the graph has {len(indptr) - 1}: index this graph's."
+        )
+    if len(fanouts) > MAX_TYPED_HOPS:
+        raise SamplerConfigError(
+            f"fanouts has {len(fanouts)} hops, but with fanouts by edge type at most {MAX_TYPED_HOPS} are possible."
+        )
+    if expand not in ("all", "new"):
+        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    num_types = max(types.num_types, 1)
+    table = [fanout for hop in fanouts for fanout in _fanouts_of_types(hop, num_types)]
+    return SampleLayout.of(
+        kernels.sample_typed(
+            workspace.native,
+            indptr,
+            indices,
+            types.run_ptr,
+            types.run_type,
+            types.run_end,
+            types.order,
+            seeds,
+            table,
+            num_types,
+            key.seed,
+            key.epoch,
+            key.step,
+            arena,
+            bool(replace),
+            expand == "new",
+            bool(edge_ids),
+        )
+    )
+
+
+def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[int]:
+    if not isinstance(fanouts, Mapping):
+        return check_fanouts([fanouts]) * num_types
+    table = [0] * num_types
+    for kind, fanout in fanouts.items():
+        if not 0 <= as_integer("an edge type", kind) < num_types:
+            raise SamplerConfigError(
+                f"fanouts name edge type {kind}, but the graph's edge types lie in [0, {num_types})."
+            )
+        [table[kind]] = check_fanouts([fanout])
+    return table
 
 
 def check_fanouts(fanouts: Sequence[int]) -> list[int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,14 +19,18 @@ class NeighborSampler(Sampler):
 
     Args:
         fanouts: neighbours drawn per node, nearest hop first; -1 takes all. An empty list draws no neighbours,
-            for a model without a graph.
+            for a model without a graph. A hop given as ``{type: fanout}`` draws from each edge type by itself;
+            types left out draw nothing. If any hop is given so, a number means as many of every type, edges come
+            in ascending order of type, and blocks carry ``edge_type``.
         replace: draw with replacement (a neighbour may come twice).
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh draws (DGL);
             ``"new"``: only the nodes that the last hop found (PyG).
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
 
     Raises:
-        SamplerConfigError: a fanout that is neither positive nor -1, or an unknown ``expand``.
+        SamplerConfigError: a fanout that is neither positive nor -1, or an unknown ``expand``; on sampling, a type
+            that the graph does not have.
+        GraphFormatError: on sampling by type, a graph without edge types.
 
     Source: GraphSAGE neighbourhood sampling, as in GNNLab (EuroSys'22), section 2; Floyd's algorithm for the draw.
 
@@ -35,27 +39,24 @@ class NeighborSampler(Sampler):
         >>> batch = NeighborSampler([2, -1]).sample(graph, [0])
         >>> batch.seeds.tolist(), [block.num_dst for block in batch.blocks]
         ([0], [3, 1])
+        >>> typed = Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 0], edge_type=[5, 7, 5])
+        >>> [block] = NeighborSampler([{5: 1, 7: -1}]).sample(typed, [0]).blocks
+        >>> block.edge_type.tolist()
+        [5, 7]
     """
 
     def __init__(
         self,
-        fanouts: Sequence[int],
+        fanouts: Sequence[int | Mapping[int, int]],
         replace: bool = False,
         expand: Literal["all", "new"] = "all",
         edge_ids: bool = False,
     ) -> None:
-        fanouts = list(fanouts) if isinstance(fanouts, Iterable) else fanouts
-        if not isinstance(fanouts, list) or not all(isinstance(fanout, int | np.integer) for fanout in fanouts):
-            raise SamplerConfigError(
-                f"fanouts={fanouts!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5]."
-            )
-        if any(fanout == 0 or fanout < -1 for fanout in fanouts):
-            raise SamplerConfigError(f"fanouts={fanouts}: each must be positive, or -1 to take all neighbours.")
+        self.fanouts = [_hop(hop, given=fanouts) for hop in _as_list(fanouts)]
         if expand not in ("all", "new"):
             raise SamplerConfigError(
                 f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
             )
-        self.fanouts = [int(fanout) for fanout in fanouts]
         self.replace = replace
         self.expand = expand
         self.edge_ids = edge_ids
@@ -65,21 +66,48 @@ class NeighborSampler(Sampler):
         return len(self.fanouts)
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        return ops.sample_neighbors(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
-            self.fanouts,
-            key,
-            arena,
-            replace=self.replace,
-            expand=self.expand,
-            edge_ids=self.edge_ids,
-        )
+        workspace = thread_workspace(graph.num_nodes)
+        options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+        topology, fanouts = (graph.indptr, graph.indices), self.fanouts
+        if any(isinstance(fanout, dict) for fanout in fanouts):
+            types = graph.edge_type_index
+            return ops.sample_typed_neighbors(workspace, *topology, types, seeds, fanouts, key, arena, **options)
+        return ops.sample_neighbors(workspace, *topology, seeds, fanouts, key, arena, **options)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         settings = "".join(
             f", {name}={value!r}" for name, value in (("replace", self.replace), ("edge_ids", self.edge_ids)) if value
         )
         return f"NeighborSampler({self.fanouts}, expand={self.expand!r}{settings})"
+
+
+def _as_list(fanouts: Any) -> list[Any]:
+    if not isinstance(fanouts, Iterable) or isinstance(fanouts, str | Mapping):
+        raise _no_fanouts(fanouts)
+    return list(fanouts)
+
+
+def _hop(hop: Any, given: Any) -> int | dict[int, int]:
+    if isinstance(hop, Mapping):
+        return {_whole(kind, given): _fanout(fanout, given) for kind, fanout in hop.items()}
+    return _fanout(hop, given)
+
+
+def _fanout(fanout: Any, given: Any) -> int:
+    fanout = _whole(fanout, given)
+    if fanout == 0 or fanout < -1:
+        raise SamplerConfigError(f"fanouts={given}: each must be positive, or -1 to take all neighbours.")
+    return fanout
+
+
+def _whole(number: Any, given: Any) -> int:
+    if not isinstance(number, int | np.integer) or isinstance(number, bool):
+        raise _no_fanouts(given)
+    return int(number)
+
+
+def _no_fanouts(given: Any) -> SamplerConfigError:
+    return SamplerConfigError(
+        f"fanouts={given!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5]; or of "
+        "{edge type: fanout}, for example [{0: 10, 1: 5}]."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,8 @@ class Hop:
     indptr: np.ndarray
     indices: np.ndarray
     edge_ids: np.ndarray | None
+    edge_weights: np.ndarray | None
+    edge_types: np.ndarray | None
 
 
 @dataclass
@@ -76,12 +78,17 @@ def read_batch(layout: SampleLayout, arena: np.ndarray) -> Batch:
     def array(offset: int, count: int, dtype: type) -> np.ndarray:
         return np.frombuffer(arena, dtype, count, offset).copy() if count else np.empty(0, dtype)
 
+    def column(offset: int, count: int, dtype: type) -> np.ndarray | None:
+        return array(offset, count, dtype) if offset >= 0 else None
+
     hops = [
         Hop(
             hop.num_src,
             array(hop.indptr_offset, hop.num_dst + 1, np.int32),
             array(hop.indices_offset, hop.num_edges, np.int32),
-            array(hop.edge_ids_offset, hop.num_edges, np.int64) if hop.edge_ids_offset >= 0 else None,
+            column(hop.edge_ids_offset, hop.num_edges, np.int64),
+            column(hop.edge_weights_offset, hop.num_edges, np.float32),
+            column(hop.edge_types_offset, hop.num_edges, np.int32),
         )
         for hop in layout.hops
     ]
@@ -99,13 +106,17 @@ def sample(
 ) -> Batch:
     """A batch in an arena that grows until it fits."""
     workspace = workspace or Workspace(len(indptr) - 1)
+    seeds = np.asarray(seeds, np.int64)
+    return sampled(lambda arena: sample_neighbors(workspace, indptr, indices, seeds, fanouts, key, arena, **options))
+
+
+def sampled(sample_into: Callable[[np.ndarray], SampleLayout]) -> Batch:
+    """What a kernel samples into an arena that grows until it fits."""
     num_bytes = 1 << 12
     while True:
         arena = Arena.of(num_bytes)
         try:
-            layout = sample_neighbors(
-                workspace, indptr, indices, np.asarray(seeds, np.int64), fanouts, key, arena.bytes, **options
-            )
+            layout = sample_into(arena.bytes)
         except ArenaTooSmall as signal:
             num_bytes = 2 * signal.needed_bytes // 64 * 64
         else:

@@ -4,18 +4,20 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
 from .draws import NodeDraws, philox, stream_keys
-from .neighbors import Hop, sample_neighbors, sample_positions
+from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .tables import coo_to_csc, gather_rows, is_csc, random_keys
 
 __all__ = [
     "Hop",
     "NodeDraws",
     "coo_to_csc",
+    "expand_hops",
     "gather_rows",
     "is_csc",
     "philox",
     "random_keys",
     "sample_neighbors",
     "sample_positions",
+    "sample_typed_neighbors",
     "stream_keys",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +37,9 @@ class Hop:
     edge_ids: np.ndarray
 
 
+Picks = Callable[[int, int], list[int]]
+
+
 def sample_neighbors(
     indptr: np.ndarray,
     indices: np.ndarray,
@@ -47,23 +50,58 @@ def sample_neighbors(
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
 ) -> tuple[np.ndarray, list[Hop]]:
-    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.dispatch.sample_neighbors`."""
+    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.neighbors.sample_neighbors`."""
+    draw_key, _ = stream_keys(key.seed, key.epoch)
+
+    def pick(hop: int, node: int) -> list[int]:
+        start, end = int(indptr[node]), int(indptr[node + 1])
+        draws = NodeDraws(draw_key, key.step, hop, node)
+        return [start + i for i in sample_positions(end - start, fanouts[hop], replace, draws)]
+
+    return expand_hops(indices, seeds, len(fanouts), pick, expand)
+
+
+def sample_typed_neighbors(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    edge_type: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: Sequence[Mapping[int, int]],
+    key: DrawKey,
+    *,
+    replace: bool = False,
+    expand: Literal["all", "new"] = "all",
+) -> tuple[np.ndarray, list[Hop]]:
+    """Likewise, with a fanout for each edge type; an edge's type is ``edge_type[edge_id]``."""
+    draw_key, _ = stream_keys(key.seed, key.epoch)
+
+    def pick(hop: int, node: int) -> list[int]:
+        picks = []
+        for kind, fanout in sorted(fanouts[hop].items()):
+            own = [e for e in range(int(indptr[node]), int(indptr[node + 1])) if edge_type[e] == kind]
+            draws = NodeDraws(draw_key, key.step, hop | (kind + 1) << 4, node)
+            picks += [own[i] for i in sample_positions(len(own), fanout, replace, draws)]
+        return picks
+
+    return expand_hops(indices, seeds, len(fanouts), pick, expand)
+
+
+def expand_hops(
+    indices: np.ndarray, seeds: np.ndarray, num_hops: int, pick: Picks, expand: Literal["all", "new"]
+) -> tuple[np.ndarray, list[Hop]]:
+    """Expand node by node; ``pick(hop, node)`` says which edges a node takes, as positions in ``indices``."""
     local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
     hop_indptr, hop_indices, edge_ids = [0], list[int](), list[int]()
     hops = []
     num_expanded = 0
-    draw_key, _ = stream_keys(key.seed, key.epoch)
-    for hop, fanout in enumerate(fanouts):
+    for hop in range(num_hops):
         if expand == "all":
             hop_indptr, hop_indices, edge_ids = [0], [], []
             num_expanded = 0
         for node in list(local)[num_expanded:]:
-            start, end = int(indptr[node]), int(indptr[node + 1])
-            draws = NodeDraws(draw_key, key.step, hop, node)
-            for position in sample_positions(end - start, fanout, replace, draws):
-                neighbor = int(indices[start + position])
-                hop_indices.append(local.setdefault(neighbor, len(local)))
-                edge_ids.append(start + position)
+            for edge in pick(hop, node):
+                hop_indices.append(local.setdefault(int(indices[edge]), len(local)))
+                edge_ids.append(edge)
             hop_indptr.append(len(hop_indices))
         num_expanded = len(hop_indptr) - 1
         hops.append(

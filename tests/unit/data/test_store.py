@@ -39,7 +39,7 @@ def edit(folder: Path, change) -> None:
 
 def test_what_was_written_is_read(folder: Path) -> None:
     data, wanted = load_graph_data(folder, verify=True), example()
-    for name in Graph.__slots__:
+    for name in Graph.ARRAYS:
         given, expected = getattr(data.graph, name), getattr(wanted.graph, name)
         assert given.tolist() == expected.tolist(), name
         assert given.dtype == expected.dtype, name

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import NeighborSampler
-from lightning_gnnload.errors import GnnLoadError, SamplerConfigError, SeedError
+from lightning_gnnload import Graph, NeighborSampler
+from lightning_gnnload.errors import GnnLoadError, GraphFormatError, SamplerConfigError, SeedError
 from tests.unit.toy import content, toy_graph
 
 GRAPH = toy_graph()
@@ -136,6 +136,10 @@ def test_seeds_that_are_no_nodes(seeds, error, message: str) -> None:
         ({"fanouts": None}, r"fanouts=None: a list"),
         ({"fanouts": [2.5]}, r"whole numbers"),
         ({"fanouts": "15"}, r"whole numbers"),
+        ({"fanouts": {0: 15}}, r"\{0: 15\}: a list"),
+        ({"fanouts": [{0: 0}]}, r"positive, or -1"),
+        ({"fanouts": [{"depends": 3}]}, r"edge type: fanout"),
+        ({"fanouts": [{0: True}]}, r"edge type: fanout"),
         ({"fanouts": [2], "expand": "some"}, r"expand='some'.*'all'.*'new'"),
     ],
 )
@@ -155,3 +159,21 @@ def test_fanouts_of_any_iterable() -> None:
 def test_keys_out_of_range_are_named(key) -> None:
     with pytest.raises(SamplerConfigError, match=next(iter(key))):
         NeighborSampler([2]).sample(GRAPH, SEEDS, **key)
+
+
+def test_fanouts_by_edge_type() -> None:
+    edge_type = np.random.default_rng(0).integers(0, 3, GRAPH.num_edges).astype(np.uint8)
+    typed = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_type=edge_type)
+    batch = NeighborSampler([{0: 2, 2: -1}, 3], edge_ids=True).sample(typed, SEEDS)
+    for block, wanted in zip(reversed(batch.blocks), [{0: 2, 2: 10**9}, dict.fromkeys(range(3), 3)], strict=True):
+        assert block.edge_type.tolist() == edge_type[block.edge_ids.numpy()].tolist()
+        for dst, node in enumerate(batch.nodes[: block.num_dst].tolist()):
+            there = np.bincount(edge_type[typed.indptr[node] : typed.indptr[node + 1]], minlength=3)
+            drawn = np.bincount(block.edge_type[block.indptr[dst] : block.indptr[dst + 1]].numpy(), minlength=3)
+            assert drawn.tolist() == [min(there[kind], wanted.get(kind, 0)) for kind in range(3)]
+    assert typed.edge_type_index is typed.edge_type_index  # made once
+
+
+def test_fanouts_by_edge_type_need_types() -> None:
+    with pytest.raises(GraphFormatError, match="no edge types"):
+        NeighborSampler([{0: 2}]).sample(GRAPH, SEEDS)

@@ -1,9 +1,9 @@
-// uniform_chunk_lanes.h: uniform_positions() with vectors of sixteen draws, for the instruction set
+// uniform_positions_lanes.h: UniformPositions::choose() with vectors of sixteen draws, for the instruction set
 // that LG_LANES names (common/lanes.h).
 #pragma once
 
 #include "common/draw.h"
-#include "sample_neighbors/uniform_chunk.h"
+#include "sample_neighbors/vectors.h"
 // Last, since it turns vector instructions on.
 #include "common/draw_lanes.h"
 
@@ -66,22 +66,22 @@ inline void replace_repeats(uint32_t fanout, uint32_t first_last, Lanes (&drawn)
 }
 
 template <int kRows>
-void positions_of_rows(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
+int64_t* positions_of_rows(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
   constexpr int kRowSize = kRows * kLanes;
-  const uint32_t fanout = chunk.fanout;
+  const uint32_t fanout = uint32_t(chunk.fanout);
   // The destinations that draw, side by side.
   NodeDraws draws[kMaxUniformChunk];
   alignas(64) uint32_t node_low[kLanes] = {}, node_high_hop[kLanes] = {};
   uint32_t degree[kMaxUniformChunk];
   int num_drawn = 0;
   for (int i = 0; i < chunk.size; ++i) {
-    draws[num_drawn] = node_draws(chunk.key, chunk.step, chunk.hop, chunk.node[i]);
+    draws[num_drawn] = chunk.draws[i];
     node_low[num_drawn] = draws[num_drawn].node_low;
     node_high_hop[num_drawn] = draws[num_drawn].node_high_hop;
     degree[num_drawn] = uint32_t(chunk.degree[i]);
     num_drawn += chunk.is_drawn(i);
   }
-  BlockVectors vectors(chunk.key.draw0, chunk.key.draw1, chunk.step, Lanes::load(node_low),
+  BlockVectors vectors(draws->key0, draws->key1, draws->step, Lanes::load(node_low),
                        Lanes::load(node_high_hop), chunk.num_blocks());
   for (int done = 0; done < num_drawn * int(chunk.num_blocks()); done += kLanes) {
     vectors.next(words + 4 * done);
@@ -116,9 +116,11 @@ void positions_of_rows(const UniformChunk& chunk, uint32_t* words, int64_t* posi
     }
     position += chunk.count(i);
   }
+  return position;
 }
 
-inline void uniform_positions_lanes(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
+inline int64_t* uniform_positions_lanes(const UniformChunk& chunk, uint32_t* words,
+                                        int64_t* position) {
   static_assert(kMaxUniformChunk == kLanes && kMaxVectorFanout == 4 * kLanes);
   switch ((chunk.fanout + kLanes - 1) / kLanes) {
     case 1:
