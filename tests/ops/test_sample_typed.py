@@ -129,6 +129,6 @@ def test_wrong_arguments():
         index_edge_types(graph[0], graph[2] * 3 // 2 - 1)
     with pytest.raises(GraphFormatError, match="29 entries"):
         index_edge_types(graph[0], graph[2][:-1])
+    types = index_edge_types(np.zeros(5, np.int64), np.empty(0, np.int64))
     with pytest.raises(SamplerConfigError, match="index 4 nodes, but the graph has 10"):
-        types = index_edge_types(np.zeros(5, np.int64), np.empty(0, np.int64))
         sample_typed_neighbors(Workspace(10), *graph[:2], types, np.array([1]), [{0: 1}], KEY, Arena.of(4096).bytes)

@@ -54,7 +54,10 @@ def content(batch: MiniBatch) -> list[Any]:
             block.num_src,
             block.indptr.tolist(),
             block.indices.tolist(),
-            None if block.edge_ids is None else block.edge_ids.tolist(),
+            *(
+                None if column is None else column.tolist()
+                for column in (block.edge_ids, block.edge_weight, block.edge_type)
+            ),
         )
         for block in batch.blocks
     ]
