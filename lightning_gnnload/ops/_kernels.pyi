@@ -4,6 +4,7 @@ import numpy as np
 
 MAX_FANOUT: int
 MAX_HOPS: int
+STREAM_BYTES: int
 
 Hops = list[tuple[int, int, int, int, int, int, int, int]]
 Layout = tuple[int, Hops, int, int]
