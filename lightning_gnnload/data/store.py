@@ -21,6 +21,7 @@ from lightning_gnnload.data.arrays import as_array, tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 FORMAT = "lightning_gnnload.graph"
@@ -194,7 +195,7 @@ def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tenso
         )
     if expected == 0:
         return torch.empty(shape, dtype=dtype)
-    mapped = np.memmap(file, np.uint8, mode="r")
+    mapped = mapped_bytes(file)
     if verify:
         found_sum = 0
         for start in range(0, expected, _CHUNK_BYTES):
