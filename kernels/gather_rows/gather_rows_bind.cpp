@@ -4,6 +4,7 @@
 namespace lg::bind {
 
 void bind_gather_rows(nb::module_& m) {
+  m.attr("STREAM_BYTES") = kStreamBytes;
   m.def(
       "gather_rows",
       [](Array<const uint8_t> table, int64_t num_rows, Array<const int64_t> ids, Bytes out) {

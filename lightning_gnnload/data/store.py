@@ -21,6 +21,7 @@ from lightning_gnnload.data.arrays import as_array, tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.pages import let_go, mapped_bytes
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 FORMAT = "lightning_gnnload.graph"
@@ -160,6 +161,7 @@ def _write_array(file: Path, tensor: torch.Tensor) -> dict[str, Any]:
             out.write(chunk)
         out.flush()
         os.fsync(out.fileno())
+        let_go(out.fileno())
     dtype = str(tensor.dtype).removeprefix("torch.")
     return {"file": file.name, "dtype": dtype, "shape": list(tensor.shape), "crc32": checksum}
 
@@ -194,7 +196,7 @@ def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tenso
         )
     if expected == 0:
         return torch.empty(shape, dtype=dtype)
-    mapped = np.memmap(file, np.uint8, mode="r")
+    mapped = mapped_bytes(file)
     if verify:
         found_sum = 0
         for start in range(0, expected, _CHUNK_BYTES):

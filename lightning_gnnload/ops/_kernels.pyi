@@ -6,6 +6,7 @@ MAX_FANOUT: int
 MAX_HOPS: int
 MAX_EDGE_TYPES: int
 MAX_TYPED_HOPS: int
+STREAM_BYTES: int
 
 Hops = list[tuple[int, int, int, int, int, int, int, int]]
 Layout = tuple[int, Hops, int, int]

@@ -11,7 +11,8 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, DrawKey, SampleLayout, Workspace
+from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Workspace
 
 _FIRST_ARENA_BYTES = 1 << 20
 _threads = threading.local()
@@ -78,6 +79,5 @@ def _thread_arena(num_bytes: int) -> np.ndarray:
     """This thread's arena of at least so many bytes: memory that was touched before costs no page faults."""
     arena: np.ndarray | None = getattr(_threads, "arena", None)
     if arena is None or arena.nbytes < num_bytes:
-        raw = np.empty(max(num_bytes, _FIRST_ARENA_BYTES) + ARENA_ALIGNMENT, np.uint8)
-        _threads.arena = arena = raw[-raw.ctypes.data % ARENA_ALIGNMENT :]
+        _threads.arena = arena = np.frombuffer(buffer_memory(max(num_bytes, _FIRST_ARENA_BYTES)), np.uint8)
     return arena

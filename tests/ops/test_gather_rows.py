@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from lightning_gnnload.errors import GnnLoadError, SeedError
-from lightning_gnnload.ops import gather_rows
+from lightning_gnnload.ops import _kernels, gather_rows, instruction_sets, use_instruction_set
+
+LINE_BYTES = 64
 
 
-@pytest.mark.parametrize("row_bytes", [*range(131), 512, 4096 + 3])
+@pytest.fixture(params=instruction_sets())
+def _instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
+    use_instruction_set(request.param)
+    yield
+    use_instruction_set(instruction_sets()[-1])
+
+
+def random_bytes(num_rows: int, row_bytes: int, *, offset: int = 0) -> np.ndarray:
+    """Rows that start ``offset`` bytes after the begin of a cache line."""
+    data = np.random.default_rng(row_bytes).integers(0, 256, num_rows * row_bytes + 2 * LINE_BYTES, np.uint8)
+    begin = -data.ctypes.data % LINE_BYTES + offset
+    return data[begin : begin + num_rows * row_bytes].reshape(num_rows, row_bytes)
+
+
+@pytest.mark.usefixtures("_instruction_set")
+@pytest.mark.parametrize("row_bytes", [*range(67), 100, 127, 128, 129, 200, 512, 2408, 4096 + 3])
 def test_rows_of_any_size(row_bytes):
-    rng = np.random.default_rng(row_bytes)
-    table = rng.integers(0, 256, (50, row_bytes), np.uint8)
-    ids = rng.integers(0, 50, 33)
-    out = np.full((35, row_bytes), 0xA5, np.uint8)
-    gather_rows(table, ids, out[1:34])
-    np.testing.assert_array_equal(out[1:34], table[ids])
-    assert np.all(out[[0, 34]] == 0xA5)
+    table, out = random_bytes(50, row_bytes, offset=3), random_bytes(302, row_bytes, offset=5)
+    before = out.copy()
+    ids = np.random.default_rng(row_bytes).integers(0, 50, 300)  # short rows are prefetched 128 ahead
+    gather_rows(table, ids, out[1:-1])
+    np.testing.assert_array_equal(out[1:-1], table[ids])
+    np.testing.assert_array_equal(out[[0, -1]], before[[0, -1]])
+
+
+@pytest.mark.usefixtures("_instruction_set")
+@pytest.mark.parametrize("offset", [0, 4])
+@pytest.mark.parametrize("row_bytes", [64, 65, 96, 100, 127, 128, 400, 2408])
+def test_much_output_is_the_same(row_bytes, offset):
+    """Written past the caches, where it starts a line. Lines that two rows share must hold both."""
+    table = random_bytes(3000, row_bytes, offset=9)
+    ids = np.random.default_rng(row_bytes).integers(0, len(table), _kernels.STREAM_BYTES // row_bytes + 7)
+    memory = np.full(ids.size * row_bytes + 4 * LINE_BYTES, 0xA5, np.uint8)
+    begin = -memory.ctypes.data % LINE_BYTES + LINE_BYTES + offset
+    end = begin + ids.size * row_bytes
+    out = memory[begin:end].reshape(-1, row_bytes)
+    gather_rows(table, ids, out)
+    np.testing.assert_array_equal(out, table[ids])
+    assert np.all(memory[:begin] == 0xA5)
+    assert np.all(memory[end:] == 0xA5)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f2", "f4", "i8", "f8", "c16", "?"])
@@ -31,13 +66,13 @@ def test_dtypes_and_labels(dtype, shape):
     np.testing.assert_array_equal(out, table[ids])
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9])
-def test_fewer_rows_than_are_prefetched(count):
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 129])
+def test_as_many_rows_as_are_prefetched(count):
     table = np.arange(40.0).reshape(10, 4)
-    ids = np.arange(count)
+    ids = np.arange(count) % 10
     out = np.empty((count, 4))
     gather_rows(table, ids, out)
-    np.testing.assert_array_equal(out, table[:count])
+    np.testing.assert_array_equal(out, table[ids])
 
 
 def test_read_only_maps_are_read(tmp_path):

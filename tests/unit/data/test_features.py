@@ -24,6 +24,14 @@ def test_gather_equals_indexing(dtype: torch.dtype, width: int) -> None:
     assert store.row_bytes == width * dtype.itemsize
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_in_memory_are_not_copied(dtype: torch.dtype) -> None:
+    rows = torch.ones(4, 3, dtype=dtype)
+    store = MemoryFeatureStore(rows)
+    assert store.rows.data_ptr() == rows.data_ptr()
+    assert store.dtype is dtype
+
+
 def test_labels_are_gathered_with_one_number_a_node() -> None:
     out = torch.empty(2, dtype=torch.int64)
     gather(torch.arange(9), torch.tensor([8, 1]), out)
