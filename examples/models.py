@@ -16,7 +16,8 @@ from lightning_gnnload import Block, MiniBatch
 class SAGEConv(nn.Module):
     """GraphSAGE with the mean aggregator: ``W x_dst + V mean(x_src)``.
 
-    ``embedding_bag`` averages the neighbours' rows without writing them out edge by edge.
+    The mean is weighted where the sampler says what each edge counts. ``embedding_bag`` averages the neighbours' rows
+    without writing them out edge by edge.
     """
 
     def __init__(self, in_features: int, out_features: int) -> None:
@@ -26,7 +27,11 @@ class SAGEConv(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """``[num_src, in_features]`` to ``[num_dst, out_features]``."""
-        mean = F.embedding_bag(block.indices, x, block.indptr, mode="mean", include_last_offset=True)
+        weights = None if block.edge_weight is None else block.normalized_edge_weight()
+        mode = "mean" if weights is None else "sum"
+        mean = F.embedding_bag(
+            block.indices, x, block.indptr, mode=mode, include_last_offset=True, per_sample_weights=weights
+        )
         return self.own(x[: block.num_dst]) + self.neighbors(mean)
 
 

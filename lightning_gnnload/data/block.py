@@ -52,6 +52,17 @@ class Block:
             torch.arange(self.num_dst, device=counts.device), counts, output_size=self.num_edges
         )
 
+    def normalized_edge_weight(self) -> torch.Tensor:
+        """float32 ``[num_edges]``: each edge's weight as a share of its destination's, for a weighted mean.
+
+        All edges count alike where there is no ``edge_weight``. Where a destination's weights are all zero, so are
+        the shares.
+        """
+        weight = self.edge_weight if self.edge_weight is not None else torch.ones_like(self.indices, dtype=torch.float)
+        dst = self.edge_dst()
+        total = weight.new_zeros(self.num_dst).index_add_(0, dst, weight)
+        return weight / total.clamp(min=torch.finfo(total.dtype).tiny)[dst]
+
     def __repr__(self) -> str:
         return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"
 

@@ -1,5 +1,6 @@
 import gc
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,3 +68,11 @@ def test_a_view_keeps_its_buffer() -> None:
     assert alive() is not None
     assert view.tolist() == [[2, 3], [4, 5]]
     assert view_of(bytearray(8), 8, (0, 3), torch.float32).shape == (0, 3)
+
+
+def test_normalized_edge_weights() -> None:
+    indptr, indices = torch.tensor([0, 2, 2, 5], dtype=torch.int32), torch.tensor([0, 3, 1, 2, 3], dtype=torch.int32)
+    block = Block(indptr, indices, num_dst=3, num_src=4)
+    torch.testing.assert_close(block.normalized_edge_weight(), torch.tensor([1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3]))
+    weighted = replace(block, edge_weight=torch.tensor([3.0, 1.0, 0.0, 0.0, 0.0]))
+    torch.testing.assert_close(weighted.normalized_edge_weight(), torch.tensor([3 / 4, 1 / 4, 0, 0, 0]))
