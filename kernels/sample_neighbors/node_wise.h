@@ -16,7 +16,12 @@
 
 namespace lg {
 
-constexpr int kChunk = 16;
+// Destinations in a chunk: so many that it has about kChunkEdges edges. With fewer, what is read was
+// prefetched too late; with more, it is pushed out of the first-level cache again.
+constexpr int kMaxChunk = 64;
+constexpr int64_t kChunkEdges = 256;
+
+constexpr int64_t kAllNeighbors = -1;  // as a fanout
 
 enum class Expand {
   kAll,  // every node known so far is a destination of the next hop (DGL)
@@ -30,7 +35,7 @@ struct Chunk {
 
   // What the picker makes.
   int64_t num_edges = 0;
-  int64_t count[kChunk];  // edges of each destination
+  int64_t count[kMaxChunk];  // edges of each destination
   std::vector<int64_t>
       values;  // [num_edges] positions in `indices`; `read` makes neighbours of them
 
@@ -39,7 +44,8 @@ struct Chunk {
 
 // Picker:
 //   static constexpr bool kLooksAhead
-//   void start_hop(uint32_t hop)
+//   int64_t start_hop(uint32_t hop)                returns how many edges a destination may take, or
+//                                                  kAllNeighbors
 //   void begin(const int64_t* nodes, Chunk&)       if kLooksAhead
 //   void pick(Batch&, const int64_t* nodes, Chunk&)
 //                                  nodes: the chunk's destinations. Calls batch.check_num_edges()
@@ -59,8 +65,7 @@ class NodeWise {
     for (size_t hop = 0; hop < num_hops; ++hop) {
       const int64_t num_dst = batch_.num_nodes();
       if (expand == Expand::kAll) num_relabelled_ = first = 0;
-      picker_.start_hop(uint32_t(hop));
-      run_hop(first, num_dst);
+      run_hop(first, num_dst, chunk_size(picker_.start_hop(uint32_t(hop))));
       batch_.end_hop(num_dst, num_relabelled_);
       if (expand == Expand::kAll) batch_.write_edges(hop);
       first = num_dst;
@@ -74,21 +79,29 @@ class NodeWise {
     Chunk chunk[kNumChunks];
   };
 
-  void run_hop(int64_t first, int64_t end) {
+  static int chunk_size(int64_t num_edges) {
+    constexpr int kStep = 16;  // as many draws are made at once
+    if (num_edges == kAllNeighbors) return kStep;
+    const int64_t steps = (kChunkEdges / kStep + num_edges / 2) / std::max<int64_t>(num_edges, 1);
+    return int(std::clamp<int64_t>(steps * kStep, kStep, kMaxChunk));
+  }
+
+  void run_hop(int64_t first, int64_t end, int chunk_size) {
     num_picked_ = num_relabelled_;
     reserve(batch_.edges().indptr, end + 1)[first] = int32_t(num_picked_);
-    prefetch_indptr(first, std::min(first + 2 * kChunk, end));
-    const int64_t num_chunks = (end - first + kChunk - 1) / kChunk;
+    prefetch_indptr(first, std::min(first + 2 * chunk_size, end));
+    const int64_t num_chunks = (end - first + chunk_size - 1) / chunk_size;
     constexpr int64_t kAhead = Picker::kLooksAhead ? 1 : 0;
     const auto chunk = [&](int64_t c) -> Chunk& { return chunks_[c % kNumChunks]; };
     const auto exists = [&](int64_t c) { return c >= 0 && c < num_chunks; };
     for (int64_t c = 0; c < num_chunks + kAhead + 2; ++c) {
       if (exists(c - kAhead - 2)) relabel(chunk(c - kAhead - 2));
       if (exists(c)) {
-        const int64_t begin = first + c * kChunk;
-        prefetch_indptr(std::min(begin + 2 * kChunk, end), std::min(begin + 3 * kChunk, end));
+        const int64_t begin = first + c * chunk_size;
+        prefetch_indptr(std::min(begin + 2 * chunk_size, end),
+                        std::min(begin + 3 * chunk_size, end));
         chunk(c).begin = begin;
-        chunk(c).size = int(std::min<int64_t>(kChunk, end - begin));
+        chunk(c).size = int(std::min<int64_t>(chunk_size, end - begin));
         if constexpr (Picker::kLooksAhead) picker_.begin(batch_.nodes() + begin, chunk(c));
       }
       if (exists(c - kAhead)) pick(chunk(c - kAhead));

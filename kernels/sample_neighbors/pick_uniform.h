@@ -18,29 +18,36 @@ class UniformPicker {
       : request_(request),
         uniform_(workspace.scratch<UniformPositions>()),
         key_(stream_key(request.batch.seed, request.batch.epoch)) {
-    destinations_.replace = request.replace;
+    for (UniformChunk& group : groups_) group.replace = request.replace;
   }
 
-  void start_hop(uint32_t hop) {
+  int64_t start_hop(uint32_t hop) {
     hop_ = hop;
-    destinations_.fanout = request_.fanouts[hop];
+    const int64_t fanout = request_.fanouts[hop];
+    for (UniformChunk& group : groups_) group.fanout = fanout;
+    return fanout;
   }
 
   template <class Batch>
   void pick(Batch& batch, const int64_t* nodes, Chunk& chunk) {
     const Csc<Index>& graph = request_.graph;
-    destinations_.size = chunk.size;
     chunk.num_edges = 0;
     for (int i = 0; i < chunk.size; ++i) {
-      destinations_.draws[i] = node_draws(key_, request_.batch.step, hop_, nodes[i]);
-      destinations_.start[i] = graph.indptr[nodes[i]];
-      destinations_.degree[i] = graph.indptr[nodes[i] + 1] - destinations_.start[i];
-      chunk.count[i] = destinations_.count(i);
+      UniformChunk& group = groups_[i / kMaxUniformChunk];
+      const int k = i % kMaxUniformChunk;
+      group.size = k + 1;
+      group.draws[k] = node_draws(key_, request_.batch.step, hop_, nodes[i]);
+      group.start[k] = graph.indptr[nodes[i]];
+      group.degree[k] = graph.indptr[nodes[i] + 1] - group.start[k];
+      chunk.count[i] = group.count(k);
       chunk.num_edges += chunk.count[i];
     }
     batch.check_num_edges(chunk.first_edge + chunk.num_edges);
-    int64_t* position = reserve(chunk.values, chunk.num_edges + kVectorSlack);
-    uniform_.choose(destinations_, position);
+    int64_t* const position = reserve(chunk.values, chunk.num_edges + kVectorSlack);
+    int64_t* end = position;
+    for (int i = 0; i < chunk.size; i += kMaxUniformChunk) {
+      end = uniform_.choose(groups_[i / kMaxUniformChunk], end);
+    }
     // Each adjacency line is read once, soon: it need not stay in the larger caches.
     for (int64_t i = 0; i < chunk.num_edges; ++i) {
       __builtin_prefetch(&graph.indices[position[i]], 0, 0);
@@ -48,13 +55,11 @@ class UniformPicker {
   }
 
  private:
-  static_assert(kChunk <= kMaxUniformChunk);
-
   const SampleRequest<Index>& request_;
   UniformPositions& uniform_;
   const StreamKey key_;
   uint32_t hop_ = 0;
-  UniformChunk destinations_{};
+  UniformChunk groups_[kMaxChunk / kMaxUniformChunk] = {};
 };
 
 }  // namespace lg

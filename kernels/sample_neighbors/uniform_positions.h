@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "common/draw.h"
+#include "sample_neighbors/node_wise.h"
 #include "sample_neighbors/picked_set.h"
 
 namespace lg {
 
-constexpr int64_t kAllNeighbors = -1;  // as a fanout
 constexpr int kMaxUniformChunk = 16;
 constexpr int64_t kVectorSlack = 64;  // entries that may be written beyond the last
 

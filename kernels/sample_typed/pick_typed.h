@@ -23,9 +23,15 @@ class TypedPicker {
         runs_(workspace.scratch<Runs>().runs),
         key_(stream_key(request.batch.seed, request.batch.epoch)) {}
 
-  void start_hop(uint32_t hop) {
+  int64_t start_hop(uint32_t hop) {
     hop_ = hop;
     fanouts_ = request_.fanouts.data() + hop * request_.num_types;
+    int64_t sum = 0;
+    for (int64_t type = 0; type < request_.num_types; ++type) {
+      if (fanouts_[type] == kAllNeighbors) return kAllNeighbors;
+      sum += fanouts_[type];
+    }
+    return sum;
   }
 
   void begin(const int64_t* nodes, const Chunk& chunk) {
