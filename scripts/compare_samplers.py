@@ -1,0 +1,189 @@
+"""Every sampler on the Debian graph: how many input nodes a batch needs, how long it takes, how well a model learns.
+
+    python scripts/compare_samplers.py --figure docs/samplers.png
+
+Trains the same GraphSAGE with each, and prints a table in Markdown. Needs matplotlib for the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from examples.models import GraphSAGE
+from lightning_gnnload import (
+    Debian,
+    GraphData,
+    GraphDataModule,
+    LaborSampler,
+    LayerSampler,
+    NeighborSampler,
+    RandomWalkSampler,
+    Sampler,
+    ShadowSampler,
+    WeightedNeighborSampler,
+)
+
+BATCH_SIZE = 1024
+NUM_TIMED = 30
+SAMPLERS = {
+    "NeighborSampler": NeighborSampler([15, 10]),
+    "NeighborSampler, all": NeighborSampler([-1, -1]),
+    "WeightedNeighborSampler": WeightedNeighborSampler([15, 10]),
+    "LaborSampler": LaborSampler([15, 10]),
+    "LaborSampler, importance=1": LaborSampler([15, 10], importance=1),
+    "RandomWalkSampler": RandomWalkSampler(num_layers=2, num_neighbors=10, num_walks=10, termination_prob=0.5),
+    "LayerSampler, ladies": LayerSampler([2048, 4096], method="ladies"),
+    "LayerSampler, fastgcn": LayerSampler([2048, 4096], method="fastgcn"),
+    "ShadowSampler": ShadowSampler([15, 10], num_layers=2),
+}
+
+
+@dataclass
+class Result:
+    """Of one sampler: medians over batches, and one entry an epoch of each run."""
+
+    input_nodes: float
+    edges: float
+    sample_ms: float
+    test_accuracy: list[float] = field(default_factory=list)
+    seconds: list[list[float]] = field(default_factory=list)
+    val_accuracy: list[list[float]] = field(default_factory=list)
+
+
+class Curve(pl.Callback):
+    """Validation accuracy against the time spent in training epochs."""
+
+    def __init__(self) -> None:
+        self.seconds, self.accuracy = [0.0], [float("nan")]
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._started = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.seconds.append(self.seconds[-1] + time.perf_counter() - self._started - self._validated)
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._validation_started = time.perf_counter()
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._validated = time.perf_counter() - self._validation_started
+        if not trainer.sanity_checking:
+            self.accuracy.append(float(trainer.callback_metrics["val_accuracy"]))
+
+
+def measure(sampler: Sampler, data: GraphData) -> Result:
+    """The first batches of an epoch, sampled by one thread."""
+    order = np.random.default_rng(0).permutation(np.asarray(data.split("train")))
+    rows = []
+    for step in range(NUM_TIMED):
+        seeds = order[step * BATCH_SIZE : (step + 1) * BATCH_SIZE]
+        begin = time.thread_time()
+        batch = sampler.sample(data.graph, seeds, step=step)
+        rows.append((batch.num_nodes, sum(block.num_edges for block in batch.blocks), time.thread_time() - begin))
+    nodes, edges, seconds = np.median(rows, axis=0)
+    return Result(float(nodes), float(edges), 1e3 * float(seconds))
+
+
+def train(sampler: Sampler, data: GraphData, epochs: int, seed: int, result: Result) -> None:
+    pl.seed_everything(seed)
+    curve, best = Curve(), pl.callbacks.ModelCheckpoint(monitor="val_accuracy", mode="max")
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        num_sanity_val_steps=0,
+        default_root_dir="runs/compare_samplers",
+        callbacks=[curve, best],
+        logger=False,
+        enable_model_summary=False,
+    )
+    model = GraphSAGE(in_features=data.num_features, num_classes=data.num_classes, num_layers=2)
+    module = GraphDataModule(data, sampler, batch_size=BATCH_SIZE, seed=seed)
+    trainer.fit(model, module)
+    [tested] = trainer.test(model, module, ckpt_path="best", verbose=False)
+    result.test_accuracy.append(tested["test_accuracy"])
+    result.seconds.append(curve.seconds)
+    result.val_accuracy.append(curve.accuracy)
+
+
+def with_weights(data: GraphData, dataset: Debian) -> GraphData:
+    """The graph with an edge weight by the kind of relation, for the sampler that needs one."""
+    strong = np.array([4.0 if "epends" in name else 1.0 for name in dataset.edge_type_names], np.float32)
+    graph = data.graph
+    graph = type(graph)(graph.indptr, graph.indices, edge_weight=strong[graph.edge_type], edge_type=graph.edge_type)
+    splits = {name: data.split(name) for name in ("train", "val", "test")}
+    return GraphData(graph, x=data.x, y=data.y, num_classes=data.num_classes, **splits)
+
+
+def table(results: dict[str, Result]) -> str:
+    lines = [
+        "| sampler | input nodes | edges | sampling, ms | epoch, s | test accuracy |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, result in results.items():
+        epoch = np.median([np.median(np.diff(run)) for run in result.seconds])
+        accuracy = ", ".join(f"{value:.3f}" for value in result.test_accuracy)
+        lines.append(
+            f"| {name} | {result.input_nodes:,.0f} | {result.edges:,.0f} | {result.sample_ms:.2f} | {epoch:.2f} "
+            f"| {accuracy} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(results: dict[str, Result], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.5), layout="constrained")
+    markers = "osD^vP*Xh<>"
+    for index, (name, result) in enumerate(results.items()):
+        style: dict[str, Any] = {"color": f"C{index}", "marker": markers[index % len(markers)]}
+        left.scatter(result.sample_ms, result.input_nodes, s=70, label=name, **style)
+        for seconds, accuracy in zip(result.seconds, result.val_accuracy, strict=True):
+            right.plot(seconds, accuracy, markersize=4, linewidth=1, **style)
+    left.set(xscale="log", xlabel="time to sample a batch, ms (one thread)", ylabel="input nodes of a batch")
+    left.set_ylim(bottom=0)
+    left.legend(fontsize=8)
+    right.set(xlabel="time in training epochs, s", ylabel="validation accuracy")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    figure.suptitle(f"Debian graph, batches of {BATCH_SIZE} seeds, GraphSAGE with 2 layers")
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--only", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
+    parser.add_argument("--figure", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(2)
+    dataset = Debian()
+    dataset.prepare()
+    data = with_weights(dataset.load(), dataset)
+    results = {}
+    for name in args.only:
+        print(f"== {name}", flush=True)
+        results[name] = measure(SAMPLERS[name], data)
+        for seed in args.seeds:
+            train(SAMPLERS[name], data, args.epochs, seed, results[name])
+    print(table(results))
+    if args.figure:
+        draw(results, args.figure)
+        print(f"figure: {args.figure}")
+
+
+if __name__ == "__main__":
+    main()
