@@ -43,7 +43,9 @@ NB_MODULE(_kernels, m) {
   bind_coo_to_csc(m);
   bind_gather_rows(m);
   bind_random_keys(m);
+  bind_random_walk(m);
   bind_sample_neighbors(m);
+  bind_sample_walks(m);
 }
 
 }  // namespace lg::bind

@@ -55,6 +55,8 @@ void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
 void bind_random_keys(nb::module_& m);
+void bind_random_walk(nb::module_& m);
 void bind_sample_neighbors(nb::module_& m);
+void bind_sample_walks(nb::module_& m);
 
 }  // namespace lg::bind

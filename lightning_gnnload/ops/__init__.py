@@ -15,6 +15,7 @@ from .dispatch import (
     use_instruction_set,
 )
 from .neighbors import sample_neighbors
+from .walks import Walks, check_visits, random_walk, sample_walks
 
 __all__ = [
     "ARENA_ALIGNMENT",
@@ -22,12 +23,16 @@ __all__ = [
     "DrawKey",
     "HopLayout",
     "SampleLayout",
+    "Walks",
     "Workspace",
     "check_csc",
+    "check_visits",
     "coo_to_csc",
     "gather_rows",
     "instruction_sets",
     "random_keys",
+    "random_walk",
     "sample_neighbors",
+    "sample_walks",
     "use_instruction_set",
 ]

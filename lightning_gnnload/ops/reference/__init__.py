@@ -6,6 +6,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 from .draws import NodeDraws, philox, stream_keys
 from .neighbors import Hop, sample_neighbors, sample_positions
 from .tables import coo_to_csc, gather_rows, is_csc, random_keys
+from .walks import random_walk, sample_walks
 
 __all__ = [
     "Hop",
@@ -15,7 +16,9 @@ __all__ = [
     "is_csc",
     "philox",
     "random_keys",
+    "random_walk",
     "sample_neighbors",
     "sample_positions",
+    "sample_walks",
     "stream_keys",
 ]
