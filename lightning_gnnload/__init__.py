@@ -12,6 +12,7 @@ from lightning_gnnload.plugin.monitor import LoaderMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.walk import RandomWalkSampler, random_walk
 
 __version__ = "0.1.0"
 
@@ -30,8 +31,10 @@ __all__ = [
     "MiniBatch",
     "NeighborSampler",
     "NoGraphBaseline",
+    "RandomWalkSampler",
     "Sampler",
     "Synthetic",
     "load_graph_data",
+    "random_walk",
     "save_graph_data",
 ]

@@ -44,8 +44,10 @@ NB_MODULE(_kernels, m) {
   bind_gather_rows(m);
   bind_index_edge_types(m);
   bind_random_keys(m);
+  bind_random_walk(m);
   bind_sample_neighbors(m);
   bind_sample_typed(m);
+  bind_sample_walks(m);
 }
 
 }  // namespace lg::bind

@@ -56,7 +56,9 @@ void bind_coo_to_csc(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
 void bind_index_edge_types(nb::module_& m);
 void bind_random_keys(nb::module_& m);
+void bind_random_walk(nb::module_& m);
 void bind_sample_neighbors(nb::module_& m);
 void bind_sample_typed(nb::module_& m);
+void bind_sample_walks(nb::module_& m);
 
 }  // namespace lg::bind

@@ -37,9 +37,13 @@ LG_HD NodeDraws node_draws(const StreamKey& key, uint32_t step, uint32_t hop, in
   return {key.draw0, key.draw1, uint32_t(node), node_high | hop << 16, step};
 }
 
+// What philox() makes the block's words of, under draws.key0 and draws.key1.
+LG_HD Words4 draw_counter(const NodeDraws& draws, uint32_t block, uint32_t attempt) {
+  return {draws.node_low, draws.node_high_hop, draws.step, block | attempt << 24};
+}
+
 LG_HD Words4 draw_block(const NodeDraws& draws, uint32_t block, uint32_t attempt) {
-  return philox({draws.node_low, draws.node_high_hop, draws.step, block | attempt << 24},
-                draws.key0, draws.key1);
+  return philox(draw_counter(draws, block, attempt), draws.key0, draws.key1);
 }
 
 LG_HD uint32_t draw_word(const NodeDraws& draws, uint32_t j, uint32_t attempt) {

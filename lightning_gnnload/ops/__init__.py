@@ -16,6 +16,7 @@ from .dispatch import (
 )
 from .edge_types import EdgeTypeIndex, index_edge_types
 from .neighbors import sample_neighbors, sample_typed_neighbors
+from .walks import Walks, check_visits, random_walk, sample_walks
 
 __all__ = [
     "ARENA_ALIGNMENT",
@@ -24,14 +25,18 @@ __all__ = [
     "EdgeTypeIndex",
     "HopLayout",
     "SampleLayout",
+    "Walks",
     "Workspace",
     "check_csc",
+    "check_visits",
     "coo_to_csc",
     "gather_rows",
     "index_edge_types",
     "instruction_sets",
     "random_keys",
+    "random_walk",
     "sample_neighbors",
     "sample_typed_neighbors",
+    "sample_walks",
     "use_instruction_set",
 ]

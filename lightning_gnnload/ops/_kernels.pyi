@@ -7,6 +7,8 @@ MAX_HOPS: int
 MAX_EDGE_TYPES: int
 MAX_TYPED_HOPS: int
 STREAM_BYTES: int
+MAX_VISITS: int
+MAX_WALK_BLOCKS: int
 
 Hops = list[tuple[int, int, int, int, int, int, int, int]]
 Layout = tuple[int, Hops, int, int]
@@ -31,6 +33,40 @@ def sample_neighbors(
     replace: bool,
     expand_new: bool,
     edge_ids: bool,
+    max_local: int = ...,
+) -> Layout: ...
+def random_walk(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    starts: np.ndarray,
+    length: int,
+    num_walks: int,
+    end_below: int,
+    restart_below: int,
+    seed: int,
+    epoch: int,
+    step: int,
+    hop: int,
+    traces: np.ndarray,
+) -> None: ...
+def sample_walks(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    num_hops: int,
+    num_neighbors: int,
+    num_walks: int,
+    length: int,
+    end_below: int,
+    restart_below: int,
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    include_self: bool,
+    normalize: bool,
+    expand_new: bool,
     max_local: int = ...,
 ) -> Layout: ...
 def gather_rows(table: np.ndarray, num_rows: int, ids: np.ndarray, out: np.ndarray) -> None: ...

@@ -6,6 +6,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 from .draws import NodeDraws, philox, stream_keys
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .tables import coo_to_csc, gather_rows, is_csc, random_keys
+from .walks import random_walk, sample_walks
 
 __all__ = [
     "Hop",
@@ -16,8 +17,10 @@ __all__ = [
     "is_csc",
     "philox",
     "random_keys",
+    "random_walk",
     "sample_neighbors",
     "sample_positions",
     "sample_typed_neighbors",
+    "sample_walks",
     "stream_keys",
 ]

@@ -1,0 +1,37 @@
+#include "bind/bind.h"
+#include "random_walk/random_walk.h"
+
+namespace lg::bind {
+namespace {
+
+template <class Index>
+void bind_index(nb::module_& m) {
+  m.def(
+      "random_walk",
+      [](Array<const int64_t> indptr, Array<const Index> indices, Array<const int64_t> starts,
+         int64_t length, int64_t num_walks, uint64_t end_below, uint64_t restart_below,
+         uint64_t seed, uint32_t epoch, uint32_t step, uint32_t hop, Array<int64_t> traces) {
+        random_walk<Index>({csc(indptr, indices),
+                            starts.data(),
+                            int64_t(starts.size()),
+                            {length, num_walks, end_below, restart_below},
+                            seed,
+                            epoch,
+                            step,
+                            hop},
+                           traces.data());
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "starts"_a.noconvert(), "length"_a,
+      "num_walks"_a, "end_below"_a, "restart_below"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a,
+      "traces"_a.noconvert(), NoGil());
+}
+
+}  // namespace
+
+void bind_random_walk(nb::module_& m) {
+  m.attr("MAX_WALK_BLOCKS") = kMaxWalkBlocks;
+  bind_index<int32_t>(m);
+  bind_index<int64_t>(m);
+}
+
+}  // namespace lg::bind

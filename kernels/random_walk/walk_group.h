@@ -1,0 +1,128 @@
+// walk_group.h: up to kMaxWalks walks at once, one step of all of them after the other.
+//
+// A step reads a degree and then a neighbour at random places. Both were prefetched one pass over
+// the group earlier, so that the walks wait for memory together and not each for itself.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/philox_many.h"
+#include "random_walk/random_walk.h"
+
+namespace lg {
+
+constexpr int64_t kMaxWalks = 256;
+
+template <class Index>
+class WalkGroup {
+ public:
+  WalkGroup(const Csc<Index>& graph, const WalkSettings& settings, uint64_t seed, uint32_t epoch,
+            uint32_t step)
+      : graph_(graph), settings_(settings), key_(stream_key(seed, epoch)), step_(step) {}
+
+  // Walks `first` to `first + count - 1`, counted over all starts with num_walks each; count is at
+  // most kMaxWalks. Calls visit(i, t, node) for each node that step t of walk `first + i` reaches,
+  // in the order of steps.
+  template <class Visit>
+  void run(const int64_t* starts, int64_t first, int64_t count, uint32_t hop, const Visit& visit) {
+    begin(starts, first, count, hop);
+    for (int64_t t = 0; t < settings_.length && num_walks_ > 0; ++t) {
+      if (t % 2 == 0) draw(t);
+      choose(t);
+      advance(t, visit);
+    }
+  }
+
+ private:
+  // A walk that has not ended. Those that have leave the group, and the others move up.
+  struct Walk {
+    int64_t place;  // the node that the next step leaves from; between choose() and advance() the
+                    // position in `indices` of the neighbour it goes to
+    int32_t lane;   // its number in the group
+    int32_t block;  // where words_ has its draws
+  };
+
+  void begin(const int64_t* starts, int64_t first, int64_t count, uint32_t hop) {
+    const int64_t num_walks = settings_.num_walks, blocks_per_walk = settings_.blocks_per_walk();
+    int64_t start = first / num_walks, number = first % num_walks;
+    for (int lane = 0; lane < count; ++lane) {
+      const int64_t node = starts[start];
+      __builtin_prefetch(&graph_.indptr[node]);
+      start_[lane] = node;
+      draws_[lane] = node_draws(key_, step_, hop, node);
+      first_block_[lane] = uint32_t(number * blocks_per_walk);
+      walks_[lane] = {node, lane, 0};
+      if (++number == num_walks) {
+        ++start;
+        number = 0;
+      }
+    }
+    num_walks_ = int(count);
+  }
+
+  // The words of steps t and t + 1.
+  void draw(int64_t t) {
+    for (int k = 0; k < num_walks_; ++k) {
+      Walk& walk = walks_[k];
+      walk.block = k;
+      words_[k] = draw_counter(draws_[walk.lane], block(walk, t), 0);
+    }
+    philox_many(words_, num_walks_, key_.draw0, key_.draw1);
+  }
+
+  // From nodes to the positions of their successors.
+  void choose(int64_t t) {
+    int num_going = 0;
+    for (int k = 0; k < num_walks_; ++k) {
+      Walk walk = walks_[k];
+      const int64_t begin = graph_.indptr[walk.place];
+      const uint32_t degree = uint32_t(graph_.indptr[walk.place + 1] - begin);
+      const Words4& words = words_[walk.block];
+      walk.place = begin + draw_below(draws_[walk.lane], 4 * block(walk, t) + 2 * (t & 1), degree,
+                                      t & 1 ? words.z : words.x);
+      __builtin_prefetch(&graph_.indices[walk.place]);
+      walks_[num_going] = walk;
+      num_going += degree != 0;
+    }
+    num_walks_ = num_going;
+  }
+
+  // From positions to nodes, and to where the next step leaves from.
+  template <class Visit>
+  void advance(int64_t t, const Visit& visit) {
+    int num_going = 0;
+    for (int k = 0; k < num_walks_; ++k) {
+      Walk walk = walks_[k];
+      const int64_t node = graph_.indices[walk.place];
+      visit(walk.lane, t, node);
+      const Words4& words = words_[walk.block];
+      const uint32_t fate = t & 1 ? words.w : words.y;
+      const bool ends = fate < settings_.end_below, restarts = fate < settings_.restart_below;
+      walk.place = restarts ? start_[walk.lane] : node;
+      // No memory is to be fetched for a walk that ends, and no branch to be mispredicted.
+      __builtin_prefetch(&graph_.indptr[ends ? 0 : walk.place]);
+      walks_[num_going] = walk;
+      num_going += !ends;
+    }
+    num_walks_ = num_going;
+  }
+
+  uint32_t block(const Walk& walk, int64_t t) const {
+    return first_block_[walk.lane] + uint32_t(t / 2);
+  }
+
+  const Csc<Index>& graph_;
+  const WalkSettings& settings_;
+  const StreamKey key_;
+  const uint32_t step_;
+  int num_walks_ = 0;  // that have not ended
+
+  Walk walks_[kMaxWalks];     // the first num_walks_
+  Words4 words_[kMaxWalks];   // by Walk::block
+  int64_t start_[kMaxWalks];  // by lane, as the two below
+  NodeDraws draws_[kMaxWalks];
+  uint32_t first_block_[kMaxWalks];
+};
+
+}  // namespace lg

@@ -1,0 +1,83 @@
+// visit_counts.h: which nodes were visited most often.
+//
+// A node and its visits are one number, `count << 48 | (2^48 - 1 - node)`: larger numbers come
+// first, by count and then by the smaller id. Nodes are below 2^48, counts below 2^16.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "common/workspace.h"
+
+namespace lg {
+
+class VisitCounts {
+ public:
+  void reserve_visits(int64_t max_visits) {
+    size_t num_slots = 16;
+    while (num_slots < 2 * size_t(max_visits)) num_slots *= 2;
+    if (slots_.size() < num_slots) slots_.resize(num_slots);
+    reserve(used_, max_visits);
+    reserve(counted_, max_visits);
+    reserve(ranked_, max_visits);
+  }
+
+  // Finds the `num_top` nodes that occur most often in `visits`, or all if there are fewer; returns
+  // their number.
+  int64_t find_top(const int64_t* visits, int64_t num_visits, int64_t num_top) {
+    const int64_t num_nodes = count(visits, num_visits);
+    num_top = std::min(num_top, num_nodes);
+    if (num_nodes <= kFew) {
+      rank_few(num_nodes);
+    } else {
+      const auto begin = counted_.begin(), end = begin + num_nodes;
+      std::partial_sort_copy(begin, end, ranked_.begin(), ranked_.begin() + num_top,
+                             std::greater<>());
+    }
+    return num_top;
+  }
+
+  // The i-th of the nodes that find_top() found, and its visits.
+  int64_t node(int64_t i) const { return int64_t(kNode - (ranked_[i] & kNode)); }
+  int32_t count(int64_t i) const { return int32_t(ranked_[i] >> 48); }
+
+ private:
+  static constexpr uint64_t kOneVisit = uint64_t(1) << 48, kNode = kOneVisit - 1;
+  static constexpr int64_t kFew = 24;
+
+  // Each node once, into `counted_`; returns their number.
+  int64_t count(const int64_t* visits, int64_t num_visits) {
+    const uint64_t mask = slots_.size() - 1;
+    uint64_t* slots = slots_.data();
+    int64_t num_nodes = 0;
+    for (int64_t i = 0; i < num_visits; ++i) {
+      const uint64_t node = kNode - uint64_t(visits[i]);
+      uint64_t s = (node * 0x9E3779B97F4A7C15u >> 32) & mask;  // Fibonacci hashing
+      while (slots[s] != 0 && (slots[s] & kNode) != node) s = (s + 1) & mask;
+      used_[num_nodes] = uint32_t(s);
+      num_nodes += slots[s] == 0;
+      slots[s] = (slots[s] | node) + kOneVisit;
+    }
+    for (int64_t i = 0; i < num_nodes; ++i) counted_[i] = std::exchange(slots[used_[i]], 0);
+    return num_nodes;
+  }
+
+  // Whether one number is larger than another cannot be predicted, so few are ranked by counting
+  // the larger ones and not by sorting.
+  void rank_few(int64_t num_nodes) {
+    for (int64_t i = 0; i < num_nodes; ++i) {
+      int64_t rank = 0;
+      for (int64_t j = 0; j < num_nodes; ++j) rank += counted_[j] > counted_[i];
+      ranked_[rank] = counted_[i];
+    }
+  }
+
+  std::vector<uint64_t> slots_;  // open addressing, at most half full; all zero between calls
+  std::vector<uint32_t> used_;
+  std::vector<uint64_t> counted_, ranked_;
+};
+
+}  // namespace lg

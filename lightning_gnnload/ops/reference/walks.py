@@ -1,0 +1,107 @@
+"""Oracle of random walks and of the neighbourhoods that they visit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from ..dispatch import DrawKey
+from ..walks import Walks
+from .draws import NodeDraws, stream_keys
+
+
+def random_walk(
+    indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: Walks, key: DrawKey, *, hop: int = 0
+) -> np.ndarray:
+    """int64 ``[S * W, T + 1]``; see :func:`.walks.random_walk`."""
+    draw_key, _ = stream_keys(key.seed, key.epoch)
+    end_below = _threshold(Fraction(walks.termination_prob), 2**32)
+    restart_below = end_below + _threshold(Fraction(walks.restart_prob), 2**32 - end_below)
+    words_per_walk = 4 * ((walks.length + 1) // 2)  # of whole blocks, two words a step
+    traces = []
+    for start in starts.tolist():
+        draws = NodeDraws(draw_key, key.step, hop, start)
+        words = draws.words(walks.num_walks * words_per_walk).tolist()
+        for number in range(walks.num_walks):
+            trace, place = [start], start
+            for draw in range(number * words_per_walk, number * words_per_walk + 2 * walks.length, 2):
+                neighbors = indices[indptr[place] : indptr[place + 1]]
+                if not len(neighbors):
+                    break
+                place = int(neighbors[_below(len(neighbors), draws, draw, words[draw])])
+                trace.append(place)
+                fate = words[draw + 1]
+                if fate < end_below:
+                    break
+                if fate < restart_below:
+                    place = start
+            traces.append(trace + [-1] * (walks.length + 1 - len(trace)))
+    return np.array(traces, np.int64).reshape(-1, walks.length + 1)
+
+
+@dataclass(frozen=True)
+class WalkHop:
+    """One hop: ``indptr`` ``[num_dst + 1]``, ``indices`` (local ids) and ``weights`` float32 ``[num_edges]``."""
+
+    num_src: int
+    indptr: np.ndarray
+    indices: np.ndarray
+    weights: np.ndarray
+
+
+def sample_walks(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    walks: Walks,
+    key: DrawKey,
+    *,
+    num_hops: int,
+    num_neighbors: int,
+    include_self: bool = True,
+    normalize: bool = False,
+    expand: Literal["all", "new"] = "all",
+) -> tuple[np.ndarray, list[WalkHop]]:
+    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.walks.sample_walks`."""
+    local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
+    hop_indptr, hop_indices, weights = [0], list[int](), list[np.float32]()
+    hops = []
+    num_expanded = 0
+    for hop in range(num_hops):
+        if expand == "all":
+            hop_indptr, hop_indices, weights = [0], [], []
+            num_expanded = 0
+        for node in list(local)[num_expanded:]:
+            visited = random_walk(indptr, indices, np.array([node]), walks, key, hop=hop)[:, 1:]
+            visits = Counter(visited[visited >= 0].tolist())
+            if not include_self:
+                del visits[node]
+            top = sorted(visits.items(), key=lambda item: (-item[1], item[0]))[:num_neighbors]
+            total = np.float32(sum(count for _, count in top) if normalize else 1)
+            for neighbor, count in top:
+                hop_indices.append(local.setdefault(neighbor, len(local)))
+                weights.append(np.float32(count) / total)
+            hop_indptr.append(len(hop_indices))
+        num_expanded = len(hop_indptr) - 1
+        hops.append(
+            WalkHop(len(local), np.array(hop_indptr), np.array(hop_indices, np.int64), np.array(weights, np.float32))
+        )
+    return np.array(list(local), np.int64), hops
+
+
+def _threshold(probability: Fraction, whole: int) -> int:
+    """Of ``whole`` numbers, how many are meant by ``probability``."""
+    return round(probability * whole)
+
+
+def _below(bound: int, draws: NodeDraws, draw: int, word: int) -> int:
+    """Draw ``draw``, whose first attempt is ``word``, exactly uniform in ``[0, bound)``."""
+    attempt = 0
+    while word * bound % 2**32 < 2**32 % bound:
+        attempt += 1
+        word = int(draws.words(draw + 1, attempt)[draw])
+    return word * bound >> 32

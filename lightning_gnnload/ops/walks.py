@@ -1,0 +1,207 @@
+"""Random walks, and neighbourhoods of the nodes that walks visit most often.
+
+Walks go along in-edges, from a node to one of its in-neighbours: that way messages come.
+
+Shapes: N graph nodes, E edges, S seeds, W walks a node, T steps a walk, L hops.
+"""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import SamplerConfigError, SeedError
+from .checks import as_integer, check_array, check_batch, check_graph
+from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+
+MAX_VISITS: int = kernels.MAX_VISITS
+MAX_WALK_BLOCKS: int = kernels.MAX_WALK_BLOCKS
+_WORDS = 1 << 32
+
+
+@dataclass(frozen=True)
+class Walks:
+    """How walks go: ``num_walks`` from each node, of up to ``length`` steps.
+
+    A walk ends at a node without in-neighbours, and after any step with probability ``termination_prob``. A walk
+    that goes on leaves, with probability ``restart_prob``, from its start instead of the node it has reached.
+    Both probabilities are rounded to multiples of 2**-32, so that integers decide.
+
+    Raises:
+        SamplerConfigError: a number below 1, a probability outside [0, 1], or more steps than there are draws.
+    """
+
+    length: int
+    num_walks: int = 1
+    termination_prob: float = 0.0
+    restart_prob: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field, name in (("length", "the length of a walk"), ("num_walks", "num_walks")):
+            value = as_integer(name, getattr(self, field))
+            object.__setattr__(self, field, value)
+            if value < 1:
+                raise SamplerConfigError(f"{name} is {value}, but must be at least 1.")
+        for field in ("termination_prob", "restart_prob"):
+            object.__setattr__(self, field, _as_probability(field, getattr(self, field)))
+        if self.num_walks * ((self.length + 1) // 2) > MAX_WALK_BLOCKS:
+            raise SamplerConfigError(
+                f"{self.num_walks} walks of {self.length} steps a node are more than there are draws for: "
+                f"num_walks * ceil(length / 2) must be at most {MAX_WALK_BLOCKS}. Walk in several calls, "
+                "with another step in the key."
+            )
+
+    @property
+    def end_below(self) -> int:
+        """After a step, a 32-bit word below this ends the walk."""
+        return round(_WORDS * self.termination_prob)
+
+    @property
+    def restart_below(self) -> int:
+        """A word below this, and not below :attr:`end_below`, lets the walk go on from its start."""
+        return self.end_below + round((_WORDS - self.end_below) * self.restart_prob)
+
+
+def random_walk(
+    indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: Walks, key: DrawKey, *, hop: int = 0
+) -> np.ndarray:
+    """Walk from each start; a walk is a pure function of the graph, its start, its number and the key.
+
+    Args:
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
+            :func:`check_csc`.
+        starts: int64 ``[S]``, distinct.
+        walks: how they go.
+        key: decides every draw.
+        hop: the hop of the draws; :func:`sample_walks` walks likewise at each of its hops.
+
+    Returns:
+        int64 ``[S * W, T + 1]``: row ``s * W + w`` is walk ``w`` of ``starts[s]``, the start first and -1 after
+        the end.
+
+    Raises:
+        SeedError: a start out of range or repeated.
+    """
+    check_graph(indptr, indices)
+    check_array("starts", starts, (np.int64,), 1, SeedError)
+    hop = as_integer("hop", hop)
+    if not 0 <= hop < MAX_HOPS:
+        raise SamplerConfigError(f"hop is {hop}, but must lie in [0, {MAX_HOPS}).")
+    in_order = np.sort(starts)
+    if len(repeated := in_order[1:][in_order[1:] == in_order[:-1]]):
+        raise SeedError(
+            f"starts holds node {repeated[0]} more than once, but equal starts make equal walks. "
+            "For several walks from a node, ask for num_walks."
+        )
+    traces = np.empty((len(starts) * walks.num_walks, walks.length + 1), np.int64)
+    kernels.random_walk(
+        indptr,
+        indices,
+        starts,
+        walks.length,
+        walks.num_walks,
+        walks.end_below,
+        walks.restart_below,
+        key.seed,
+        key.epoch,
+        key.step,
+        hop,
+        traces.reshape(-1),
+    )
+    return traces
+
+
+def sample_walks(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    walks: Walks,
+    key: DrawKey,
+    arena: np.ndarray,
+    *,
+    num_hops: int,
+    num_neighbors: int,
+    include_self: bool = True,
+    normalize: bool = False,
+    expand: Literal["all", "new"] = "all",
+) -> SampleLayout:
+    """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
+
+    The neighbours of a destination are the nodes that its walks visit most often: most visits first, and the
+    smaller id first among equals. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of
+    every hop is ``nodes[j]``. With ``expand="new"`` the hops share one CSC, each hop a prefix of the next.
+
+    Args:
+        workspace: scratch memory, of this thread alone.
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
+            :func:`check_csc`.
+        seeds: int64 ``[S]``, distinct.
+        walks: how the walks of each destination go.
+        key: decides every draw.
+        arena: uint8, writable, starting at a multiple of 64 bytes.
+        num_hops: L.
+        num_neighbors: at most so many a destination and hop.
+        include_self: whether a walk that comes back to its start has visited it.
+        normalize: edge weights are visits, divided by the sum of the destination's; else the visits themselves.
+        expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those that
+            the last hop found.
+
+    Raises:
+        SeedError: a seed out of range or repeated.
+        SamplerConfigError: a number out of range, or a batch beyond int32 local ids.
+        ArenaTooSmall: sample again with at least ``needed_bytes``.
+
+    Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
+    """
+    check_batch(indptr, indices, seeds, arena)
+    num_hops = as_integer("num_hops", num_hops)
+    num_neighbors = as_integer("num_neighbors", num_neighbors)
+    if not 0 <= num_hops <= MAX_HOPS:
+        raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS}].")
+    if not 1 <= num_neighbors <= MAX_VISITS:
+        raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
+    check_visits(walks)
+    if expand not in ("all", "new"):
+        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    return SampleLayout.of(
+        kernels.sample_walks(
+            workspace.native,
+            indptr,
+            indices,
+            seeds,
+            num_hops,
+            num_neighbors,
+            walks.num_walks,
+            walks.length,
+            walks.end_below,
+            walks.restart_below,
+            key.seed,
+            key.epoch,
+            key.step,
+            arena,
+            bool(include_self),
+            bool(normalize),
+            expand == "new",
+        )
+    )
+
+
+def check_visits(walks: Walks) -> None:
+    """Raises SamplerConfigError where the walks of a node may visit more nodes than are counted."""
+    num_visits = walks.num_walks * walks.length
+    if num_visits > MAX_VISITS:
+        raise SamplerConfigError(
+            f"{walks.num_walks} walks of {walks.length} steps visit up to {num_visits} nodes, but visits are "
+            f"counted up to {MAX_VISITS}: use fewer or shorter walks."
+        )
+
+
+def _as_probability(name: str, value: Any) -> float:
+    probability = float(value) if isinstance(value, numbers.Real) else -1.0
+    if not 0 <= probability <= 1:  # not-a-number fails too
+        raise SamplerConfigError(f"{name} is {value!r}, but must be a number in [0, 1].")
+    return probability

@@ -1,0 +1,160 @@
+"""Random walks, and RandomWalkSampler: PinSAGE's neighbourhoods, the nodes that walks visit most often."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
+from lightning_gnnload.sample.base import Sampler, thread_workspace
+
+
+def random_walk(
+    graph: Graph,
+    starts: Any,
+    length: int,
+    *,
+    num_walks: int = 1,
+    termination_prob: float = 0.0,
+    restart_prob: float = 0.0,
+    seed: int = 0,
+    epoch: int = 0,
+    step: int = 0,
+) -> torch.Tensor:
+    """Random walks along in-edges, from a node to one of its in-neighbours, each equally likely.
+
+    In-edges, since a node's messages come from there; in an undirected graph it makes no difference. A walk ends
+    at a node without in-neighbours. It is a pure function of the graph, its start, its number and the key
+    (seed, epoch, step), whatever the other starts are.
+
+    Args:
+        graph: N nodes.
+        starts: distinct node ids ``[S]``: tensor, array or list.
+        length: steps a walk.
+        num_walks: walks from each start.
+        termination_prob: after each step the walk ends with this probability (DGL's samplers by random walk do so;
+            its ``random_walk`` may end a walk before the first step as well).
+        restart_prob: a step leaves, with this probability, from the start instead of the node reached before it,
+            as in personalised PageRank. What the row shows is the nodes that steps reached.
+        seed: the random seed of the run.
+        epoch: the epoch.
+        step: the global optimizer step in the epoch.
+
+    Returns:
+        int64 ``[S * num_walks, length + 1]``: row ``s * num_walks + w`` is walk ``w`` of ``starts[s]``, the start
+        first and -1 after the end.
+
+    Raises:
+        SeedError: a start is not a node, or repeats.
+        SamplerConfigError: a length or number below 1, a probability outside [0, 1].
+
+    Source: DSP (PPoPP'23), section 4.2: a walk is node-wise sampling with fanout 1; Pixie (WWW'18), section 3.1,
+    for restarts.
+
+    Example:
+        >>> ring = Graph.from_coo(src=[0, 1, 2], dst=[1, 2, 0])
+        >>> random_walk(ring, [0, 1], length=4).tolist()
+        [[0, 2, 1, 0, 2], [1, 0, 2, 1, 0]]
+    """
+    walks = Walks(length, num_walks, termination_prob, restart_prob)
+    ids = as_ids(starts, what="starts")
+    return torch.from_numpy(ops.random_walk(graph.indptr, graph.indices, ids, walks, DrawKey(seed, epoch, step)))
+
+
+class RandomWalkSampler(Sampler):
+    """Takes as neighbours of every node, hop by hop, those that random walks from it visit most often (PinSAGE).
+
+    A block's ``edge_weight`` is the importance of each edge: how often the walks of its destination visited its
+    source. A destination's edges come by falling visits, equal ones by rising id. An edge joins nodes that may be
+    several steps apart, so blocks have no ``edge_ids``. The defaults are GNNLab's: of each node, the 5 nodes that
+    4 walks of up to 3 steps visit most often, in 3 layers.
+
+    Args:
+        num_layers: number of blocks, each with walks of its own.
+        num_neighbors: at most so many neighbours a node.
+        num_walks: walks from each node.
+        walk_length: steps a walk, along in-edges; a walk ends early at a node without in-neighbours.
+        termination_prob: after each step a walk ends with this probability.
+        restart_prob: a step leaves, with this probability, from the destination instead of the node reached before.
+        include_self: whether a walk that comes back to its destination has visited it, so that the destination
+            can be its own neighbour, as in DGL and GNNLab.
+        normalize: divide the visits by their sum over the neighbours taken, so that the weights of a destination
+            sum to one (the paper's L1 norm), in float32.
+        expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh walks (DGL);
+            ``"new"``: only the nodes that the last hop found (PyG).
+
+    Raises:
+        SamplerConfigError: a number below 1, a probability outside [0, 1], more than 65,535 steps a node, or an
+            unknown ``expand``.
+
+    Source: PinSage (KDD'18), section 3.2, importance pooling; GNNLab (EuroSys'22), section 7.1, for the defaults.
+
+    Example:
+        >>> star = Graph.from_coo(src=[1, 2, 3, 0, 0, 0], dst=[0, 0, 0, 1, 2, 3])
+        >>> sampler = RandomWalkSampler(num_layers=1, num_neighbors=1, walk_length=2, termination_prob=0)
+        >>> block = sampler.sample(star, [1]).blocks[0]  # each walk goes to the hub, then back or to another leaf
+        >>> block.indices.tolist(), block.edge_weight.tolist()
+        ([1], [4.0])
+    """
+
+    def __init__(
+        self,
+        num_layers: int = 3,
+        num_neighbors: int = 5,
+        num_walks: int = 4,
+        walk_length: int = 3,
+        termination_prob: float = 0.5,
+        restart_prob: float = 0.0,
+        include_self: bool = True,
+        normalize: bool = False,
+        expand: Literal["all", "new"] = "all",
+    ) -> None:
+        for name, value in (("num_layers", num_layers), ("num_neighbors", num_neighbors)):
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise SamplerConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+        self.walks = Walks(walk_length, num_walks, termination_prob, restart_prob)
+        ops.check_visits(self.walks)
+        if expand not in ("all", "new"):
+            raise SamplerConfigError(
+                f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
+            )
+        self.num_neighbors = int(num_neighbors)
+        self.include_self = include_self
+        self.normalize = normalize
+        self.expand = expand
+        self._num_layers = int(num_layers)
+
+    @property
+    def num_layers(self) -> int:
+        return self._num_layers
+
+    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        return ops.sample_walks(
+            thread_workspace(graph.num_nodes),
+            graph.indptr,
+            graph.indices,
+            seeds,
+            self.walks,
+            key,
+            arena,
+            num_hops=self.num_layers,
+            num_neighbors=self.num_neighbors,
+            include_self=self.include_self,
+            normalize=self.normalize,
+            expand=self.expand,
+        )
+
+    def __repr__(self) -> str:
+        walks = self.walks
+        return (
+            f"RandomWalkSampler(num_layers={self.num_layers}, num_neighbors={self.num_neighbors}, "
+            f"num_walks={walks.num_walks}, walk_length={walks.length}, termination_prob={walks.termination_prob}, "
+            f"restart_prob={walks.restart_prob}, include_self={self.include_self}, normalize={self.normalize}, "
+            f"expand={self.expand!r})"
+        )
