@@ -101,3 +101,7 @@ class TrainerDiedError(PeerError):
 
 class QueueStalledError(PeerError):
     """All peers live, but no mini-batch came within the time limit."""
+
+
+class ConformanceError(GnnLoadError, AssertionError):
+    """A sampler breaks its contract, or does not draw by the law that it promises."""

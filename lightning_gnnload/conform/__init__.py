@@ -1,0 +1,21 @@
+"""Conformance: what any sampler must keep, and whether its draws follow the law that it promises."""
+
+from lightning_gnnload.conform.case import Promise
+from lightning_gnnload.conform.contract import (
+    ContractReport,
+    PropertyResult,
+    Violation,
+    check_sampler,
+    contract_report,
+)
+from lightning_gnnload.conform.graphs import example_graphs
+
+__all__ = [
+    "ContractReport",
+    "Promise",
+    "PropertyResult",
+    "Violation",
+    "check_sampler",
+    "contract_report",
+    "example_graphs",
+]

@@ -1,0 +1,129 @@
+"""Case: one mini-batch to ask a sampler for, what the sampler promises of it, and how a broken promise is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.sample.base import Sampler
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a sampler says of its batches, beyond what every sampler must keep.
+
+    Attributes:
+        random: other seeds, epochs and steps draw other neighbours, where a node has many.
+        edges_exist: every edge of a block is an edge of the graph. Not so where a block joins nodes that a walk
+            met, or layers that were drawn as wholes.
+        distinct_edges: no edge of the graph stands twice in a block. Not so with replacement.
+        max_in_degree: the most edges of one destination, nearest hop first, -1 where all may come; None where the
+            sampler says nothing of it. With ``expand="new"`` a block holds the edges of the hops before, too.
+        alone: a destination draws what it would draw in any other company. Then parts of a graph sample as the
+            whole would.
+    """
+
+    random: bool = True
+    edges_exist: bool = True
+    distinct_edges: bool = True
+    max_in_degree: Sequence[int] | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """The arguments of one call of :meth:`Sampler.sample`, and what the sampler promises."""
+
+    graph_name: str
+    graph: Graph
+    seeds: np.ndarray
+    key: DrawKey
+    promise: Promise
+
+    def sample(self, sampler: Sampler, key: DrawKey | None = None) -> MiniBatch:
+        """The batch, under another key where one is given.
+
+        Raises:
+            OnCase: the sampler raised.
+        """
+        key = key or self.key
+        with on(self):
+            return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step)
+
+    def __str__(self) -> str:
+        key = self.key
+        return (
+            f"graph {self.graph_name!r} ({self.graph.num_nodes} nodes, {self.graph.num_edges} edges), "
+            f"seeds {excerpt(self.seeds)}, seed={key.seed}, epoch={key.epoch}, step={key.step}"
+        )
+
+
+class Broken(Exception):  # noqa: N818  the finding of a check, told on as a Violation
+    """A property does not hold.
+
+    Attributes:
+        expected: what should be.
+        found: what is.
+    """
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(expected, found)
+        self.expected, self.found = expected, found
+
+
+class OnCase(Exception):  # noqa: N818
+    """What its cause tells of came to light on this case."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(str(case))
+        self.case = case
+
+
+@contextmanager
+def on(case: Case) -> Iterator[None]:
+    """Raises OnCase: whatever is raised inside."""
+    try:
+        yield
+    except OnCase:
+        raise
+    except Exception as error:
+        raise OnCase(case) from error
+
+
+def expect(holds: Any, expected: str, found: str) -> None:
+    """Raises Broken: unless it holds."""
+    if not holds:
+        raise Broken(expected, found)
+
+
+def expect_same(expected: MiniBatch, found: MiniBatch, when: str) -> None:
+    """Raises Broken: the two differ in any tensor; ``when`` says how the second came about."""
+    expect(len(found.blocks) == len(expected.blocks), f"{len(expected.blocks)} blocks", f"{len(found.blocks)} {when}")
+    _expect_same_tensors("", expected, found, when)
+    for number, (mine, theirs) in enumerate(zip(expected.blocks, found.blocks, strict=True)):
+        _expect_same_tensors(f"blocks[{number}].", mine, theirs, when)
+
+
+def excerpt(values: np.ndarray | torch.Tensor) -> str:
+    """The first few values."""
+    shown = ", ".join(str(value) for value in values[:8].tolist())
+    return f"[{shown}{', ...' if len(values) > 8 else ''}]"
+
+
+def _expect_same_tensors(of: str, expected: MiniBatch | Block, found: MiniBatch | Block, when: str) -> None:
+    for field in fields(expected):
+        mine, theirs = getattr(expected, field.name), getattr(found, field.name)
+        if field.name == "blocks":
+            continue
+        same = torch.equal(mine, theirs) if isinstance(mine, torch.Tensor) else mine == theirs
+        if not same:
+            told = [excerpt(value) if isinstance(value, torch.Tensor) else str(value) for value in (mine, theirs)]
+            raise Broken(f"{of}{field.name} = {told[0]}", f"{told[1]} {when}")

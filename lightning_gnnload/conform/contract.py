@@ -1,0 +1,186 @@
+"""The contract that any sampler can be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.conform.arenas import ARENA_PROPERTIES
+from lightning_gnnload.conform.case import Broken, Case, OnCase, Promise, on
+from lightning_gnnload.conform.graphs import example_graphs
+from lightning_gnnload.conform.purity import PURITY_PROPERTIES, SamplerProperty
+from lightning_gnnload.conform.structure import BATCH_PROPERTIES, samples
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import ConformanceError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.sample.base import Sampler
+
+Graphs = Graph | Mapping[str, Graph]
+"""One graph, or several by name."""
+_MAX_SEEDS = 200
+
+
+@dataclass(frozen=True)
+class Violation:
+    """How a property is broken.
+
+    Attributes:
+        case: the input that shows it.
+        expected: what should be.
+        found: what is.
+        cause: the exception, where one was raised.
+    """
+
+    case: str
+    expected: str
+    found: str
+    cause: BaseException | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class PropertyResult:
+    """One property of the contract.
+
+    Attributes:
+        name: for example "seeds first".
+        statement: what holds, in one line.
+        remedy: what to look at where it does not.
+        num_cases: inputs it was tried on; 0 where it was not reached.
+        violation: the first input that breaks it; None where it holds.
+    """
+
+    name: str
+    statement: str
+    remedy: str
+    num_cases: int
+    violation: Violation | None = None
+
+
+@dataclass(frozen=True)
+class ContractReport:
+    """Every property of the contract, and whether a sampler keeps it."""
+
+    sampler: str
+    properties: list[PropertyResult]
+
+    @property
+    def passed(self) -> bool:
+        return self.broken is None
+
+    @property
+    def broken(self) -> PropertyResult | None:
+        """The first property that does not hold."""
+        return next((each for each in self.properties if each.violation is not None), None)
+
+    def __str__(self) -> str:
+        lines = [f"{self.sampler}: {'keeps' if self.passed else 'breaks'} its contract"]
+        for each in self.properties:
+            holds = f"holds in {each.num_cases} cases" if each.num_cases else "not reached"
+            lines.append(f"  {each.name}: {'BROKEN' if each.violation else holds}")
+        return "\n".join(lines)
+
+
+def check_sampler(sampler: Sampler, graphs: Graphs | None = None, *, promise: Promise | None = None) -> None:
+    """Hold a sampler against the contract, for use in a test.
+
+    Args:
+        sampler: the sampler, with settings that leave it a choice: hubs of degree 500 are among the graphs.
+        graphs: a graph, or several by name; None for :func:`example_graphs`. Among your own must be nodes with
+            more neighbours than the sampler takes, where it promises to be random.
+        promise: what the sampler says of its batches.
+
+    Raises:
+        ConformanceError: names the first broken property, the input that shows it, what was expected and found.
+
+    Example:
+        >>> from lightning_gnnload import NeighborSampler
+        >>> check_sampler(NeighborSampler([5, 3]), promise=Promise(max_in_degree=[5, 3]))
+    """
+    for each in _results(sampler, graphs, promise):
+        if each.violation is not None:
+            raise ConformanceError(f"{sampler!r} breaks its contract, {told(each)}") from each.violation.cause
+
+
+def contract_report(
+    sampler: Sampler, graphs: Graphs | None = None, *, promise: Promise | None = None
+) -> ContractReport:
+    """Every property of the contract, each with its verdict. The arguments are those of :func:`check_sampler`.
+
+    Example:
+        >>> from lightning_gnnload import NeighborSampler
+        >>> contract_report(NeighborSampler([5])).passed
+        True
+    """
+    return ContractReport(repr(sampler), list(_results(sampler, graphs, promise)))
+
+
+def told(broken: PropertyResult) -> str:
+    """A broken property in words."""
+    assert broken.violation is not None
+    case, expected, found = broken.violation.case, broken.violation.expected, broken.violation.found
+    return f"{broken.name!r}: {broken.statement}. On {case}: expected {expected}; found {found}. {broken.remedy}"
+
+
+def _results(sampler: Sampler, graphs: Graphs | None, promise: Promise | None) -> Iterator[PropertyResult]:
+    if graphs is None:
+        graphs = example_graphs()
+    named = {"yours": graphs} if isinstance(graphs, Graph) else graphs
+    by_graph = [_cases(name, graph, promise or Promise()) for name, graph in named.items()]
+    of_batches = _judge_batches(sampler, [case for cases in by_graph for case in cases])
+    yield from of_batches
+    # Batches that are unsound by themselves need not be compared. One case a graph is enough for that.
+    sound = all(each.violation is None for each in of_batches)
+    compared = [cases[-1] for cases in by_graph]
+    for check in (*PURITY_PROPERTIES, *ARENA_PROPERTIES):
+        yield _judge(check, sampler, compared) if sound else _result(check, 0, None)
+
+
+def _cases(name: str, graph: Graph, promise: Promise) -> list[Case]:
+    """From no seeds to all of a small graph's; the last one has several, in no order."""
+    nodes = np.random.default_rng(0).permutation(graph.num_nodes)[:_MAX_SEEDS]
+    seeds = [nodes[:0], nodes[:1], nodes, nodes[: -(-len(nodes) // 2)]]
+    return [
+        Case(name, graph, ids, DrawKey(seed=5, epoch=number, step=17 * number), promise)
+        for number, ids in enumerate(seeds)
+    ]
+
+
+def _judge_batches(sampler: Sampler, cases: Sequence[Case]) -> list[PropertyResult]:
+    """Properties of single batches; of one batch, none is tried after the first that does not hold."""
+    num_cases = dict.fromkeys(BATCH_PROPERTIES, 0)
+    violations: dict[Callable[..., None], Violation] = {}
+    for case in cases:
+        check: Callable[..., None] = samples
+        try:
+            with on(case):
+                batch = case.sample(sampler)
+                for check in BATCH_PROPERTIES:
+                    num_cases[check] += 1
+                    check(sampler, case, batch)
+        except OnCase as error:
+            violations.setdefault(check, _told(error))
+    return [_result(check, num_cases[check], violations.get(check)) for check in BATCH_PROPERTIES]
+
+
+def _judge(check: SamplerProperty, sampler: Sampler, cases: Sequence[Case]) -> PropertyResult:
+    violation = None
+    try:
+        check(sampler, cases)
+    except OnCase as error:
+        violation = _told(error)
+    return _result(check, len(cases), violation)
+
+
+def _told(error: OnCase) -> Violation:
+    cause = error.__cause__
+    if isinstance(cause, Broken):
+        return Violation(str(error.case), cause.expected, cause.found)
+    return Violation(str(error.case), "no exception", repr(cause), cause)
+
+
+def _result(check: Callable[..., Any], num_cases: int, violation: Violation | None) -> PropertyResult:
+    statement, _, remedy = (check.__doc__ or "").partition("\n")
+    return PropertyResult(check.__name__.replace("_", " "), statement, " ".join(remedy.split()), num_cases, violation)

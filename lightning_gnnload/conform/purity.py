@@ -1,0 +1,189 @@
+"""A mini-batch is a pure function of (graph, settings, seed, epoch, step, seeds): what that means for a sampler.
+
+Each property looks at several cases. The first line of its docstring says what holds, the rest what to look at
+where it does not.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from lightning_gnnload.conform.case import Broken, Case, excerpt, expect, expect_same, on
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.errors import GnnLoadError, SeedError
+from lightning_gnnload.sample.base import Sampler
+
+_NUM_THREADS = 4
+
+
+def same_key_same_batch(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """the same call gives the same batch, after any others
+
+    A generator that moves on between calls fails here: draw by draw_words(key, hop, nodes, count).
+    """
+    once = [case.sample(sampler) for case in cases]
+    for case, batch in reversed(list(zip(cases, once, strict=True))):
+        with on(case):
+            expect_same(batch, case.sample(sampler), "when asked for again, after other batches")
+
+
+def copies_agree(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """a fresh copy of the sampler gives the same batch at once: a run resumes at any (epoch, step)
+
+    A sampler holds settings alone. Other ranks get copies, and make a lost batch again.
+    """
+    for case in cases:
+        with on(case):
+            expect_same(case.sample(sampler), case.sample(copy.deepcopy(sampler)), "from a fresh copy of the sampler")
+
+
+def generators_do_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """the global generators of Python, NumPy and torch neither matter nor move
+
+    torch.manual_seed must not change a batch, nor a batch the model's dropout.
+    """
+    with _generators_kept():
+        for case in cases:
+            with on(case):
+                batch = case.sample(sampler)
+                _seed_generators(1)
+                before = _generator_states()
+                expect_same(batch, case.sample(sampler), "after the global generators were seeded")
+                expect(_generator_states() == before, "global generators as they were", "one that was drawn from")
+
+
+def threads_agree(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """threads that sample at once, in different orders, get the batches of one thread
+
+    Scratch memory belongs to one thread, or to one call; nothing is kept on the sampler between calls.
+    """
+    alone = [case.sample(sampler) for case in cases]
+
+    def sample_from(start: int) -> dict[int, MiniBatch]:
+        order = [(start + number) % len(cases) for number in range(len(cases))]
+        return {number: cases[number].sample(sampler) for number in order}
+
+    starts = range(0, len(cases), max(len(cases) // _NUM_THREADS, 1))
+    with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="gnnload-conform") as pool:
+        together = list(pool.map(sample_from, starts))
+    for batches in together:
+        for number, batch in batches.items():
+            with on(cases[number]):
+                expect_same(alone[number], batch, "beside other threads")
+
+
+def key_matters(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """another seed, epoch or step draws other neighbours
+
+    All three belong in the key of every draw; the seed has 64 bits.
+    """
+    changes = {
+        "seed": {"seed": 1},
+        "the seed's high half": {"seed": 2**32},
+        "epoch": {"epoch": 1},
+        "step": {"step": 1},
+    }
+    if not cases[-1].promise.random:
+        return
+    for name, change in changes.items():
+        if not any(_differs(sampler, case, change) for case in cases):
+            with on(cases[-1]):
+                raise Broken(f"another batch for another {name}", "the same batch, here and in all other cases")
+
+
+def company_does_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """a destination draws the same neighbours whatever the other seeds are
+
+    The key of a draw names the node, not its place in the batch.
+    """
+    for case in cases:
+        if case.promise.alone and len(case.seeds) > 1:
+            with on(case):
+                batch = case.sample(sampler)
+                few = replace(case, seeds=case.seeds[[-1, 0]]).sample(sampler)
+                for place, seed in enumerate(few.seeds.tolist()):
+                    mine = _drawn_by(batch, int(np.flatnonzero(case.seeds == seed)[0]))
+                    other = _drawn_by(few, place)
+                    found = f"{excerpt(other)} in other company"
+                    expect(torch.equal(mine, other), f"neighbours {excerpt(mine)} of seed {seed}", found)
+
+
+def bad_seeds_are_refused(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """seeds that are no nodes, or that repeat, raise SeedError and do no harm
+
+    ArenaBuilder checks them.
+    """
+    for case in cases:
+        with on(case):
+            num_nodes = case.graph.num_nodes
+            for seeds in ([num_nodes], [-1], [2**62], [0, 0]):
+                _expect_seed_error(sampler, case, np.array(seeds))
+            expect_same(case.sample(sampler), case.sample(sampler), "after bad seeds")
+
+
+SamplerProperty = Callable[[Sampler, Sequence[Case]], None]
+PURITY_PROPERTIES: tuple[SamplerProperty, ...] = (
+    same_key_same_batch,
+    copies_agree,
+    generators_do_not_matter,
+    threads_agree,
+    key_matters,
+    company_does_not_matter,
+    bad_seeds_are_refused,
+)
+
+
+def _differs(sampler: Sampler, case: Case, change: dict[str, int]) -> bool:
+    other = replace(case.key, **{name: getattr(case.key, name) + by for name, by in change.items()})
+    first, second = case.sample(sampler), case.sample(sampler, other)
+    try:
+        expect_same(first, replace(second, epoch=first.epoch, step=first.step), "")
+    except Broken:
+        return True
+    return False
+
+
+def _drawn_by(batch: MiniBatch, place: int) -> torch.Tensor:
+    block = batch.blocks[-1]
+    return batch.nodes[block.indices[block.indptr[place] : block.indptr[place + 1]].long()]
+
+
+def _expect_seed_error(sampler: Sampler, case: Case, seeds: np.ndarray) -> None:
+    expected, key = f"SeedError for seeds {excerpt(seeds)}", case.key
+    try:
+        sampler.sample(case.graph, seeds, key.seed, key.epoch, key.step)
+    except SeedError:
+        return
+    except GnnLoadError as error:
+        raise Broken(expected, repr(error)) from error
+    raise Broken(expected, "a batch")
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    python, legacy, torches = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+        torch.set_rng_state(torches)
+
+
+def _seed_generators(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _generator_states() -> tuple[object, ...]:
+    legacy = [np.asarray(part).tobytes() for part in np.random.get_state()]
+    return random.getstate(), legacy, torch.get_rng_state().numpy().tobytes()
