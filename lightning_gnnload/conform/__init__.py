@@ -9,12 +9,14 @@ from lightning_gnnload.conform.contract import (
     contract_report,
 )
 from lightning_gnnload.conform.graphs import example_graphs
+from lightning_gnnload.conform.suites import check_draws
 
 __all__ = [
     "ContractReport",
     "Promise",
     "PropertyResult",
     "Violation",
+    "check_draws",
     "check_sampler",
     "contract_report",
     "example_graphs",

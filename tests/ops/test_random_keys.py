@@ -1,10 +1,11 @@
-"""Ordering keys of seeds; that orders are equally likely is in test_conformance.py."""
+"""Ordering keys of seeds."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from lightning_gnnload.conform.chance import multinomial
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import random_keys, reference
 
@@ -23,6 +24,15 @@ def test_an_id_has_its_key_in_any_company():
     np.testing.assert_array_equal(random_keys(3, 4, ids[10:20]), keys[10:20])
     assert len(np.unique(keys)) == 1000
     assert not np.isin(random_keys(3, 5, ids), keys).any()
+
+
+def test_every_order_of_seeds_is_equally_likely():
+    ids = np.array([3, 9, 2**40, 5])
+    orders = np.array([np.argsort(random_keys(5, epoch, ids)) for epoch in range(5000)])
+    _, times = np.unique(orders @ [64, 16, 4, 1], return_counts=True)
+    # With other seeds, right keys would fail with probability below 1e-6.
+    assert len(times) == 24
+    assert multinomial(times, np.full(24, 1 / 24)).bound > 1e-6
 
 
 def test_wrong_arguments():

@@ -1,0 +1,78 @@
+"""How improbable counts are under a null hypothesis.
+
+Each test gives two numbers. ``bound`` is proven to be at least the probability of so large a deviation, for any
+number of trials: verdicts rest on it. ``p`` is the usual approximation for large samples, for people to read: it
+is spread evenly over [0, 1] where the hypothesis holds.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+
+class Chance(NamedTuple):
+    """How probable a deviation at least as large is.
+
+    Attributes:
+        p: approximate probability.
+        bound: proven upper bound of the probability.
+    """
+
+    p: float
+    bound: float
+
+
+def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Chance:
+    """Of ``counts`` ``[K]`` of independent trials, each of which falls into cell ``i`` with ``probabilities[i]``.
+
+    The statistic is the likelihood ratio G = 2 n KL(counts / n || probabilities). Approximation: chi-square with
+    K - 1 degrees of freedom. Bound: ``exp(-g) (e g / (K - 1)) ** (K - 1)`` for g = G / 2 > K - 1.
+
+    Source: Agrawal, "Finite-sample concentration of the multinomial in relative entropy", IEEE Transactions on
+    Information Theory 66(10), 2020 (g has the moments of a gamma variable of shape K - 1, at most).
+
+    Example:
+        >>> multinomial(np.array([10, 30]), np.array([0.5, 0.5])).p < 0.01
+        True
+    """
+    counts, probabilities = np.asarray(counts), np.asarray(probabilities, float)
+    if np.any(counts[probabilities == 0]):
+        return Chance(0.0, 0.0)  # the impossible happened
+    counts, probabilities = counts[probabilities > 0], probabilities[probabilities > 0]
+    freedom = len(counts) - 1
+    if freedom == 0:
+        return Chance(1.0, 1.0)
+    g = max(_relative_entropy(counts, counts.sum() * probabilities), 0.0)
+    bound = math.exp(freedom * (1 + math.log(g / freedom)) - g) if g > freedom else 1.0
+    half_freedom, half_statistic = torch.tensor([freedom / 2, g], dtype=torch.float64)
+    return Chance(float(torch.special.gammaincc(half_freedom, half_statistic)), bound)
+
+
+def binomials(counts: np.ndarray, num_trials: int, probabilities: np.ndarray | float) -> Chance:
+    """Of the worst of K counts ``[K]``, each of ``num_trials`` independent trials with its own probability.
+
+    The counts may depend on one another (Bonferroni). Each may also be a sum of draws without replacement, which
+    deviates less (Hoeffding 1963, theorem 4). Approximation: the signed root of the deviance is normal. Bound:
+    Chernoff's, on both sides.
+    """
+    counts = np.asarray(counts, float)
+    expected = num_trials * np.broadcast_to(np.asarray(probabilities, float), counts.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        misses = num_trials - counts
+        deviance = _terms(counts, expected) + _terms(misses, num_trials - expected)
+    g = max(float(deviance.max(initial=0.0)), 0.0)
+    return Chance(min(1.0, len(counts) * math.erfc(math.sqrt(g))), min(1.0, 2 * len(counts) * math.exp(-g)))
+
+
+def _relative_entropy(counts: np.ndarray, expected: np.ndarray) -> float:
+    return float(_terms(counts, expected).sum())
+
+
+def _terms(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """``counts log(counts / expected)``, where 0 log 0 is 0."""
+    safe = np.where(counts > 0, counts, 1)
+    return np.where(counts > 0, counts * np.log(safe / expected), 0.0)

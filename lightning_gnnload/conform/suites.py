@@ -1,0 +1,184 @@
+"""Suites: the checks that a law of drawing calls for, and running them.
+
+A suite fails a correct sampler with a probability of at most :data:`FAMILY_ERROR`: each of its n checks fails where
+a proven bound of the probability of what it saw, times the number of its settings, is below ``FAMILY_ERROR / n``.
+Seeds are fixed, so that a sampler whose batches are pure functions passes always or never.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from lightning_gnnload.conform import checks
+from lightning_gnnload.conform.chance import Chance
+from lightning_gnnload.conform.checks import Evidence
+from lightning_gnnload.conform.draw import Draw, sampler_draw
+from lightning_gnnload.errors import ConformanceError
+from lightning_gnnload.sample.base import Sampler
+
+FAMILY_ERROR = 1e-6
+"""The probability that a correct sampler fails a suite is at most this."""
+
+Law = Literal["uniform", "uniform, replaced", "weighted", "weighted, replaced"]
+"""How neighbours are drawn: all alike or by ``Graph.edge_weight``, each once at most or with replacement."""
+LAWS: tuple[Law, ...] = ("uniform", "uniform, replaced", "weighted", "weighted, replaced")
+
+# At and around the widths of vectors and small tables.
+_FANOUTS = [1, 2, 5, 15, 16, 17, 33, 64, 65, 100]
+_WEIGHTS: list[tuple[list[float], int]] = [
+    ([1, 2, 3, 4], 2),
+    ([1, 1, 10], 2),
+    ([5, 0, 1, 0, 2, 4], 3),
+    ([0.1, 0.2, 0.3, 40], 1),
+    ([3, 3, 1, 1, 7], 4),
+]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A null hypothesis, and how it is put to the test."""
+
+    name: str
+    run: Callable[[Draw], Iterator[Evidence]]
+
+    @property
+    def hypothesis(self) -> str:
+        run = self.run.func if isinstance(self.run, partial) else self.run
+        return (run.__doc__ or "").partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check found in all its settings.
+
+    Attributes:
+        name: of the check.
+        hypothesis: what was put to the test.
+        evidence: one a setting; up to the first that could not be drawn at all.
+        threshold: the check fails where the bound is below it.
+        seconds: how long it took.
+    """
+
+    name: str
+    hypothesis: str
+    evidence: list[Evidence]
+    threshold: float
+    seconds: float
+
+    @property
+    def num_trials(self) -> int:
+        return sum(each.num_trials for each in self.evidence)
+
+    @property
+    def worst(self) -> Evidence:
+        return min(self.evidence, key=lambda each: (each.chance.bound, each.chance.p))
+
+    @property
+    def chance(self) -> Chance:
+        """Of the worst setting, among so many."""
+        p, bound = (min(1.0, len(self.evidence) * value) for value in self.worst.chance)
+        return Chance(p, bound)
+
+    @property
+    def exact(self) -> bool:
+        return all(each.exact for each in self.evidence)
+
+    @property
+    def passed(self) -> bool:
+        return self.chance.bound >= self.threshold
+
+
+def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
+    """The checks of one law.
+
+    Args:
+        law: how neighbours are drawn.
+        quick: a tenth of the trials, which shows deviations some three times as large.
+        keyed: draws follow their key, so that epochs and seeds can be told apart.
+    """
+    some = 20_000 if quick else 200_000
+    weighted, replace = law.startswith("weighted"), law.endswith("replaced")
+    runs: dict[str, Callable[[Draw], Iterator[Evidence]]] = {
+        "edges exist": checks.edges,
+        "counts": partial(checks.counts, fanouts=_FANOUTS, replace=replace, zeros=weighted),
+    }
+    if weighted:
+        graded, large = 1.0 + np.arange(50) % 7, 1.0 + np.arange(10**5) % 3
+        runs |= {
+            "outcomes": partial(checks.outcomes, settings=_WEIGHTS, num_trials=some, replace=replace),
+            "proportions": partial(checks.proportions, settings=[(graded, 20 if replace else 1)], num_trials=some // 2),
+            "hub of 10^5": partial(checks.hubs, weights=large, fanout=1, num_trials=2000),
+        }
+    elif replace:
+        small, wide = [(_alike(2), 2), (_alike(3), 4), (_alike(5), 3)], [(np.ones(7), 20), (np.ones(100), 3)]
+        runs |= {
+            "outcomes": partial(checks.outcomes, settings=small, num_trials=some, replace=True),
+            "proportions": partial(checks.proportions, settings=wide, num_trials=some // 2),
+            "coincidences": partial(checks.coincidences, settings=[(7, 20), (100, 70)], num_trials=some // 4),
+            "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
+        }
+    else:
+        small = [(_alike(d), f) for d, f in ((2, 1), (3, 2), (5, 2), (6, 3), (8, 4), (9, 2), (12, 10))]
+        around = [(degree, f) for f in _FANOUTS for degree in sorted({f + 1, 2 * f})]
+        spread = [(10, 5), (20, 15), (40, 33), (65, 64), (80, 70), (150, 15), (1000, 10)]
+        runs |= {
+            "inclusion": partial(checks.inclusion, settings=spread, num_trials=some // 2),
+            "first and last": partial(checks.ends, settings=around, num_trials=some // 4),
+            "pairs": partial(checks.pairs, settings=[(6, 3), (30, 15), (70, 66)], num_trials=some // 4),
+            "subsets": partial(checks.outcomes, settings=small, num_trials=some),
+            "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
+        }
+    for apart in ("nodes", "hops", "steps", "epochs", "seeds")[: 5 if keyed else 3]:
+        runs[f"between {apart}"] = partial(checks.between, apart=apart, num_trials=some // 4)
+    units = ("steps", "epochs")[: 2 if keyed else 1]
+    runs["over time"] = partial(checks.over_time, units=units, num_trials=some // 50)
+    return [Check(name, run) for name, run in runs.items()]
+
+
+def run(draw: Draw, suite: Sequence[Check]) -> Iterator[CheckResult]:
+    """One result a check, as they come."""
+    for check in suite:
+        began, evidence = time.perf_counter(), []
+        try:
+            for each in check.run(draw):
+                evidence.append(each)
+        except ConformanceError as error:
+            evidence.append(Evidence.of_rule("drawing", 0, [str(error)]))
+        yield CheckResult(
+            check.name, check.hypothesis, evidence, FAMILY_ERROR / len(suite), time.perf_counter() - began
+        )
+
+
+def check_draws(sampler_of: Callable[[Sequence[int]], Sampler], law: Law = "uniform", *, quick: bool = True) -> None:
+    """Hold a sampler's choices against a law, for use in a test.
+
+    Args:
+        sampler_of: the sampler for these fanouts, such as the class ``NeighborSampler`` itself.
+        law: how it should draw.
+        quick: a tenth of the trials.
+
+    Raises:
+        ConformanceError: names the first check that fails, its null hypothesis, and the count that deviates most.
+
+    Example:
+        >>> from lightning_gnnload import NeighborSampler
+        >>> check_draws(NeighborSampler)
+    """
+    for result in run(sampler_draw(sampler_of), suite(law, quick=quick)):
+        if not result.passed:
+            raise ConformanceError(
+                f"{sampler_of([1])!r} does not draw by the law {law!r}: {result.name!r} fails. "
+                f"{result.hypothesis} But with {result.worst.setting}, {result.worst.worst}; the probability of this "
+                f"or worse is at most {result.chance.bound:.1g}, below {result.threshold:.1g}. "
+                f"See what the draw does with the first and the last neighbour, and with each part of its key."
+            )
+
+
+def _alike(degree: int) -> list[float]:
+    return [1.0] * degree
