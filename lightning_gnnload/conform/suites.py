@@ -120,7 +120,7 @@ def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
         runs |= {
             "outcomes": partial(checks.outcomes, settings=small, num_trials=some, replace=True),
             "proportions": partial(checks.proportions, settings=wide, num_trials=some // 2),
-            "coincidences": partial(checks.coincidences, settings=[(7, 20), (100, 70)], num_trials=some // 4),
+            "coincidences": partial(checks.coincidences, settings=[(7, 20), (100, 33)], num_trials=some // 4),
             "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
         }
     else:

@@ -1,4 +1,4 @@
-"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI."""
+"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI, and ``gnnload conform``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 
 import pytorch_lightning as pl
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+
+from lightning_gnnload.conform import command as conform
 
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
@@ -30,15 +32,20 @@ class GraphCLI(LightningCLI):
 
 
 def main() -> None:
-    """Entry point of ``gnnload``. Model classes are also looked for in the current folder."""
+    """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
     sys.path.insert(0, os.getcwd())
+    if sys.argv[1:2] == ["conform"]:
+        sys.exit(conform.main(sys.argv[2:]))
     try:
         GraphCLI(
             pl.LightningModule,
             GraphDataModule,
             subclass_mode_model=True,
             save_config_kwargs={"overwrite": True},
-            parser_kwargs={"description": "Train graph neural networks on sampled neighbourhoods."},
+            parser_kwargs={
+                "description": "Train graph neural networks on sampled neighbourhoods. "
+                "Another command, gnnload conform --help, examines samplers."
+            },
         )
     except PeerError:
         raise  # its traceback shows where this rank was when the other one ended

@@ -1,0 +1,163 @@
+"""Peers: the samplers of DGL and PyG as they are installed here, held against the same checks as ours.
+
+What fails is reported, never asserted. Their generators have a state and are seeded once, so that a run of the whole
+suite is repeatable as far as their threads let it be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.conform.checks import edges
+from lightning_gnnload.conform.draw import Draw, Drawn
+from lightning_gnnload.conform.subjects import Subject
+from lightning_gnnload.conform.suites import LAWS, Check, Law, suite
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import ConformanceError
+from lightning_gnnload.ops import DrawKey
+
+
+class DGLDraw:
+    """Draws of ``dgl.dataloading.NeighborSampler``, which draws for every node seen so far at each hop.
+
+    Args:
+        replace: with replacement.
+        weighted: by ``Graph.edge_weight``.
+        dtype: of the graph's ids; DGL has kernels for int64 and for int32.
+    """
+
+    def __init__(self, replace: bool, weighted: bool, dtype: torch.dtype = torch.int64) -> None:
+        self.dgl = importlib.import_module("dgl")
+        self.dgl.seed(0)
+        self.replace, self.weighted, self.dtype = replace, weighted, dtype
+        self._held: tuple[Graph, list[int], Any, Any] | None = None
+
+    def __call__(self, graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[Drawn]:
+        theirs, sampler = self._of(graph, list(fanouts))
+        nodes = torch.from_numpy(seeds).to(self.dtype)
+        _, _, blocks = sampler.sample_blocks(theirs, nodes)
+        return [self._drawn(block) for block in reversed(blocks)]
+
+    def _drawn(self, block: Any) -> Drawn:
+        ends = [end.long() for end in block.edges()]
+        ids = [block.srcdata[self.dgl.NID], block.dstdata[self.dgl.NID]]
+        for end, names in zip(ends, ids, strict=True):
+            if len(end) and not 0 <= int(end.min()) <= int(end.max()) < len(names):
+                raise ConformanceError(f"a block of {len(names)} nodes has an edge at local id {int(end.max())}")
+        src, dst = (names[end].long().numpy() for end, names in zip(ends, ids, strict=True))
+        return Drawn(dst, src)
+
+    def _of(self, graph: Graph, fanouts: list[int]) -> tuple[Any, Any]:
+        """DGL's graph and sampler, kept for the next call as a loader keeps them: some faults need a second batch."""
+        if self._held is None or self._held[0] is not graph or self._held[1] != fanouts:
+            csc = [tensor_view(array).to(self.dtype) for array in (graph.indptr, graph.indices)]
+            made = self.dgl.graph(("csc", (*csc, csc[0].new_empty(0))), num_nodes=graph.num_nodes).formats("csc")
+            options: dict[str, Any] = {"replace": self.replace}
+            if self.weighted and graph.edge_weight is not None:
+                made.edata["weight"] = tensor_view(graph.edge_weight)
+                options["prob"] = "weight"
+            # DGL lists the outermost hop first.
+            self._held = graph, fanouts, made, self.dgl.dataloading.NeighborSampler(fanouts[::-1], **options)
+        return self._held[2:]
+
+
+class PyGDraw:
+    """Draws of ``torch_geometric.sampler.NeighborSampler``, which draws for each node once.
+
+    It runs on pyg-lib where that is installed, else on torch-sparse.
+
+    Args:
+        replace: with replacement.
+        weighted: by ``Graph.edge_weight``; pyg-lib only.
+    """
+
+    def __init__(self, replace: bool, weighted: bool) -> None:
+        self.samplers = importlib.import_module("torch_geometric.sampler")
+        self.data = importlib.import_module("torch_geometric.data")
+        torch.manual_seed(0)
+        self.replace, self.weighted = replace, weighted
+        self._held: tuple[Graph, list[int], Any] | None = None
+
+    def __call__(self, graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[Drawn]:
+        sampler = self._of(graph, list(fanouts))
+        out = sampler.sample_from_nodes(self.samplers.NodeSamplerInput(None, torch.from_numpy(seeds)))
+        nodes, rows, columns = (part.numpy() for part in (out.node, out.row, out.col))
+        hops, known, begin = [], len(seeds), 0
+        for _ in fanouts:
+            # Nodes are numbered as they are met: a hop's destinations are those that were known before it.
+            stop = int(np.searchsorted(columns, known))
+            hops.append(Drawn(nodes[columns[begin:stop]], nodes[rows[begin:stop]]))
+            known, begin = max(known, int(rows[begin:stop].max(initial=0)) + 1), stop
+        return hops
+
+    def _of(self, graph: Graph, fanouts: list[int]) -> Any:
+        if self._held is None or self._held[0] is not graph or self._held[1] != fanouts:
+            dst = np.repeat(np.arange(graph.num_nodes), graph.in_degrees)
+            edge_index = torch.from_numpy(np.stack([graph.indices, dst]))
+            made = self.data.Data(edge_index=edge_index, num_nodes=graph.num_nodes)
+            options: dict[str, Any] = {"replace": self.replace, "is_sorted": True}
+            if self.weighted and graph.edge_weight is not None:
+                made.edge_weight = tensor_view(graph.edge_weight)
+                options["weight_attr"] = "edge_weight"
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that pyg-lib would be faster
+                self._held = graph, fanouts, self.samplers.NeighborSampler(made, fanouts, **options)
+        return self._held[2]
+
+
+def peers() -> tuple[list[Subject], list[str]]:
+    """The peers that are installed here, and why others are not."""
+    found, missing = [], []
+    for name, subjects_of in (("dgl", _dgl_subjects), ("torch_geometric", _pyg_subjects)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found += list(subjects_of(importlib.import_module(name)))
+        except (ImportError, OSError) as error:  # OSError: a library built for another torch
+            missing.append(f"{name}: {error}")
+    return found, missing
+
+
+def _dgl_subjects(dgl: ModuleType) -> Iterator[Subject]:
+    name = f"DGL {dgl.__version__}"
+    for law in LAWS:
+        yield _peer(name, law, DGLDraw(law.endswith("replaced"), law.startswith("weighted")))
+    yield Subject(
+        f"{name}, int32 ids",
+        draw=DGLDraw(False, False, torch.int32),
+        suite_of=lambda quick: [Check("edges exist", edges)],
+        peer=True,
+        known="its fused path returns corrupt blocks on int32 graphs from the second batch on",
+    )
+
+
+def _pyg_subjects(pyg: ModuleType) -> Iterator[Subject]:
+    typing = importlib.import_module("torch_geometric.typing")
+    if typing.WITH_PYG_LIB:
+        name = f"PyG {pyg.__version__}, pyg-lib {importlib.import_module('pyg_lib').__version__}"
+        for law in LAWS:
+            yield _peer(name, law, PyGDraw(law.endswith("replaced"), law.startswith("weighted")))
+    elif typing.WITH_TORCH_SPARSE:
+        name = f"PyG {pyg.__version__}, torch-sparse {importlib.import_module('torch_sparse').__version__}"
+        known = "its Floyd draws j over [0, j) instead of [0, j], so that the last neighbours come too seldom"
+        yield _peer(name, "uniform", PyGDraw(False, False), known)
+        yield _peer(name, "uniform, replaced", PyGDraw(True, False))
+    else:
+        raise ImportError("it samples only with pyg-lib or torch-sparse, and neither is installed")
+
+
+def _peer(name: str, law: Law, draw: Draw, known: str = "") -> Subject:
+    return Subject(f"{name}: {law}", draw=draw, law=law, suite_of=partial(_suite, law), peer=True, known=known)
+
+
+def _suite(law: Law, quick: bool) -> list[Check]:
+    return suite(law, quick=quick, keyed=False)

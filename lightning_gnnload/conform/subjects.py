@@ -1,0 +1,117 @@
+"""Subject: something that samples, and what it is held against."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lightning_gnnload.conform.case import Promise
+from lightning_gnnload.conform.draw import Draw, sampler_draw
+from lightning_gnnload.conform.graphs import example_graphs
+from lightning_gnnload.conform.suites import Check, Law, suite
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.neighbor import NeighborSampler
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A sampler, what it promises, and the graphs to hold it against: the examples, or those that it can sample."""
+
+    sampler: Sampler
+    promise: Promise
+    graphs: Mapping[str, Graph] | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What ``gnnload conform`` examines as one.
+
+    Attributes:
+        name: as reports print it.
+        contracts: to keep.
+        draw: its choices; None makes no statistics.
+        law: how it should draw; None where no law is put to the test.
+        suite_of: the checks of its draws, ``suite_of(quick)``.
+        peer: of another library: its failures are reported and count for nothing.
+        known: why some of its checks fail, where that is known.
+    """
+
+    name: str
+    contracts: Sequence[Contract] = ()
+    draw: Draw | None = None
+    law: Law | None = None
+    suite_of: Callable[[bool], Sequence[Check]] = lambda quick: []
+    peer: bool = False
+    known: str = ""
+
+
+def ours() -> list[Subject]:
+    """The samplers of this package."""
+    typed = {name: graph for name, graph in example_graphs().items() if {0, 1, 2} <= _edge_types(graph)}
+    contracts = [
+        Contract(NeighborSampler([4, 3]), Promise(max_in_degree=[4, 3], alone=True)),
+        Contract(NeighborSampler([4, 3], edge_ids=True), Promise(max_in_degree=[4, 3], alone=True)),
+        Contract(NeighborSampler([3, 4], expand="new", edge_ids=True), Promise(max_in_degree=[3, 4], alone=True)),
+        Contract(NeighborSampler([-1, 2]), Promise(max_in_degree=[-1, 2], alone=True)),
+        Contract(NeighborSampler([-1], edge_ids=True), Promise(random=False, alone=True)),
+        Contract(NeighborSampler([{0: 2, 2: 3}, 1], edge_ids=True), Promise(max_in_degree=[5, 3], alone=True), typed),
+    ]
+    replaced = Promise(distinct_edges=False, max_in_degree=[4, 3], alone=True)
+    return [
+        _subject("NeighborSampler", NeighborSampler, "uniform", contracts),
+        _subject(
+            "NeighborSampler",
+            partial(NeighborSampler, replace=True),
+            "uniform, replaced",
+            [Contract(NeighborSampler([4, 3], replace=True), replaced)],
+        ),
+    ]
+
+
+def _edge_types(graph: Graph) -> set[int]:
+    return set() if graph.edge_type is None else set(graph.edge_type.tolist())
+
+
+def subject_of(
+    path: str, fanouts: Sequence[int], arguments: Mapping[str, Any], promise: Promise, law: Law | None
+) -> Subject:
+    """A user's own sampler.
+
+    Args:
+        path: ``module.Class``; the class takes ``fanouts`` first, where there are any.
+        fanouts: for the contract; statistics give others.
+        arguments: the constructor's other arguments.
+        promise: what the sampler says of its batches.
+        law: how it draws; None makes no statistics.
+
+    Raises:
+        SamplerConfigError: no such class, or not one of a Sampler.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        sampler_class = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SamplerConfigError(
+            f"--sampler {path}: no such class ({error}). Give package.module.Class, importable from this folder."
+        ) from error
+    sampler = sampler_class(*([list(fanouts)] if fanouts else []), **arguments)
+    if not isinstance(sampler, Sampler):
+        raise SamplerConfigError(f"--sampler {path}: {name} is no subclass of lightning_gnnload.Sampler.")
+    if law is None:
+        return Subject(name, [Contract(sampler, promise)])
+    return _subject(name, partial(sampler_class, **arguments), law, [Contract(sampler, promise)])
+
+
+def _subject(
+    name: str,
+    sampler_of: Callable[[Sequence[int]], Sampler],
+    law: Law,
+    contracts: Sequence[Contract],
+) -> Subject:
+    draw = sampler_draw(sampler_of)
+    return Subject(f"{name}: {law}", contracts, draw, law, lambda quick: suite(law, quick=quick))
