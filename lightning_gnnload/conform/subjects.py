@@ -16,6 +16,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.walk import RandomWalkSampler
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def ours() -> list[Subject]:
         Contract(NeighborSampler([-1], edge_ids=True), Promise(random=False, alone=True)),
         Contract(NeighborSampler([{0: 2, 2: 3}, 1], edge_ids=True), Promise(max_in_degree=[5, 3], alone=True), typed),
     ]
+    walks = Promise(edges_exist=False, max_in_degree=[5, 5], alone=True)
     replaced = Promise(distinct_edges=False, max_in_degree=[4, 3], alone=True)
     return [
         _subject("NeighborSampler", NeighborSampler, "uniform", contracts),
@@ -69,6 +71,14 @@ def ours() -> list[Subject]:
             partial(NeighborSampler, replace=True),
             "uniform, replaced",
             [Contract(NeighborSampler([4, 3], replace=True), replaced)],
+        ),
+        Subject(
+            "RandomWalkSampler",
+            [
+                Contract(RandomWalkSampler(num_layers=2), walks),
+                Contract(RandomWalkSampler(num_layers=2, include_self=False, normalize=True), walks),
+                Contract(RandomWalkSampler(num_layers=2, restart_prob=0.3, expand="new"), walks),
+            ],
         ),
     ]
 
