@@ -13,6 +13,7 @@ from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler, random_walk
+from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "RandomWalkSampler",
     "Sampler",
     "Synthetic",
+    "WeightedNeighborSampler",
     "load_graph_data",
     "random_walk",
     "save_graph_data",

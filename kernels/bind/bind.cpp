@@ -39,6 +39,7 @@ NB_MODULE(_kernels, m) {
   m.def("best_isa", [] { return int(best_isa()); });
   m.def("used_isa", [] { return int(used_isa()); });
   m.def("set_isa", [](int isa) { set_isa(Isa(isa)); }, "isa"_a);
+  bind_build_alias(m);
   bind_check_csc(m);
   bind_coo_to_csc(m);
   bind_gather_rows(m);
@@ -48,6 +49,7 @@ NB_MODULE(_kernels, m) {
   bind_sample_neighbors(m);
   bind_sample_typed(m);
   bind_sample_walks(m);
+  bind_sample_weighted(m);
 }
 
 }  // namespace lg::bind

@@ -51,6 +51,7 @@ nb::tuple sampled(const Sample& sample) {
 }
 
 // One for each kernel, defined in KERNEL/KERNEL_bind.cpp.
+void bind_build_alias(nb::module_& m);
 void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
@@ -60,5 +61,6 @@ void bind_random_walk(nb::module_& m);
 void bind_sample_neighbors(nb::module_& m);
 void bind_sample_typed(nb::module_& m);
 void bind_sample_walks(nb::module_& m);
+void bind_sample_weighted(nb::module_& m);
 
 }  // namespace lg::bind

@@ -12,6 +12,7 @@
 namespace lg {
 
 constexpr int64_t kMaxDraws = int64_t(1) << 26;
+constexpr int64_t kMaxDraws64 = kMaxDraws / 2;
 constexpr int64_t kMaxHops = int64_t(1) << 16;
 
 struct StreamKey {
@@ -64,6 +65,24 @@ LG_HD uint32_t draw_below(const NodeDraws& draws, uint32_t j, uint32_t n, uint32
     }
   }
   return uint32_t(product >> 32);
+}
+
+// Draw j of 64 bits, exactly uniform in [0, n), 1 <= n: its low word is draw 2 j, its high one draw
+// 2 j + 1. So j < 2^25, and a stream's draws are all of one size.
+LG_HD uint64_t draw_below64(const NodeDraws& draws, uint32_t j, uint64_t n) {
+  __extension__ using uint128_t = unsigned __int128;
+  const auto product = [&](uint32_t attempt) {
+    const Words4 words = draw_block(draws, j >> 1, attempt);
+    const uint64_t word =
+        j & 1 ? words.z | uint64_t(words.w) << 32 : words.x | uint64_t(words.y) << 32;
+    return uint128_t(word) * n;
+  };
+  uint128_t drawn = product(0);
+  if (uint64_t(drawn) < n) {
+    const uint64_t threshold = (uint64_t(0) - n) % n;  // 2^64 mod n
+    for (uint32_t attempt = 1; uint64_t(drawn) < threshold; ++attempt) drawn = product(attempt);
+  }
+  return uint64_t(drawn >> 64);
 }
 
 // Ordering key of one id: sorting ids by it shuffles them.

@@ -17,6 +17,7 @@ from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler
+from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,22 @@ def ours() -> list[Subject]:
                 Contract(RandomWalkSampler(num_layers=2, include_self=False, normalize=True), walks),
                 Contract(RandomWalkSampler(num_layers=2, restart_prob=0.3, expand="new"), walks),
             ],
+        ),
+        _subject(
+            "WeightedNeighborSampler",
+            WeightedNeighborSampler,
+            "weighted",
+            [
+                Contract(WeightedNeighborSampler([4, 3], edge_ids=True), Promise(max_in_degree=[4, 3], alone=True)),
+                Contract(WeightedNeighborSampler([3, 4], expand="new"), Promise(max_in_degree=[3, 4], alone=True)),
+                Contract(WeightedNeighborSampler([-1], edge_ids=True), Promise(random=False, alone=True)),
+            ],
+        ),
+        _subject(
+            "WeightedNeighborSampler",
+            partial(WeightedNeighborSampler, replace=True),
+            "weighted, replaced",
+            [Contract(WeightedNeighborSampler([4, 3], replace=True), replaced)],
         ),
     ]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
-from lightning_gnnload.errors import GraphFormatError
+from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 _deriving = threading.Lock()
 
@@ -162,12 +162,33 @@ class Graph:
             raise GraphFormatError("Graph: there are no edge types. Give Graph.from_coo(..., edge_type=types).")
         return self._derive("edge_type_index", lambda: ops.index_edge_types(self.indptr, edge_type))
 
+    @property
+    def alias_table(self) -> ops.AliasTable:
+        """From which in-neighbours are drawn by edge weight; made on first use and kept: 8 bytes an edge.
+
+        Raises:
+            SamplerConfigError: the graph has no edge weights.
+            GraphFormatError: weights of a dtype wider than float64.
+        """
+        weight = self.edge_weight
+        if weight is None:
+            raise SamplerConfigError(
+                "Graph: there are no edge weights to draw by. Give Graph.from_coo(..., edge_weight=weights), or draw "
+                "uniformly with NeighborSampler."
+            )
+        narrow = np.float32 if weight.dtype == np.float16 else weight.dtype
+        return self._derive("alias_table", lambda: ops.build_alias(self.indptr, weight.astype(narrow, copy=False)))
+
     def _derive(self, name: str, make: Callable[[], Any]) -> Any:
         """What is made of the graph once, for all threads that sample it."""
         with _deriving:
             if name not in self._derived:
                 self._derived[name] = make()
             return self._derived[name]
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """The arrays alone: what is made of them is made again by who needs it, a spawned process for example."""
+        return None, {name: getattr(self, name) for name in self.ARRAYS} | {"_derived": {}}
 
     def in_neighbors(self, node: int) -> np.ndarray:
         """A view of the in-neighbours of one node, in stored order."""

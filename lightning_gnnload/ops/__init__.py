@@ -1,5 +1,6 @@
 """Kernels and their oracle. Nothing above this layer imports native code."""
 
+from .alias import AliasTable, build_alias
 from .checks import ARENA_ALIGNMENT
 from .dispatch import (
     ArenaTooSmall,
@@ -17,9 +18,11 @@ from .dispatch import (
 from .edge_types import EdgeTypeIndex, index_edge_types
 from .neighbors import sample_neighbors, sample_typed_neighbors
 from .walks import Walks, check_visits, random_walk, sample_walks
+from .weighted import sample_weighted
 
 __all__ = [
     "ARENA_ALIGNMENT",
+    "AliasTable",
     "ArenaTooSmall",
     "DrawKey",
     "EdgeTypeIndex",
@@ -27,6 +30,7 @@ __all__ = [
     "SampleLayout",
     "Walks",
     "Workspace",
+    "build_alias",
     "check_csc",
     "check_visits",
     "coo_to_csc",
@@ -38,5 +42,6 @@ __all__ = [
     "sample_neighbors",
     "sample_typed_neighbors",
     "sample_walks",
+    "sample_weighted",
     "use_instruction_set",
 ]

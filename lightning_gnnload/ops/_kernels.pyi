@@ -6,6 +6,8 @@ MAX_FANOUT: int
 MAX_HOPS: int
 MAX_EDGE_TYPES: int
 MAX_TYPED_HOPS: int
+MAX_WEIGHTED_FANOUT: int
+NO_NEIGHBOR: int
 STREAM_BYTES: int
 MAX_VISITS: int
 MAX_WALK_BLOCKS: int
@@ -102,4 +104,21 @@ def sample_typed(
     replace: bool,
     expand_new: bool,
     edge_ids: bool,
+) -> Layout: ...
+def build_alias(indptr: np.ndarray, weights: np.ndarray, table: np.ndarray) -> None: ...
+def sample_weighted(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    table: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: list[int],
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    replace: bool,
+    expand_new: bool,
+    edge_ids: bool,
+    max_local: int = ...,
 ) -> Layout: ...

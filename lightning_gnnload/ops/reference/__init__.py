@@ -7,10 +7,13 @@ from .draws import NodeDraws, philox, stream_keys
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .tables import coo_to_csc, gather_rows, is_csc, random_keys
 from .walks import random_walk, sample_walks
+from .weighted import alias_shares, build_alias, sample_weighted
 
 __all__ = [
     "Hop",
     "NodeDraws",
+    "alias_shares",
+    "build_alias",
     "coo_to_csc",
     "expand_hops",
     "gather_rows",
@@ -22,5 +25,6 @@ __all__ = [
     "sample_positions",
     "sample_typed_neighbors",
     "sample_walks",
+    "sample_weighted",
     "stream_keys",
 ]

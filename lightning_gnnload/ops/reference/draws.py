@@ -76,6 +76,16 @@ class NodeDraws:
             drawn.append(word * bound >> 32)
         return drawn
 
+    def below64(self, j: int, bound: int) -> int:
+        """Draw ``j`` of 64 bits, exactly uniform in ``[0, bound)``: of words ``2 j`` (low) and ``2 j + 1``."""
+        attempt = 0
+        while True:
+            low, high = self.words(2 * j + 2, attempt)[-2:].tolist()
+            product = (high << 32 | low) * bound
+            if product % 2**64 >= 2**64 % bound:
+                return product >> 64
+            attempt += 1
+
 
 def uint32(*words: int) -> np.ndarray:
     return np.array([word & 0xFFFFFFFF for word in words], np.uint32)

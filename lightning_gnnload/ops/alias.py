@@ -1,0 +1,75 @@
+"""Alias tables: from which in-neighbours are drawn by weight in constant time.
+
+Shapes: N graph nodes, E edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import GraphFormatError
+from .checks import check_array
+from .dispatch import kernels
+
+NO_NEIGHBOR = np.uint64(kernels.NO_NEIGHBOR)
+
+
+@dataclass(frozen=True)
+class AliasTable:
+    """The alias tables of a graph's nodes, in integers alone.
+
+    A node of in-degree ``d`` hands out ``d * 2**32`` shares, ``2**32`` by each of ``d`` slots. Entry ``e`` gives its
+    first ``threshold`` shares, the low 32 bits, to edge ``e`` and the rest to the edge ``alias``, the high 32 bits,
+    counted from the node's first edge. A uniform slot and a uniform 32-bit number so draw each edge exactly in
+    proportion to its shares.
+
+    Attributes:
+        indptr: int64 ``[N + 1]``, the graph's.
+        entries: uint64 ``[E]``.
+    """
+
+    indptr: np.ndarray
+    entries: np.ndarray
+
+    @cached_property
+    def zero_nodes(self) -> np.ndarray:
+        """int64: the nodes that have in-neighbours, but none of positive weight."""
+        nodes = np.flatnonzero(np.diff(self.indptr))
+        return nodes[self.entries[self.indptr[nodes]] == NO_NEIGHBOR]
+
+
+def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
+    """The alias table of a graph that passed :func:`.check_csc`.
+
+    The weights of a node become whole shares by exact integer arithmetic: at least one share for a positive weight
+    and none for zero, as many for all if all are equal. An edge's probability is within ``2**-32 + d * 2**-62`` of
+    its weight's part of the sum.
+
+    Args:
+        weights: float32 or float64 ``[E]``, in the order of the graph's edges.
+
+    Raises:
+        GraphFormatError: a weight that is negative, infinite or not a number; another dtype or number of weights.
+
+    Source: Walker, "An efficient method for generating discrete random variables with general distributions",
+    TOMS 3(3), 1977; the sweep of Hübschle-Schneider and Sanders, "Parallel weighted random sampling" (ESA'19),
+    section 4.1.
+
+    Example:
+        >>> table = build_alias(np.array([0, 2, 3]), np.array([1.0, 3.0, 0.0]))
+        >>> threshold, alias = int(table.entries[0]) % 2**32, int(table.entries[0]) >> 32
+        >>> round(threshold / 2**32, 6), alias  # half of one slot in two, so that edge 0 is drawn in a quarter
+        (0.5, 1)
+        >>> table.zero_nodes.tolist()
+        [1]
+    """
+    check_array("indptr", indptr, (np.int64,), 1, GraphFormatError)
+    check_array("edge_weight", weights, (np.float32, np.float64), 1, GraphFormatError)
+    if len(weights) != indptr[-1]:
+        raise GraphFormatError(f"edge_weight has {len(weights)} entries, but the graph has {indptr[-1]} edges.")
+    entries = np.empty(len(weights), np.uint64)
+    kernels.build_alias(indptr, weights, entries)
+    return AliasTable(indptr, entries)

@@ -1,0 +1,75 @@
+"""Neighbourhood sampling by edge weight, node by node.
+
+Shapes: N graph nodes, E edges, S seeds, L hops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..errors import SamplerConfigError
+from .alias import AliasTable
+from .checks import check_batch
+from .dispatch import DrawKey, SampleLayout, Workspace, kernels
+from .neighbors import check_fanouts
+
+MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
+
+
+def sample_weighted(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    table: AliasTable,
+    seeds: np.ndarray,
+    fanouts: Sequence[int],
+    key: DrawKey,
+    arena: np.ndarray,
+    *,
+    replace: bool = False,
+    expand: Literal["all", "new"] = "all",
+    edge_ids: bool = False,
+) -> SampleLayout:
+    """As :func:`.sample_neighbors`, but neighbours are drawn in proportion to their edges' weights.
+
+    Edges of weight zero are never taken. Without replacement a node draws by weight, removes what it drew, and
+    draws again; it takes all edges of positive weight where there are no more than its fanout.
+
+    Args:
+        table: of this graph, by :func:`.build_alias`.
+        fanouts: neighbours a node at each hop, nearest hop first, up to 2**24; -1 takes all of positive weight.
+
+    Raises:
+        SamplerConfigError: also for a table of another graph, as far as it shows.
+    """
+    check_batch(indptr, indices, seeds, arena)
+    if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
+        raise SamplerConfigError(
+            f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "
+            f"{len(indptr) - 1} and {len(indices)}: build this graph's."
+        )
+    fanouts = check_fanouts(fanouts)
+    if max(fanouts, default=0) > MAX_WEIGHTED_FANOUT:
+        raise SamplerConfigError(f"fanouts has {max(fanouts)}, but by weight at most {MAX_WEIGHTED_FANOUT} are drawn.")
+    if expand not in ("all", "new"):
+        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    return SampleLayout.of(
+        kernels.sample_weighted(
+            workspace.native,
+            indptr,
+            indices,
+            table.entries,
+            seeds,
+            fanouts,
+            key.seed,
+            key.epoch,
+            key.step,
+            arena,
+            bool(replace),
+            expand == "new",
+            bool(edge_ids),
+        )
+    )
