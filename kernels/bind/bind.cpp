@@ -34,6 +34,7 @@ NB_MODULE(_kernels, m) {
   nb::set_leak_warnings(false);  // a Workspace may well live until the interpreter ends
   nb::register_exception_translator(translate);
   nb::class_<Workspace>(m, "Workspace").def(nb::init<int64_t, bool>(), "num_nodes"_a, "use_hash"_a);
+  m.attr("MAX_BUDGET") = kMaxDraws64;
   m.attr("MAX_FANOUT") = kMaxDraws;
   m.attr("MAX_HOPS") = kMaxHops;
   m.def("best_isa", [] { return int(best_isa()); });
@@ -43,9 +44,11 @@ NB_MODULE(_kernels, m) {
   bind_check_csc(m);
   bind_coo_to_csc(m);
   bind_gather_rows(m);
+  bind_importance_tree(m);
   bind_index_edge_types(m);
   bind_random_keys(m);
   bind_random_walk(m);
+  bind_sample_layers(m);
   bind_sample_neighbors(m);
   bind_sample_typed(m);
   bind_sample_walks(m);

@@ -83,6 +83,7 @@ class Batch {
   int64_t num_nodes() const { return nodes_.count; }
   const int64_t* nodes() const { return nodes_.ids; }
   Workspace& workspace() { return workspace_; }
+  Table& table() { return table_; }
   Edges& edges() { return workspace_.edges; }
 
   // Throws SeedError: a seed out of range or repeated.

@@ -6,6 +6,7 @@
 //   insert(node, list) -> id    the node's local id; an unknown node is appended to `list`.
 //                               Writes list.ids[list.count] in any case: the list needs room for
 //                               one more.
+//   lookup(node) -> id          the node's local id, or -1: unknown
 //   clear(list)                 forgets the batch; must follow every batch, finished or not
 // Measured on 2.4 M and 111 M nodes, ns an insert: stamps 1.9 and 8.2, hash 5.7 and 7.2.
 #pragma once
@@ -47,6 +48,11 @@ class StampTable {
     return int32_t(local);
   }
 
+  int32_t lookup(int64_t node) const {
+    const uint32_t found = stamps_[node] - batch_;
+    return found < one_batch_ ? int32_t(found) : -1;
+  }
+
   void clear(const NodeList&) {
     batch_ += one_batch_;
     if (batch_ == 0) start_anew();
@@ -83,6 +89,11 @@ class HashTable {
     *slot = {node, local, batch_};
     list.ids[list.count++] = node;
     return local;
+  }
+
+  int32_t lookup(int64_t node) {
+    const Slot* slot = find(node);
+    return slot->batch == batch_ ? slot->local : -1;
   }
 
   // A slot belongs to the batch whose number it carries, so forgetting is counting.

@@ -16,12 +16,14 @@ from .dispatch import (
     use_instruction_set,
 )
 from .edge_types import EdgeTypeIndex, index_edge_types
+from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
 from .walks import Walks, check_visits, random_walk, sample_walks
 from .weighted import sample_weighted
 
 __all__ = [
     "ARENA_ALIGNMENT",
+    "LAYER_METHODS",
     "AliasTable",
     "ArenaTooSmall",
     "DrawKey",
@@ -35,10 +37,12 @@ __all__ = [
     "check_visits",
     "coo_to_csc",
     "gather_rows",
+    "importance_tree",
     "index_edge_types",
     "instruction_sets",
     "random_keys",
     "random_walk",
+    "sample_layers",
     "sample_neighbors",
     "sample_typed_neighbors",
     "sample_walks",

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+MAX_BUDGET: int
 MAX_FANOUT: int
 MAX_HOPS: int
 MAX_EDGE_TYPES: int
@@ -71,6 +72,26 @@ def sample_walks(
     expand_new: bool,
     max_local: int = ...,
 ) -> Layout: ...
+def sample_layers(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    budgets: list[int],
+    method: int,
+    importance_tree: np.ndarray | None,
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    replace: bool,
+    normalize: bool,
+    keep_known: bool,
+    expand_new: bool,
+    edge_ids: bool,
+    max_local: int = ...,
+) -> Layout: ...
+def importance_tree(indptr: np.ndarray, indices: np.ndarray, entries: np.ndarray) -> None: ...
 def gather_rows(table: np.ndarray, num_rows: int, ids: np.ndarray, out: np.ndarray) -> None: ...
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None: ...
 def coo_to_csc(

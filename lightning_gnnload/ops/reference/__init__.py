@@ -4,6 +4,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
 from .draws import NodeDraws, philox, stream_keys
+from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .tables import coo_to_csc, gather_rows, is_csc, random_keys
 from .walks import random_walk, sample_walks
@@ -11,16 +12,19 @@ from .weighted import alias_shares, build_alias, sample_weighted
 
 __all__ = [
     "Hop",
+    "LayerHop",
     "NodeDraws",
     "alias_shares",
     "build_alias",
     "coo_to_csc",
     "expand_hops",
     "gather_rows",
+    "importance_tree",
     "is_csc",
     "philox",
     "random_keys",
     "random_walk",
+    "sample_layers",
     "sample_neighbors",
     "sample_positions",
     "sample_typed_neighbors",

@@ -1,0 +1,31 @@
+#include "importance_tree/importance_tree.h"
+
+#include "importance_tree/importance.h"
+#include "importance_tree/tree.h"
+
+namespace lg {
+
+template <class Index>
+void importance_tree(const Csc<Index>& graph, int64_t* entries) {
+  constexpr int64_t kAhead = 32;
+  const int64_t num_nodes = graph.num_nodes;
+  const int64_t num_edges = graph.indptr[num_nodes];
+  std::fill_n(entries, num_nodes + 1, 0);
+  if (num_nodes == 0) return;
+  const ImportanceUnits units(num_nodes);
+  for (int64_t dst = 0; dst < num_nodes; ++dst) {
+    const int64_t begin = graph.indptr[dst], end = graph.indptr[dst + 1];
+    if (begin == end) continue;
+    const int64_t importance = units.of_edge(end - begin);
+    for (int64_t i = begin; i < end; ++i) {
+      if (i + kAhead < num_edges) __builtin_prefetch(&entries[graph.indices[i + kAhead] + 1], 1);
+      entries[graph.indices[i] + 1] += importance;
+    }
+  }
+  build_tree(entries, num_nodes);
+}
+
+template void importance_tree(const Csc<int32_t>&, int64_t*);
+template void importance_tree(const Csc<int64_t>&, int64_t*);
+
+}  // namespace lg

@@ -1,0 +1,41 @@
+#include "bind/bind.h"
+#include "sample_layers/sample_layers.h"
+
+namespace lg::bind {
+namespace {
+
+template <class Index>
+void bind_index(nb::module_& m) {
+  m.def(
+      "sample_layers",
+      [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
+         Array<const int64_t> seeds, std::vector<int64_t> budgets, int method,
+         std::optional<Array<const int64_t>> importance_tree, uint64_t seed, uint32_t epoch,
+         uint32_t step, Bytes arena, bool replace, bool normalize, bool keep_known, bool expand_new,
+         bool edge_ids, int64_t max_local) {
+        const LayerRequest<Index> request{csc(indptr, indices),
+                                          batch_request(seeds, seed, epoch, step, arena, max_local),
+                                          std::move(budgets),
+                                          LayerMethod(method),
+                                          importance_tree ? importance_tree->data() : nullptr,
+                                          replace,
+                                          normalize,
+                                          keep_known,
+                                          expand_new ? Expand::kNew : Expand::kAll,
+                                          edge_ids};
+        return sampled([&] { return sample_layers(workspace, request); });
+      },
+      "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
+      "budgets"_a, "method"_a, "importance_tree"_a.noconvert().none(), "seed"_a, "epoch"_a,
+      "step"_a, "arena"_a.noconvert(), "replace"_a, "normalize"_a, "keep_known"_a, "expand_new"_a,
+      "edge_ids"_a, "max_local"_a = kMaxLocal);
+}
+
+}  // namespace
+
+void bind_sample_layers(nb::module_& m) {
+  bind_index<int32_t>(m);
+  bind_index<int64_t>(m);
+}
+
+}  // namespace lg::bind

@@ -1,0 +1,143 @@
+"""Layer-wise sampling: each hop draws for all its destinations together, within a budget.
+
+Shapes: N graph nodes, E edges, S seeds, L hops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..errors import SamplerConfigError
+from .checks import as_integer, check_array, check_batch, check_graph
+from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+
+LayerMethod = Literal["ladies", "fastgcn", "dsp"]
+LAYER_METHODS = ("ladies", "fastgcn", "dsp")  # in the order of kernels/sample_layers/sample_layers.h
+MAX_BUDGET: int = kernels.MAX_BUDGET
+WHOLE_LAYER = -1
+
+
+def sample_layers(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    budgets: Sequence[int],
+    method: LayerMethod,
+    key: DrawKey,
+    arena: np.ndarray,
+    *,
+    importance_tree: np.ndarray | None = None,
+    replace: bool = False,
+    normalize: bool = False,
+    keep_known: bool = False,
+    expand: Literal["all", "new"] = "all",
+    edge_ids: bool = False,
+) -> SampleLayout:
+    """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
+
+    ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
+    A destination's edges are in adjacency order and carry weights: see :class:`.LayerSampler` for what they
+    estimate, and kernels/sample_layers/sample_layers.h for how items are drawn.
+
+    Args:
+        workspace: scratch memory, of this thread alone.
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
+            :func:`check_csc`.
+        seeds: int64 ``[S]``, distinct.
+        budgets: nodes (``"dsp"``: edges) drawn at each hop, nearest hop first; -1 takes all.
+        method: ``"ladies"``, ``"fastgcn"`` or ``"dsp"``.
+        key: decides every draw, with the first seed.
+        arena: uint8, writable, starting at a multiple of 64 bytes.
+        importance_tree: what :func:`importance_tree` makes of the graph; ``"fastgcn"`` alone needs it.
+        replace: draw with replacement; what is drawn twice counts twice in the weights.
+        normalize: make the weights of each destination add up to 1.
+        keep_known: keep all edges from nodes that the batch has anyway. Not for ``"dsp"``.
+        expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those
+            that the last hop found.
+        edge_ids: also write each edge's position in ``indices``.
+
+    Raises:
+        SeedError: a seed out of range or repeated.
+        SamplerConfigError: settings that are none or exclude each other, or a batch beyond int32 local ids.
+        ArenaTooSmall: sample again with at least ``needed_bytes``.
+    """
+    check_batch(indptr, indices, seeds, arena)
+    budgets = check_budgets(budgets)
+    if method not in LAYER_METHODS:
+        raise SamplerConfigError(f"method is {method!r}, but must be one of {LAYER_METHODS}.")
+    if expand not in ("all", "new"):
+        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    if keep_known and method == "dsp":
+        raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
+    if method == "fastgcn":
+        check_array("importance_tree", importance_tree, (np.int64,), 1, SamplerConfigError)
+        if importance_tree is not None and importance_tree.shape != indptr.shape:
+            raise SamplerConfigError(
+                f"importance_tree has {len(importance_tree)} entries, but a graph of {len(indptr) - 1} nodes needs "
+                f"{len(indptr)}: give the one that importance_tree() makes of this graph."
+            )
+    return SampleLayout.of(
+        kernels.sample_layers(
+            workspace.native,
+            indptr,
+            indices,
+            seeds,
+            budgets,
+            LAYER_METHODS.index(method),
+            importance_tree if method == "fastgcn" else None,
+            key.seed,
+            key.epoch,
+            key.step,
+            arena,
+            bool(replace),
+            bool(normalize),
+            bool(keep_known),
+            expand == "new",
+            bool(edge_ids),
+        )
+    )
+
+
+def importance_tree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """What FastGCN draws nodes by: each node's importance to the whole graph, as a Fenwick tree.
+
+    A node's importance is the squared norm of its column in the row-normalised adjacency, in integer units of
+    at most 2**-14: each edge into a node of in-degree ``d`` adds ``1 / d**2``, and at least one unit.
+
+    Args:
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
+            :func:`check_csc`.
+
+    Returns:
+        int64 ``[N + 1]``, read-only: entry 0 counts the nodes of positive importance; entry ``i`` is the sum
+        over nodes ``i - (i & -i)`` to ``i - 1``.
+
+    Source: FastGCN (ICLR'18), equation 6.
+
+    Example:
+        >>> tree = importance_tree(np.array([0, 2, 3, 3]), np.array([1, 2, 2]))
+        >>> tree[0].item(), (tree[1:] / tree[2]).tolist()  # the importances are 0, 1/4 and 5/4
+        (2, [0.0, 1.0, 5.0])
+    """
+    check_graph(indptr, indices)
+    entries = np.empty(len(indptr), np.int64)
+    kernels.importance_tree(indptr, indices, entries)
+    entries.flags.writeable = False
+    return entries
+
+
+def check_budgets(budgets: Sequence[int]) -> list[int]:
+    """Budgets as plain integers; raises SamplerConfigError where one is no budget."""
+    budgets = [as_integer(f"budgets[{hop}]", budget) for hop, budget in enumerate(budgets)]
+    if len(budgets) > MAX_HOPS:
+        raise SamplerConfigError(f"budgets has {len(budgets)} hops, but at most {MAX_HOPS} are possible.")
+    for hop, budget in enumerate(budgets):
+        if budget != WHOLE_LAYER and not 1 <= budget <= MAX_BUDGET:
+            raise SamplerConfigError(
+                f"budgets[{hop}] is {budget}, but must lie in [1, {MAX_BUDGET}], or be -1 for all."
+            )
+    return budgets

@@ -1,0 +1,165 @@
+"""Oracle of layer-wise sampling.
+
+Factors are Python floats, which are the kernel's doubles: where two integers are divided, each becomes a float first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from ..dispatch import DrawKey
+from ..layers import WHOLE_LAYER, LayerMethod
+from .draws import NodeDraws, stream_keys
+from .neighbors import Hop
+
+
+@dataclass(frozen=True)
+class LayerHop(Hop):
+    """One hop, with ``edge_weights`` float32 ``[num_edges]``."""
+
+    edge_weights: np.ndarray
+
+
+def importance_of_edge(degree: int, num_destinations: int) -> int:
+    """What an edge into a destination of this in-degree adds to its source's importance."""
+    one = 2**62 >> num_destinations.bit_length()
+    return max(1, one // degree**2)
+
+
+def importance_tree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """The Fenwick tree int64 ``[N + 1]``; see :func:`.layers.importance_tree`."""
+    line = graph_importances(indptr, indices)
+    sums = [sum(line[i - (i & -i) : i]) for i in range(1, len(line) + 1)]
+    return np.array([sum(importance > 0 for importance in line), *sums], np.int64)
+
+
+def graph_importances(indptr: np.ndarray, indices: np.ndarray) -> list[int]:
+    """Each node's importance to the whole graph."""
+    num_nodes = len(indptr) - 1
+    line = [0] * num_nodes
+    for start, end in pairwise(indptr.tolist()):
+        for source in indices[start:end]:
+            line[source] += importance_of_edge(end - start, num_nodes)
+    return line
+
+
+def draw_items(line: Mapping[int, int], budget: int, replace: bool, draws: NodeDraws) -> dict[int, float]:
+    """The factor of each item that is drawn from a line of items, given their importances."""
+    line = {item: importance for item, importance in line.items() if importance > 0}
+    if takes_all(budget, len(line), replace):
+        return dict.fromkeys(line, 1.0)
+    factors: dict[int, float] = {}
+    left = sum(line.values())
+    for j in range(budget if line else 0):
+        item = item_at(line, draws.below64(j, left))
+        if replace:
+            factor = float(left) / (float(budget) * float(line[item]))
+            factors[item] = factors.get(item, 0.0) + factor
+        else:
+            factors[item] = (float(left) / float(line[item]) + float(budget - 1 - j)) / float(budget)
+            left -= line.pop(item)
+    return factors
+
+
+def item_at(line: Mapping[int, int], place: int) -> int:
+    for item, importance in line.items():
+        if place < importance:
+            return item
+        place -= importance
+    raise IndexError(place)
+
+
+def draw_edges(edges: Sequence[int], budget: int, replace: bool, draws: NodeDraws) -> dict[int, float]:
+    """The factor of each edge that is drawn from these, uniformly."""
+    if takes_all(budget, len(edges), replace):
+        return dict.fromkeys(edges, 1.0)
+    factors: dict[int, float] = {}
+    for j in range(budget if edges else 0):
+        last = len(edges) - 1 if replace else len(edges) - budget + j
+        edge = edges[draws.below64(j, last + 1)]
+        if edge in factors and not replace:
+            edge = edges[last]
+        factors[edge] = factors.get(edge, 0.0) + float(len(edges)) / float(budget)
+    return factors
+
+
+def takes_all(budget: int, num_items: int, replace: bool) -> bool:
+    return budget == WHOLE_LAYER or (not replace and budget >= num_items)
+
+
+def add_up(numbers: Iterable[float]) -> float:
+    """From left to right, without the compensation that ``sum`` has in some versions of Python."""
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total
+
+
+def sample_layers(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    budgets: Sequence[int],
+    method: LayerMethod,
+    key: DrawKey,
+    *,
+    replace: bool = False,
+    normalize: bool = False,
+    keep_known: bool = False,
+    expand: Literal["all", "new"] = "all",
+) -> tuple[np.ndarray, list[LayerHop]]:
+    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.layers.sample_layers`."""
+    local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
+    hop_indptr, hop_indices, edge_ids, weights = [0], list[int](), list[int](), list[float]()
+    hops = []
+    num_expanded = 0
+    draw_key, _ = stream_keys(key.seed, key.epoch)
+    for hop, budget in enumerate(budgets):
+        if expand == "all":
+            hop_indptr, hop_indices, edge_ids, weights = [0], [], [], []
+            num_expanded = 0
+        known = list(local)
+        rows = [range(int(indptr[node]), int(indptr[node + 1])) for node in known[num_expanded:]]
+        draws = NodeDraws(draw_key, key.step, hop, int(seeds[0]) if len(seeds) else 0)
+        if method == "dsp":
+            of_edge = draw_edges([edge for row in rows for edge in row], budget, replace, draws)
+        else:
+            if method == "ladies":
+                line = dict.fromkeys(known, 0)
+                for row in rows:
+                    for edge in row:
+                        source = int(indices[edge])
+                        line[source] = line.get(source, 0) + importance_of_edge(len(row), len(rows))
+                if keep_known:
+                    line.update(dict.fromkeys(known, 0))
+            else:
+                line = dict(enumerate(graph_importances(indptr, indices)))
+            of_node = draw_items(line, budget, replace, draws) if any(rows) else {}
+            if keep_known:
+                of_node.update(dict.fromkeys(known, 1.0))
+            of_edge = {edge: of_node[node] for row in rows for edge in row if (node := int(indices[edge])) in of_node}
+        for row in rows:
+            kept = [edge for edge in row if edge in of_edge]
+            divisor = add_up(of_edge[edge] for edge in kept) if normalize else float(len(row))
+            for edge in kept:
+                source = int(indices[edge])
+                hop_indices.append(local.setdefault(source, len(local)))
+                edge_ids.append(edge)
+                weights.append(of_edge[edge] / divisor)
+            hop_indptr.append(len(hop_indices))
+        num_expanded = len(known)
+        hops.append(
+            LayerHop(
+                len(local),
+                np.array(hop_indptr),
+                np.array(hop_indices, np.int64),
+                np.array(edge_ids, np.int64),
+                np.array(weights, np.float32),
+            )
+        )
+    return np.array(list(local), np.int64), hops
