@@ -15,6 +15,7 @@ from lightning_gnnload.conform.suites import Check, Law, suite
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
@@ -96,6 +97,14 @@ def ours() -> list[Subject]:
             partial(WeightedNeighborSampler, replace=True),
             "weighted, replaced",
             [Contract(WeightedNeighborSampler([4, 3], replace=True), replaced)],
+        ),
+        Subject(
+            "LayerSampler",
+            [
+                Contract(LayerSampler([9, 12], edge_ids=True), Promise()),
+                Contract(LayerSampler([9, 12], "fastgcn", replace=True, keep_known=True, edge_ids=True), Promise()),
+                Contract(LayerSampler([9, 12], "dsp", expand="new", edge_ids=True), Promise()),
+            ],
         ),
     ]
 

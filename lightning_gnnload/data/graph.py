@@ -179,6 +179,13 @@ class Graph:
         narrow = np.float32 if weight.dtype == np.float16 else weight.dtype
         return self._derive("alias_table", lambda: ops.build_alias(self.indptr, weight.astype(narrow, copy=False)))
 
+    @property
+    def importance_tree(self) -> np.ndarray:
+        """int64 ``[N + 1]``: each node's importance to the whole graph, as :func:`.ops.importance_tree` has it; made on
+        first use and kept.
+        """
+        return self._derive("importance_tree", lambda: ops.importance_tree(self.indptr, self.indices))
+
     def _derive(self, name: str, make: Callable[[], Any]) -> Any:
         """What is made of the graph once, for all threads that sample it."""
         with _deriving:

@@ -1,10 +1,14 @@
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload import Graph
+from lightning_gnnload import Graph, ops
 from lightning_gnnload.errors import GnnLoadError, GraphFormatError
 
 INDPTR = np.array([0, 2, 2, 3])
@@ -161,3 +165,24 @@ def test_ids_that_are_no_integers(ids) -> None:
     # torch and NumPy would raise errors of their own, without the argument's name.
     with pytest.raises(GnnLoadError, match="src"):
         Graph.from_coo(ids, [0])
+
+
+def test_importances_are_computed_once_and_left_behind_in_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph.from_csc(INDPTR, INDICES)
+    calls = []
+    make = ops.importance_tree
+
+    def slowly(*topology: np.ndarray) -> np.ndarray:
+        calls.append(topology)
+        time.sleep(0.05)  # the other threads come meanwhile
+        return make(*topology)
+
+    monkeypatch.setattr(ops, "importance_tree", slowly)
+    with ThreadPoolExecutor(4) as threads:
+        trees = list(threads.map(lambda _: graph.importance_tree, range(8)))
+    assert len(calls) == 1
+    assert all(tree is trees[0] for tree in trees)
+    copied = pickle.loads(pickle.dumps(graph))  # noqa: S301  as Lightning's spawn launcher does
+    assert copied.indices.tolist() == graph.indices.tolist()
+    assert copied.importance_tree.tolist() == trees[0].tolist()
+    assert len(calls) == 2

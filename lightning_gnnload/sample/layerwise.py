@@ -1,0 +1,137 @@
+"""LayerSampler: layer-wise sampling, a budget for each hop instead of a fanout for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.sample.base import Sampler, thread_workspace
+
+
+class LayerSampler(Sampler):
+    """Draws for all destinations of a hop together, so that a mini-batch grows by a budget a hop, not by a factor.
+
+    Blocks carry ``edge_weight``, with which a weighted sum stands for the mean over all in-neighbours: a layer
+    computes ``sum(edge_weight[e] * h[source of e])`` over a destination's edges ``e``. Its expectation over the draws
+    is exactly ``mean(h[u])`` over all in-neighbours ``u`` in the graph, for each layer given its input, with
+    replacement and without; normalised weights give that up for a smaller variance. A destination none of whose
+    in-neighbours is drawn gets 0, and relies on what a layer takes of the destination itself. Repeated edges count
+    by themselves; ``Graph.edge_weight`` is not read. The papers' ``A + I`` is a graph with self-loops. DGL's
+    ``GraphConv(norm="none")`` and PyG's ``GCNConv(normalize=False, add_self_loops=False)`` sum by these weights.
+
+    Draws belong to a layer, not to its nodes, and are named by the first seed. So what a node is given depends on
+    its company in the batch, unlike with :class:`NeighborSampler`, and the trainers of a step draw independently.
+
+    Args:
+        budgets: what is drawn at each hop, nearest first; -1 takes all. Nodes drawn may be in the batch already.
+        method: what is drawn, and how likely.
+
+            - ``"ladies"``: nodes among the destinations' in-neighbours, by importance to the destinations: the squared
+              norm of a node's column in their row-normalised adjacency, where each edge into a node of in-degree ``d``
+              adds ``1 / d**2``. All edges from drawn nodes to destinations are kept. Reads all adjacency lists of a
+              layer.
+            - ``"fastgcn"``: likewise, but nodes of the whole graph by importance to the whole graph, which is
+              computed once. A drawn node without an edge to a destination is dropped, so layers may well be thin:
+              this is for small graphs and large budgets.
+            - ``"dsp"``: edges into the destinations, uniformly; these alone are kept. A hub takes its share of the
+              budget. Reads no more than it draws, so it costs little.
+        replace: draw with replacement; what is drawn repeatedly is there once, and weighs more.
+        normalize: scale each destination's weights to add up to 1, as LADIES does. None: with ``"ladies"`` only.
+        keep_known: also keep all edges from nodes that are in the batch anyway, at their exact weight, and draw for
+            the others: more edges and less variance for the same features. Not with ``"dsp"``.
+        expand: ``"all"``: every node seen so far is a destination again in the next hop (DGL); ``"new"``: only the
+            nodes that the last hop found (PyG).
+        edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
+
+    Raises:
+        SamplerConfigError: a budget that is neither positive nor -1, an unknown ``method`` or ``expand``, or settings
+            that exclude each other; on sampling, a layer of more than 2**31 edges.
+
+    Source: LADIES (NeurIPS'19), algorithm 1; FastGCN (ICLR'18), section 3, as in PaGraph (TPDS'21), section 5.8; DSP
+        (PPoPP'23), section 4.2, unbiased, whose two-stage draw is the same in law. Without replacement the weights
+        are Raj's (JASA 51, 1956), where the papers keep those of draws with replacement, which are then biased.
+
+    Example:
+        >>> graph = Graph.from_coo(src=[1, 2, 3, 2, 3], dst=[0, 0, 0, 1, 1])
+        >>> batch = LayerSampler([2]).sample(graph, [0, 1])  # two of the nodes 1, 2 and 3
+        >>> batch.nodes.tolist(), batch.blocks[0].in_degrees.tolist()
+        ([0, 1, 2], [2, 1])
+        >>> [round(weight, 2) for weight in batch.blocks[0].edge_weight.tolist()]
+        [0.56, 0.44, 1.0]
+    """
+
+    def __init__(
+        self,
+        budgets: Sequence[int],
+        method: Literal["ladies", "fastgcn", "dsp"] = "ladies",
+        replace: bool = False,
+        normalize: bool | None = None,
+        keep_known: bool = False,
+        expand: Literal["all", "new"] = "all",
+        edge_ids: bool = False,
+    ) -> None:
+        self.budgets = _as_budgets(budgets)
+        if method not in ops.LAYER_METHODS:
+            raise SamplerConfigError(f"method={method!r} is not known; give one of {ops.LAYER_METHODS}.")
+        if expand not in ("all", "new"):
+            raise SamplerConfigError(
+                f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
+            )
+        if keep_known and method == "dsp":
+            raise SamplerConfigError(
+                "keep_known=True keeps the edges of known nodes and draws others, but method='dsp' draws edges. "
+                "Give keep_known=False, or method='ladies'."
+            )
+        self.method = method
+        self.replace = replace
+        self.normalize = method == "ladies" if normalize is None else normalize
+        self.keep_known = keep_known
+        self.expand = expand
+        self.edge_ids = edge_ids
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.budgets)
+
+    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        return ops.sample_layers(
+            thread_workspace(graph.num_nodes),
+            graph.indptr,
+            graph.indices,
+            seeds,
+            self.budgets,
+            self.method,
+            key,
+            arena,
+            importance_tree=graph.importance_tree if self.method == "fastgcn" else None,
+            replace=self.replace,
+            normalize=self.normalize,
+            keep_known=self.keep_known,
+            expand=self.expand,
+            edge_ids=self.edge_ids,
+        )
+
+    def __repr__(self) -> str:
+        settings = "".join(
+            f", {name}=True" for name in ("replace", "normalize", "keep_known", "edge_ids") if getattr(self, name)
+        )
+        return f"LayerSampler({self.budgets}, method={self.method!r}, expand={self.expand!r}{settings})"
+
+
+def _as_budgets(budgets: Any) -> list[int]:
+    budgets = list(budgets) if isinstance(budgets, Iterable) and not isinstance(budgets, str) else budgets
+    if not isinstance(budgets, list) or not all(
+        isinstance(budget, int | np.integer) and not isinstance(budget, bool) for budget in budgets
+    ):
+        raise SamplerConfigError(
+            f"budgets={budgets!r}: a list of whole numbers is needed, one a hop, for example [512, 512]."
+        )
+    if any(budget == 0 or budget < -1 for budget in budgets):
+        raise SamplerConfigError(f"budgets={budgets}: each must be positive, or -1 to take all.")
+    return [int(budget) for budget in budgets]
