@@ -11,11 +11,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import IO, Any
 
-from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.errors import BenchmarkError, Unavailable
+from tests.benchmarks.peers import Found
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 ALL_CORES = dict.fromkeys(ONE_THREAD, str(len(os.sched_getaffinity(0))))
@@ -30,6 +32,7 @@ class Worker:
     Args:
         module: a module of this folder that ends in :func:`serve`.
         environment: variables that it gets besides this process's own.
+        python: the interpreter; this process's own by default.
         show_output: let what it prints through; otherwise it is kept for when the worker dies.
         settings: keyword arguments of its class.
     """
@@ -39,10 +42,12 @@ class Worker:
         module: str,
         environment: dict[str, str] | None = None,
         *,
+        python: str = sys.executable,
         show_output: bool = False,
         **settings: Any,
     ) -> None:
         self.module = module
+        self.python = python
         self.environment = ONE_THREAD | (environment or {})
         self.settings = settings
         self._process: subprocess.Popen[str] | None = None
@@ -73,6 +78,7 @@ class Worker:
         """What the worker's method ``task`` returned.
 
         Raises:
+            Unavailable: what the task needs is not here.
             BenchmarkError: it raised, or the worker is gone; with the reason.
         """
         if self._process is None:
@@ -91,13 +97,15 @@ class Worker:
                 f"the {self.module} worker ended in {task!r} with status {status}.\n{self._last_words()}"
             )
         reply: dict[str, Any] = json.loads(line)
+        if "unavailable" in reply:
+            raise Unavailable(reply["unavailable"])
         if "error" in reply:
             raise BenchmarkError(f"the {self.module} worker failed in {task!r}:\n{reply['error']}")
         return reply
 
     def _start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", f"tests.benchmarks.{self.module}", json.dumps(self.settings)],
+            [self.python, "-m", f"tests.benchmarks.{self.module}", json.dumps(self.settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -113,15 +121,22 @@ class Worker:
 
 
 class Workers(ExitStack):
-    """Workers that live as long as the ``with`` statement, one of a kind."""
+    """Workers that live as long as the ``with`` statement, one of a kind.
 
-    def __init__(self) -> None:
+    Args:
+        found: the peers that are here, by family.
+    """
+
+    def __init__(self, found: Iterable[Found] = ()) -> None:
         super().__init__()
+        self.found = {one.peer.family: one for one in found if one.build is not None}
+        self._pythons = {one.peer.worker: one.python for one in self.found.values()}
         self._made: dict[str, Worker] = {}
 
     def get(self, module: str, environment: dict[str, str] | None = None, **settings: Any) -> Worker:
         """The worker of this kind; a new one the first time."""
         kind = json.dumps([module, environment, settings])
         if kind not in self._made:
-            self._made[kind] = self.enter_context(Worker(module, environment, **settings))
+            python = self._pythons.get(module, sys.executable)
+            self._made[kind] = self.enter_context(Worker(module, environment, python=python, **settings))
         return self._made[kind]
