@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         choices=tuple(TITLES),
         default=_DEFAULT_GRAPHS,
         help=f"by default {', '.join(_DEFAULT_GRAPHS)}: twelve minutes, 12 GB of memory, 3 GB of disk; growth has "
-        "111 M nodes and 1.6 G edges and takes 20 GB of memory and 8 GB of disk",
+        "111 M nodes and 1.6 G edges and takes 12 GB of memory and 8 GB of disk",
     )
     parser.add_argument(
         "--topics", nargs="+", choices=TOPICS, default=TOPICS, help="what to measure; everything by default"
@@ -93,13 +94,15 @@ def _measure(
         with Workers(found) as workers, Status("starting", console=progress) as status:
             for topic, planned in suites(graph, is_largest=[graph] == largest).items():
                 for suite in planned if topic in topics else ():
+                    began = time.monotonic()
                     for comparison in suite(scale, workers, status.update):
                         yield topic, comparison
-                        _tell(comparison, progress)
+                        _tell(comparison, time.monotonic() - began, progress)
+                        began = time.monotonic()
 
 
-def _tell(comparison: Comparison, progress: Console) -> None:
-    progress.print(f"{comparison.topic}, {comparison.setting}: done", soft_wrap=True)
+def _tell(comparison: Comparison, took_s: float, progress: Console) -> None:
+    progress.print(f"{comparison.topic}, {comparison.setting}: {took_s:.0f} s", soft_wrap=True)
     for contender in comparison.contenders:
         if contender.failure is not None:
             progress.print(f"{contender.name} failed:\n{contender.failure}", soft_wrap=True, markup=False)

@@ -23,7 +23,7 @@ class Scale:
     num_turns: int = 5
     loader_turns: int = 3
     sampled_batches: int = 8
-    loaded_batches: int = 20
+    loaded_batches: int = 15
     gather_rows: int = 2_400_000
     gather_ids: int = 300_000
     gather_repeats: int = 5

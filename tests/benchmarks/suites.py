@@ -74,8 +74,8 @@ def suites(graph: str, *, is_largest: bool) -> dict[str, list[Suite]]:
     """
     if graph == GROWTH:
         return {"growth": [partial(growth, graph)]}
-    every = {"sampling": sampling, "loaders": loaders, "queue": queue}
-    alone = {"samplers": [partial(samplers, graph)], "gather": [gather]}
+    every = {"sampling": sampling, "loaders": loaders}
+    alone = {"samplers": [partial(samplers, graph)], "gather": [gather], "queue": [partial(queue, graph)]}
     alone["memory"] = [partial(loader_memory, graph), partial(sampling_memory, graph)]
     found = {topic: [partial(suite, graph)] for topic, suite in every.items()} | (alone if is_largest else {})
     return {topic: found[topic] for topic in TOPICS if topic in found}
