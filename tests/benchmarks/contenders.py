@@ -10,8 +10,8 @@ from tests.benchmarks.scale import Scale
 from tests.benchmarks.workers import HUGE_PAGE_MALLOC, Worker, Workers
 
 FANOUTS = ([15, 10, 5], [10, 25])  # nearest hop first
-TITLES = {"debian": "Debian", "g1": "G1", "g2": "G2", "growth": "the large graph"}
 GROWTH = "growth"
+TITLES = {"debian": "Debian", "g2": "G2", "g1": "G1", GROWTH: "the large graph"}  # by size
 MALLOC_2MB = ", malloc on 2 MB pages"
 
 

@@ -62,13 +62,15 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
     row = 0
     for comparison, shown in groups:
         title = f"{comparison.topic}: {comparison.setting}"
-        place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
-        axes.annotate(title, (0, row), weight="bold", backgroundcolor="white", **place)
+        in_margin = ("axes fraction", "data")
+        axes.annotate(
+            title, (0, row), xycoords=in_margin, weight="bold", backgroundcolor="white", va="center", fontsize=8
+        )
         for row, bar in enumerate(shown, row + 1):  # noqa: B020  counts on
             ticks[row] = bar.name
             axes.barh(row, bar.ratio - 1, left=1, color=_COLORS[comparison.topic], height=0.7)
-            place = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
-            axes.annotate(number(bar.ratio), (max(bar.ratio, 1), row), **place)
+            end = (max(bar.ratio, 1), row)
+            axes.annotate(number(bar.ratio), end, (4, 0), textcoords="offset points", va="center", fontsize=8)
             if bar.goal is not None:
                 asked = [figure for figure in (bar.goal.at_least, bar.goal.aim) if figure is not None]
                 axes.vlines(asked, row - 0.45, row + 0.45, color="#222222", linewidth=1.2)

@@ -38,12 +38,12 @@ LOADER_PEERS = {
 
 def loaders(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterator[Comparison]:
     """Loads on all cores of the machine, by as many threads or workers as each row says."""
-    mapped, in_memory = (workers.get("ours", graph=graph, **how) for how in ({}, IN_MEMORY))
+    mapped, in_memory = workers.get("ours", graph=graph), workers.get("ours", graph=graph, in_memory=True)
     formats = [form for form, module in _FORMATS.items() if importlib.util.find_spec(module)]
     ways = [*(("blocks", number) for number in (0, 1, 2)), *((form, 2) for form in formats)]
     best = "blocks, 2 threads"
     for fanouts in FANOUTS:
-        work = {"num_batches": scale.loaded_batches, "fanouts": fanouts}
+        work: dict[str, Any] = {"num_batches": scale.loaded_batches, "fanouts": fanouts}
         contenders = [
             contender(
                 f"ours, {form}, {count(number, 'thread')}",
@@ -56,7 +56,7 @@ def loaders(graph: str, scale: Scale, workers: Workers, report: Report) -> Itera
             )
             for form, number in ways
         ]
-        two_threads = {"batch_format": "blocks", "num_threads": 2}
+        two_threads: dict[str, Any] = {"batch_format": "blocks", "num_threads": 2}
         name = f"ours, topology in memory, {best}"
         contenders.append(contender(name, Role.OURS, in_memory, "load", **work, **two_threads))
         for family, setting, worker in peers(LOADER_PEERS, graph, scale, workers):
@@ -64,3 +64,17 @@ def loaders(graph: str, scale: Scale, workers: Workers, report: Report) -> Itera
         wanted = goals.of_loader(graph, fanouts, [f"ours, {best}", name])
         compared = comparison("Loader", graph, fanouts, contenders, goals=wanted)
         yield take_turns(compared, scale.loader_turns, report)
+
+
+def queue(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterator[Comparison]:
+    """From another process, or within one."""
+    ours = workers.get("ours", graph=graph)
+    for fanouts in FANOUTS:
+        work: dict[str, Any] = {"num_batches": scale.loaded_batches, "fanouts": fanouts}
+        in_process = work | {"batch_format": "blocks"}
+        contenders = [
+            contender("sampler process, 1 thread", Role.OURS, ours, "receive", **work),
+            contender("in process, 0 threads", Role.PEER, ours, "load", **in_process, num_threads=0),
+            contender("in process, 1 thread", Role.PEER, ours, "load", **in_process, num_threads=1),
+        ]
+        yield take_turns(comparison("Queue", graph, fanouts, contenders), scale.num_turns, report)

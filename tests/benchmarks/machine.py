@@ -25,8 +25,14 @@ def describe() -> list[str]:
     return [
         f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory",
         f"2 MB pages: {_chosen('enabled')!r} for private memory, {_chosen('shmem_enabled')!r} for shared",
-        f"Linux {kernel}, Python {platform.python_version()}, {packages}",
+        f"Linux {kernel}, Python {platform.python_version()}, {packages}; our kernels use {_instruction_set()}",
     ]
+
+
+def _instruction_set() -> str:
+    from lightning_gnnload import ops
+
+    return ops.instruction_sets()[-1]
 
 
 def allocator() -> str:

@@ -90,7 +90,7 @@ CASES = (
 
 
 def samplers(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterator[Comparison]:
-    work = {"num_batches": max(scale.sampled_batches // 2, 1)}
+    work: dict[str, Any] = {"num_batches": max(scale.sampled_batches // 2, 1)}
     with Workers(workers.found.values()) as own:  # weights and tables are large: they go when this is done
         ours = own.get("our_samplers", graph=graph)
         settings = {"": {}, MALLOC_2MB: HUGE_PAGE_MALLOC} if scale.every_setting else {"": {}}

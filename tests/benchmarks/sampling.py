@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tests.benchmarks import goals
 from tests.benchmarks.contenders import FANOUTS, SAMPLING_PEERS, comparison, contender, peers
@@ -19,7 +20,7 @@ def sampling(graph: str, scale: Scale, workers: Workers, report: Report) -> Iter
     ours, in_memory = workers.get("ours", graph=graph), workers.get("ours", graph=graph, in_memory=True)
     replay = workers.get("replay", graph=graph)
     for fanouts in FANOUTS:
-        work = {"num_batches": scale.sampled_batches, "fanouts": fanouts}
+        work: dict[str, Any] = {"num_batches": scale.sampled_batches, "fanouts": fanouts}
         expands_all = [
             contender("ours", Role.OURS, ours, "sample", **work),
             contender("ours, topology in memory", Role.OURS, in_memory, "sample", **work),

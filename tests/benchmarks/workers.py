@@ -27,7 +27,7 @@ _LAST_CHARACTERS = 4000
 
 
 class Worker:
-    """A ``python -m tests.benchmarks.<module>``, for a ``with`` statement; it starts on the first call.
+    """A ``python -m tests.benchmarks.<module>``, for a ``with`` statement; it starts on the first call at the latest.
 
     Args:
         module: a module of this folder that ends in :func:`serve`.
@@ -81,9 +81,7 @@ class Worker:
             Unavailable: what the task needs is not here.
             BenchmarkError: it raised, or the worker is gone; with the reason.
         """
-        if self._process is None:
-            self._process = self._start()
-        process = self._process
+        process = self.start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -103,15 +101,18 @@ class Worker:
             raise BenchmarkError(f"the {self.module} worker failed in {task!r}:\n{reply['error']}")
         return reply
 
-    def _start(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [self.python, "-m", f"tests.benchmarks.{self.module}", json.dumps(self.settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            text=True,
-            env=os.environ | self.environment,
-        )
+    def start(self) -> subprocess.Popen[str]:
+        """The process, which begins to import at once; started already, nothing happens."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [self.python, "-m", f"tests.benchmarks.{self.module}", json.dumps(self.settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=os.environ | self.environment,
+            )
+        return self._process
 
     def _last_words(self) -> str:
         if self._log is None:
@@ -134,9 +135,10 @@ class Workers(ExitStack):
         self._made: dict[str, Worker] = {}
 
     def get(self, module: str, environment: dict[str, str] | None = None, **settings: Any) -> Worker:
-        """The worker of this kind; a new one the first time."""
+        """The worker of this kind; a new one the first time, which imports while others do, before turn 0 is over."""
         kind = json.dumps([module, environment, settings])
         if kind not in self._made:
             python = self._pythons.get(module, sys.executable)
             self._made[kind] = self.enter_context(Worker(module, environment, python=python, **settings))
+            self._made[kind].start()
         return self._made[kind]
