@@ -69,13 +69,11 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
         for row, bar in enumerate(shown, row + 1):  # noqa: B020  counts on
             ticks[row] = bar.name
             axes.barh(row, bar.ratio - 1, left=1, color=_COLORS[comparison.topic], height=0.7)
-            end = (max(bar.ratio, 1), row)
+            end = (max(bar.ratio, 1, *_asked(bar)), row)
             axes.annotate(number(bar.ratio), end, (4, 0), textcoords="offset points", va="center", fontsize=8)
-            if bar.goal is not None:
-                asked = [figure for figure in (bar.goal.at_least, bar.goal.aim) if figure is not None]
-                axes.vlines(asked, row - 0.45, row + 0.45, color="#222222", linewidth=1.2)
+            axes.vlines(_asked(bar), row - 0.45, row + 0.45, color="#222222", linewidth=1.2)
         row += 1
-    ends = [end for _, shown in groups for bar in shown for end in (bar.ratio, bar.goal and bar.goal.aim) if end]
+    ends = [end for _, shown in groups for bar in shown for end in (bar.ratio, *_asked(bar))]
     axes.set_xscale("log")
     axes.set_xlim(0.8 * min(1, *ends), 1.4 * max(1, *ends))
     axes.set_ylim(num_rows - 0.4, -0.8)
@@ -90,6 +88,12 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
     figure.savefig(file, dpi=130)
     pyplot.close(figure)
     return True
+
+
+def _asked(bar: Bar) -> list[float]:
+    """What the bar has to reach, and what it should."""
+    wanted = (bar.goal.at_least, bar.goal.aim) if bar.goal is not None else ()
+    return [figure for figure in wanted if figure is not None]
 
 
 def _goal(comparison: Comparison, contender: Contender, family: str) -> Goal | None:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:  # measure knows of goals, and not the other way round
     from tests.benchmarks.measure import Comparison, Contender
 
 
+PROCESSOR_MS = "processor ms"  # a column; see timing
+
+
 class State(Enum):
     AIM_MET = "aim met"
     MET = "met"
@@ -54,7 +57,7 @@ class Goal:
             figure = best.median / other.median
             aim_met, met = self.aim is not None and figure <= self.aim, figure <= self.at_most
         state = State.AIM_MET if aim_met else State.MET if met else State.NOT_MET
-        return Verdict(self, state, figure, best, other)
+        return Verdict(self, state, figure, best, other, _by_processor_time(best, other, self))
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Verdict:
 
     Attributes:
         figure: how many times; None where it was not measured. Likewise ``ours`` and ``other``, who gave it.
+        by_processor: the same without the time that other processes had, where both were measured so. It does not
+            decide, but tells how far to trust ``figure``.
     """
 
     goal: Goal
@@ -70,6 +75,14 @@ class Verdict:
     figure: float | None = None
     ours: Contender | None = None
     other: Contender | None = None
+    by_processor: float | None = None
+
+
+def _by_processor_time(ours: Contender, other: Contender, goal: Goal) -> float | None:
+    sides = ours.note(PROCESSOR_MS), other.note(PROCESSOR_MS)
+    if not sides[0] or not sides[1]:
+        return None
+    return sides[1] / sides[0] if goal.at_least is not None else sides[0] / sides[1]
 
 
 OURS = ("ours", "ours, topology in memory")  # the same work: what the user may choose, the peer's user may, too

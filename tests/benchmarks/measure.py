@@ -144,7 +144,8 @@ def _take_turn(contender: Contender, turn: int) -> None:
 def _reason(failure: str) -> str:
     """The line of a traceback that says what happened; libraries append their own stacks below it."""
     lines = failure.strip().splitlines()
-    return next((line for line in reversed(lines) if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)), lines[-1])
+    telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)] or lines
+    return telling[-1].removeprefix(f"{BenchmarkError.__module__}.{BenchmarkError.__name__}: ")
 
 
 def check_same_work(contenders: Sequence[Contender], column: str, tolerance: float = 0.03) -> None:

@@ -45,8 +45,8 @@ def around_results(page: Path) -> tuple[str, str]:
 
 def _goals(comparisons: Sequence[Comparison]) -> str:
     rows = [_goal_row(comparison, goal.judge(comparison)) for comparison in comparisons for goal in comparison.goals]
-    header = ["", "against", "asked", "aim", "measured", "", "ours", "theirs"]
-    return _grid(header, rows, left=(0, 1, 2, 5, 6, 7)) if rows else ""
+    header = ["", "against", "asked", "aim", "measured", "by processor time", "", "ours", "theirs"]
+    return _grid(header, rows, left=(0, 1, 2, 6, 7, 8)) if rows else ""
 
 
 def _goal_row(comparison: Comparison, verdict: Verdict) -> list[str]:
@@ -54,9 +54,10 @@ def _goal_row(comparison: Comparison, verdict: Verdict) -> list[str]:
     aim = "" if goal.aim is None else f"{goal.aim:g}"
     row = [f"{comparison.topic}: {comparison.setting}", goal.against, goal.bound, aim]
     if verdict.figure is None or verdict.ours is None or verdict.other is None:
-        return [*row, "", verdict.state.value, "", ""]
+        return [*row, "", "", verdict.state.value, "", ""]
     sides = [f"{one.name}: {number(one.median)}" for one in (verdict.ours, verdict.other)]
-    return [*row, number(verdict.figure), verdict.state.value, *sides]
+    by_processor = "" if verdict.by_processor is None else number(verdict.by_processor)
+    return [*row, number(verdict.figure), by_processor, verdict.state.value, *sides]
 
 
 def _table(comparison: Comparison) -> str:

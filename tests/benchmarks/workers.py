@@ -63,9 +63,7 @@ class Worker:
             self._log.close()
         if self._process is None:
             return
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it is gone already
-            self._process.stdin.close()  # the end of its orders
+        self.dismiss()
         try:
             self._process.wait(_GOODBYE_S if kind is None else 0.1)
         except subprocess.TimeoutExpired:
@@ -101,6 +99,12 @@ class Worker:
             raise BenchmarkError(f"the {self.module} worker failed in {task!r}:\n{reply['error']}")
         return reply
 
+    def dismiss(self) -> None:
+        """No more orders: the process ends, and this does not wait for it."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(BrokenPipeError):  # it is gone already
+                self._process.stdin.close()
+
     def start(self) -> subprocess.Popen[str]:
         """The process, which begins to import at once; started already, nothing happens."""
         if self._process is None:
@@ -133,6 +137,11 @@ class Workers(ExitStack):
         self.found = {one.peer.family: one for one in found if one.build is not None}
         self._pythons = {one.peer.worker: one.python for one in self.found.values()}
         self._made: dict[str, Worker] = {}
+
+    def __exit__(self, *error: Any) -> bool | None:
+        for worker in self._made.values():  # all at once: each takes a while
+            worker.dismiss()
+        return super().__exit__(*error)
 
     def get(self, module: str, environment: dict[str, str] | None = None, **settings: Any) -> Worker:
         """The worker of this kind; a new one the first time, which imports while others do, before turn 0 is over."""

@@ -14,9 +14,9 @@ from tests.benchmarks.measure import Comparison, Contender, Role
 @pytest.fixture
 def compared() -> Comparison:
     contenders = [
-        Contender("ours", Role.OURS, lambda turn: {}, values=[2.0], notes={"edges": [1234.0]}),
+        Contender("ours", Role.OURS, lambda turn: {}, values=[2.0], notes={"edges": [1234.0], "processor ms": [2.0]}),
         Contender("ours, slow", Role.OURS, lambda turn: {}, values=[20.0]),
-        Contender("DGL", Role.PEER, lambda turn: {}, family="DGL", values=[10.0]),
+        Contender("DGL", Role.PEER, lambda turn: {}, family="DGL", values=[10.0], notes={"processor ms": [8.0]}),
         Contender("B", Role.PEER, lambda turn: {}, family="B", missing="not installed"),
         Contender("replay", Role.CEILING, lambda turn: {}, values=[1.0]),
     ]
@@ -26,9 +26,9 @@ def compared() -> Comparison:
 
 def test_goals_and_gaps_are_told(compared):
     text = report.markdown([compared], "command", ["machine"], None)
-    assert "| Sampling: G1 | DGL | at least 6 | 9 | 5.00 | **not met** | ours: 2.00 | DGL: 10.0 |" in text
-    assert "| Sampling: G1 | B | at least 1 |  |  | not measured |  |  |" in text
-    assert "| ours | 2.00 | 2.00 to 2.00 | 1 | 5.00 | 1,234 |" in text
+    assert "| Sampling: G1 | DGL | at least 6 | 9 | 5.00 | 4.00 | **not met** | ours: 2.00 | DGL: 10.0 |" in text
+    assert "| Sampling: G1 | B | at least 1 |  |  |  | not measured |  |  |" in text
+    assert "| ours | 2.00 | 2.00 to 2.00 | 1 | 5.00 | 1,234 | 2.00 |" in text
     assert "- B: not installed" in text
 
 
