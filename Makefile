@@ -34,7 +34,7 @@ train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for 
 test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part)
 	$(BIN)/python -m pytest tests $(ARGS)
 
-bench: $(ready)  ## measure side by side with DGL (ARGS=--quick for the small graph alone)
+bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick for the small graph alone)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 docs: $(docs_ready)  ## the documentation site, into site/

@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.status import Status
 
-from tests.benchmarks import figure, machine, report
+from tests.benchmarks import figure, machine, peers, report
+from tests.benchmarks.contenders import GROWTH, TITLES
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.measure import Comparison
-from tests.benchmarks.suites import HAS_DGL, QUICK, Scale, suites
+from tests.benchmarks.scale import QUICK, Scale
+from tests.benchmarks.suites import TOPICS, suites
 from tests.benchmarks.workers import Worker, Workers
 
-TOPICS = tuple(suites([]))
+_DEFAULT_GRAPHS = tuple(graph for graph in TITLES if graph != GROWTH)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -25,17 +29,23 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a smoke test: Debian only, few turns, small table; under a minute",
+        help="a smoke test: Debian only, few turns, small table; a minute or two",
     )
     parser.add_argument(
         "--graph",
-        choices=("debian", "synthetic", "all"),
-        default="debian",
-        help="synthetic: 2.4 M nodes, 124 M edges; ten minutes, 12 GB of memory, 3 GB of disk",
+        nargs="+",
+        choices=tuple(TITLES),
+        default=_DEFAULT_GRAPHS,
+        help=f"by default {', '.join(_DEFAULT_GRAPHS)}: twelve minutes, 12 GB of memory, 3 GB of disk; growth has "
+        "111 M nodes and 1.6 G edges and takes 12 GB of memory and 8 GB of disk",
     )
     parser.add_argument(
         "--topics", nargs="+", choices=TOPICS, default=TOPICS, help="what to measure; everything by default"
     )
+    for option, peer in (("--pyg-python", "PyG with pyg-lib or torch-sparse"), ("--graphbolt-python", "GraphBolt")):
+        parser.add_argument(
+            option, metavar="PATH", default=sys.executable, help=f"the interpreter that has {peer}; by default this one"
+        )
     parser.add_argument(
         "--out",
         type=Path,
@@ -45,36 +55,57 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> int:
+    """Returns the exit status: 1 where some contender failed."""
     options = parse(arguments)
-    graphs = ["debian", "synthetic"] if options.graph == "all" else [options.graph]
-    if options.quick:
-        graphs = ["debian"]
+    graphs = ["debian"] if options.quick else [graph for graph in TITLES if graph in options.graph]
     if options.out is not None:
         report.around_results(options.out)  # a page that cannot take them should say so now
     progress = Console(stderr=True)
-    if not HAS_DGL:
-        progress.print(
-            "DGL is not installed, so there is nothing to compare with: pip install 'lightning-gnnload[dgl]'"
+    found = peers.find({"peer_pyg": options.pyg_python, "peer_graphbolt": options.graphbolt_python})
+    for peer in found:
+        progress.print(str(peer), soft_wrap=True)
+    _prepare(graphs, progress)
+    neighbours, scale = machine.Neighbours(), QUICK if options.quick else Scale()
+    comparisons = [
+        comparison
+        for topic, comparison in sorted(
+            _measure(graphs, options.topics, scale, found, progress), key=lambda measured: TOPICS.index(measured[0])
         )
-    for graph in graphs:
-        with Worker("graphs", show_output=True) as worker:
-            progress.print(f"{graph}: {worker.call('prepare', graph=graph)}")
-    neighbours = machine.Neighbours()
-    comparisons = _measure(graphs, options.topics, QUICK if options.quick else Scale(), progress)
-    described = [*machine.describe(), f"other processes used {neighbours.share():.0%} of the processor during the run"]
+    ]
+    described = [*machine.describe(), *map(str, found), machine.allocator(), neighbours.describe()]
     _deliver(comparisons, described, " ".join(["python -m tests.benchmarks", *arguments]), options.out)
+    return int(any(one.failure is not None for comparison in comparisons for one in comparison.contenders))
 
 
-def _measure(graphs: list[str], topics: list[str], scale: Scale, progress: Console) -> list[Comparison]:
-    comparisons: list[Comparison] = []
-    with Workers() as workers, Status("starting", console=progress) as status:
-        for topic in topics:
-            for suite in suites(graphs)[topic]:
-                for comparison in suite(scale, workers, status.update):
-                    comparisons.append(comparison)
-                    progress.print(f"{comparison.topic}, {comparison.setting}: done", soft_wrap=True)
-    return comparisons
+def _prepare(graphs: Sequence[str], progress: Console) -> None:
+    # What grows is compared with G1.
+    for graph in dict.fromkeys([*(["g1"] if GROWTH in graphs else []), *graphs]):
+        with Worker("graphs", show_output=True) as worker:
+            progress.print(f"{TITLES[graph]}: {worker.call('prepare', graph=graph)}")
+
+
+def _measure(
+    graphs: Sequence[str], topics: Sequence[str], scale: Scale, found: Sequence[peers.Found], progress: Console
+) -> Iterator[tuple[str, Comparison]]:
+    """(topic, comparison), graph by graph: the workers of one end before those of the next begin."""
+    largest = [graph for graph in graphs if graph != GROWTH][-1:]
+    for graph in graphs:
+        with Workers(found) as workers, Status("starting", console=progress) as status:
+            for topic, planned in suites(graph, is_largest=[graph] == largest).items():
+                for suite in planned if topic in topics else ():
+                    began = time.monotonic()
+                    for comparison in suite(scale, workers, status.update):
+                        yield topic, comparison
+                        _tell(comparison, time.monotonic() - began, progress)
+                        began = time.monotonic()
+
+
+def _tell(comparison: Comparison, took_s: float, progress: Console) -> None:
+    progress.print(f"{comparison.topic}, {comparison.setting}: {took_s:.0f} s", soft_wrap=True)
+    for contender in comparison.contenders:
+        if contender.failure is not None:
+            progress.print(f"{contender.name} failed:\n{contender.failure}", soft_wrap=True, markup=False)
 
 
 def _deliver(comparisons: list[Comparison], described: list[str], command: str, page: Path | None) -> None:
@@ -93,7 +124,7 @@ def _deliver(comparisons: list[Comparison], described: list[str], command: str, 
 if __name__ == "__main__":
     os.environ.pop("GLIBC_TUNABLES", None)  # each worker gets its own settings, and no others
     try:
-        main(sys.argv[1:])
+        sys.exit(main(sys.argv[1:]))
     except BenchmarkError as error:
         sys.exit(f"benchmark: {error}")
     except KeyboardInterrupt:

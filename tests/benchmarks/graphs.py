@@ -11,16 +11,13 @@ import numpy as np
 from lightning_gnnload.data.datasets.debian import Debian
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.datasets.synthetic import Synthetic
+from tests.benchmarks.growth_graph import GrowthGraph
 from tests.benchmarks.serve import serve
 
-BATCH_SIZE = 1024
-
-
-def dataset(name: str) -> StoredDataset:
-    """``"debian"``: 63 k nodes, 0.7 M edges; ``"synthetic"``: 2.4 M nodes, 124 M edges (as ogbn-products)."""
-    if name == "debian":
-        return Debian()
-    return Synthetic("chung-lu", num_nodes=2_400_000, num_edges=124_000_000, num_features=128)
+# In nodes, edges and train nodes as ogbn-arxiv, ogbn-products and ogbn-papers100M.
+G2 = Synthetic("chung-lu", num_nodes=170_000, num_edges=1_200_000, num_features=128, train_fraction=0.54)
+G1 = Synthetic("chung-lu", num_nodes=2_400_000, num_edges=124_000_000, num_features=128)
+GRAPHS: dict[str, StoredDataset] = {"debian": Debian(), "g2": G2, "g1": G1, "growth": GrowthGraph()}
 
 
 def wide_indices(name: str) -> Path:
@@ -28,31 +25,25 @@ def wide_indices(name: str) -> Path:
 
     Both libraries map their topology from a file, so that neither pays for a copy the other does not make.
     """
-    folder = dataset(name).folder
+    folder = GRAPHS[name].folder
     return folder.with_name(f"{folder.name}.int64-indices.npy")
 
 
-def seeds_of_turn(train: np.ndarray, turn: int, num_batches: int) -> np.ndarray:
-    """int64 ``[num_batches, BATCH_SIZE]``: distinct within a batch, the same for every library."""
-    draw = np.random.default_rng(turn)
-    return np.stack([draw.choice(train, BATCH_SIZE, replace=False) for _ in range(num_batches)])
+def edge_weights(num_edges: int) -> np.ndarray:
+    """float32 ``[E]`` in [0.1, 1.1), the same for every library."""
+    weights = np.random.default_rng(0).random(num_edges, np.float32)
+    weights += np.float32(0.1)
+    return weights
 
 
 class Preparation:
     """Builds what is missing, in a process that ends: building takes memory that nobody should inherit."""
 
     def prepare(self, graph: str) -> dict[str, int]:
-        dataset(graph).prepare()
-        data = dataset(graph).load()
-        file = wide_indices(graph)
-        made_from = dataset(graph).folder / "manifest.json"
-        if not file.exists() or file.stat().st_mtime < made_from.stat().st_mtime:
-            partial = file.with_suffix(".partial")
-            wide = np.lib.format.open_memmap(partial, "w+", np.int64, data.graph.indices.shape)
-            for chunk in _chunks(len(wide)):
-                wide[chunk] = data.graph.indices[chunk]
-            wide.flush()
-            partial.rename(file)
+        GRAPHS[graph].prepare()
+        data = GRAPHS[graph].load()
+        if graph != "growth":  # no peer runs there, and its int64 copy would be 13 GB
+            _widen(data.graph.indices, wide_indices(graph), made_from=GRAPHS[graph].folder / "manifest.json")
         return {
             "num_nodes": data.num_nodes,
             "num_edges": data.graph.num_edges,
@@ -60,10 +51,21 @@ class Preparation:
         }
 
 
+def _widen(indices: np.ndarray, file: Path, made_from: Path) -> None:
+    if file.exists() and file.stat().st_mtime >= made_from.stat().st_mtime:
+        return
+    partial = file.with_suffix(".partial")
+    wide = np.lib.format.open_memmap(partial, "w+", np.int64, indices.shape)
+    for chunk in _chunks(len(wide)):
+        wide[chunk] = indices[chunk]
+    wide.flush()
+    partial.rename(file)
+
+
 def _chunks(length: int, size: int = 1 << 24) -> Iterator[slice]:
     return (slice(begin, begin + size) for begin in range(0, length, size))
 
 
 if __name__ == "__main__":
-    print(f"preparing graphs in {dataset('debian').folder.parent}", file=sys.stderr)
+    print(f"preparing graphs in {GRAPHS['debian'].folder.parent}", file=sys.stderr)
     serve(Preparation)

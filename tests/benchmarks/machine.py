@@ -9,7 +9,8 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("lightning_gnnload", "torch", "pytorch-lightning", "numpy", "dgl")
+PACKAGES = ("lightning_gnnload", "torch", "pytorch-lightning", "numpy")  # peers tell of their own builds
+_ALLOCATORS = ("GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_CONF", "LD_PRELOAD")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
@@ -24,21 +25,40 @@ def describe() -> list[str]:
     return [
         f"{model} {vectors} AVX-512, {cores} cores, {memory_gib:.0f} GiB of memory",
         f"2 MB pages: {_chosen('enabled')!r} for private memory, {_chosen('shmem_enabled')!r} for shared",
-        f"Linux {kernel}, Python {platform.python_version()}, {packages}",
+        f"Linux {kernel}, Python {platform.python_version()}, {packages}; our kernels use {_instruction_set()}",
     ]
 
 
+def _instruction_set() -> str:
+    from lightning_gnnload import ops
+
+    return ops.instruction_sets()[-1]
+
+
+def allocator() -> str:
+    """Which malloc all libraries have, and what the environment tells it."""
+    name, release = platform.libc_ver()
+    told = [f"{variable}={os.environ[variable]}" for variable in _ALLOCATORS if variable in os.environ]
+    where = "where a row says so, GLIBC_TUNABLES=glibc.malloc.hugetlb=1 gives it 2 MB pages"
+    return f"malloc of {name or 'libc'} {release}, environment: {', '.join(told) or 'nothing set'}; {where}"
+
+
 class Neighbours:
-    """What share of the processor other processes use, from when this is made; figures depend on it."""
+    """What else the machine does from when this is made; figures depend on it."""
 
     def __init__(self) -> None:
+        self._load_before = os.getloadavg()[0]
         self._began = time.monotonic(), self._seconds_of_others()
 
-    def share(self) -> float:
-        """Of all cores' time, up to now. Call it when this process's children have ended: only then they count."""
+    def describe(self) -> str:
+        """Call it when this process's children have ended: only then their time is not taken for others'."""
         began, before = self._began
-        elapsed_s = (time.monotonic() - began) * (os.cpu_count() or 1)
-        return max(self._seconds_of_others() - before, 0) / elapsed_s
+        elapsed_s = time.monotonic() - began
+        share = max(self._seconds_of_others() - before, 0) / (elapsed_s * (os.cpu_count() or 1))
+        return (
+            f"other processes used {share:.0%} of the processor during the {elapsed_s / 60:.0f} minutes of the run; "
+            f"the load average before it was {self._load_before:.1f}"
+        )
 
     @staticmethod
     def _seconds_of_others() -> float:

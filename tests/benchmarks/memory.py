@@ -1,10 +1,13 @@
-"""MemoryWatch: what a process has taken of the machine's memory."""
+"""What a process has taken of the machine's memory, and memory on 2 MB pages."""
 
 from __future__ import annotations
 
+import mmap
 import re
 import resource
 from pathlib import Path
+
+import numpy as np
 
 MIB = 1 << 20
 
@@ -27,7 +30,7 @@ class MemoryWatch:
         """In MiB; ``"worker"`` is the largest of the processes that this one started and saw end."""
         self.look()
         found: dict[str, float | list[float]] = {
-            "values": [_status_bytes("VmHWM") / MIB],
+            "values": [peak_bytes() / MIB],
             "after imports": self.at_start / MIB,
             "private": self.private_bytes / MIB,
         }
@@ -36,9 +39,23 @@ class MemoryWatch:
         return found
 
 
+def on_huge_pages(array: np.ndarray) -> np.ndarray:
+    """A copy in private memory for which 2 MB pages were asked. A mapped file has 4 KB pages."""
+    memory = mmap.mmap(-1, max(array.nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    copy = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def huge_page_bytes() -> int:
     """How much of this process's memory lies on 2 MB pages."""
     return _kilobytes("/proc/self/smaps_rollup", "AnonHugePages")
+
+
+def peak_bytes() -> int:
+    """The most that was ever resident, pages of mapped files that were touched included."""
+    return _status_bytes("VmHWM")
 
 
 def _status_bytes(field: str) -> int:

@@ -1,4 +1,4 @@
-"""The report: comparisons as Markdown tables, and their place in a page."""
+"""The report: comparisons as Markdown tables, what became of the goals, and their place in a page."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.goals import Verdict
 from tests.benchmarks.measure import Comparison, Contender, Role
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -14,14 +15,17 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 def markdown(comparisons: Sequence[Comparison], command: str, machine: Sequence[str], figure: str | None) -> str:
     """All results, with the command and the machine that they belong to."""
     parts = [f"`{command}`", "\n".join(f"- {line}" for line in machine)]
+    if goals := _goals(comparisons):
+        parts += ["### What was asked for", goals]
     if figure is not None:
-        parts.append(f"![How many times better than the peer's best setting]({figure})")
+        parts.append(f"![How many times better than the peers' best settings]({figure})")
     topic = None
     for comparison in comparisons:
         if comparison.topic != topic:
             topic = comparison.topic
             parts.append(f"### {topic}")
-        parts.append(f"{comparison.setting}; {comparison.unit}:\n\n{_table(comparison)}")
+        parts.append(f"{comparison.setting}; {comparison.unit}:")
+        parts += [text for text in (_table(comparison), comparison.remark, _missing(comparison)) if text]
     return "\n\n".join(parts)
 
 
@@ -39,22 +43,52 @@ def around_results(page: Path) -> tuple[str, str]:
     return text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
 
 
+def _goals(comparisons: Sequence[Comparison]) -> str:
+    rows = [_goal_row(comparison, goal.judge(comparison)) for comparison in comparisons for goal in comparison.goals]
+    header = ["", "against", "asked", "aim", "measured", "by processor time", "", "ours", "theirs"]
+    return _grid(header, rows, left=(0, 1, 2, 6, 7, 8)) if rows else ""
+
+
+def _goal_row(comparison: Comparison, verdict: Verdict) -> list[str]:
+    goal = verdict.goal
+    aim = "" if goal.aim is None else f"{goal.aim:g}"
+    row = [f"{comparison.topic}: {comparison.setting}", goal.against, goal.bound, aim]
+    if verdict.figure is None or verdict.ours is None or verdict.other is None:
+        return [*row, "", "", verdict.state.value, "", ""]
+    sides = [f"{one.name}: {number(one.median)}" for one in (verdict.ours, verdict.other)]
+    by_processor = "" if verdict.by_processor is None else number(verdict.by_processor)
+    return [*row, number(verdict.figure), by_processor, verdict.state.value, *sides]
+
+
 def _table(comparison: Comparison) -> str:
-    columns = list(dict.fromkeys(column for contender in comparison.contenders for column in contender.notes))
-    best = comparison.best_peer
-    header = ["", "median", "quartiles", *([f"times better than {best.name}"] if best else []), *columns]
-    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
-    rows += [_row(comparison, contender, columns) for contender in comparison.contenders]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    if not comparison.measured:
+        return ""
+    columns = list(dict.fromkeys(column for contender in comparison.measured for column in contender.notes))
+    header = ["", "median", "p10 to p90", "figures", *_ratio_titles(comparison), *columns]
+    return _grid(header, [_row(comparison, contender, columns) for contender in comparison.measured])
+
+
+def _ratio_titles(comparison: Comparison) -> list[str]:
+    names = [f"{family}'s best" if family else comparison.best_peer(family).name for family in comparison.families]
+    return [f"times better than {name}" for name in names]
 
 
 def _row(comparison: Comparison, contender: Contender, columns: Sequence[str]) -> list[str]:
-    low, high = contender.quartiles
-    ratio = comparison.ratio(contender)
+    low, high = contender.spread
     name = f"*{contender.name}*" if contender.role is Role.CEILING else contender.name
-    cells = [name, number(contender.median), f"{number(low)} to {number(high)}"]
-    cells += [] if ratio is None else [f"{number(ratio)}"]
+    cells = [name, number(contender.median), f"{number(low)} to {number(high)}", str(len(contender.values))]
+    cells += [number(comparison.ratio(contender, family)) for family in comparison.families]
     return cells + [number(value) if (value := contender.note(column)) is not None else "" for column in columns]
+
+
+def _missing(comparison: Comparison) -> str:
+    lines = [f"- {one.name}: {one.missing}" for one in comparison.contenders if one.missing is not None]
+    return "\n".join(["Not measured:", "", *lines]) if lines else ""
+
+
+def _grid(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    rule = ["---" if column in left else "---:" for column in range(len(header))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *rows])
 
 
 def number(value: float) -> str:

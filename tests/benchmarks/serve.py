@@ -8,6 +8,8 @@ import sys
 import traceback
 from typing import Any
 
+from tests.benchmarks.errors import Unavailable
+
 
 def serve(library: type[Any]) -> None:
     """Makes ``library(**settings)`` and calls its methods as ordered, one line of JSON each way."""
@@ -20,6 +22,8 @@ def serve(library: type[Any]) -> None:
             try:
                 made = made or library(**json.loads(sys.argv[1]))
                 reply = getattr(made, order["task"])(**order["arguments"])
+            except Unavailable as reason:
+                reply = {"unavailable": str(reason)}
             except Exception:
                 reply = {"error": traceback.format_exc()}
             print(json.dumps(reply), file=replies, flush=True)

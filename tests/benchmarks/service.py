@@ -11,7 +11,8 @@ from lightning_gnnload import GraphData, NeighborSampler
 from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
-from tests.benchmarks.graphs import BATCH_SIZE, dataset
+from tests.benchmarks.graphs import GRAPHS
+from tests.benchmarks.seeds import BATCH_SIZE
 
 QUEUE_DEPTH = 4  # FactoredStrategy's default
 CONNECT_TIMEOUT_S = 60.0
@@ -35,7 +36,7 @@ def start(graph: str, fanouts: list[int], job: str) -> subprocess.Popen[bytes]:
 
 def main() -> None:
     graph, fanouts, job = json.loads(sys.argv[1])
-    source = train_source(dataset(graph).load(), fanouts)
+    source = train_source(GRAPHS[graph].load(), fanouts)
     SamplerService(
         job,
         sampler=0,

@@ -1,0 +1,54 @@
+"""What the report says: nothing asked for may go unmentioned."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks import report
+from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.figure import bars
+from tests.benchmarks.goals import Goal
+from tests.benchmarks.measure import Comparison, Contender, Role
+
+
+@pytest.fixture
+def compared() -> Comparison:
+    contenders = [
+        Contender("ours", Role.OURS, lambda turn: {}, values=[2.0], notes={"edges": [1234.0], "processor ms": [2.0]}),
+        Contender("ours, slow", Role.OURS, lambda turn: {}, values=[20.0]),
+        Contender("DGL", Role.PEER, lambda turn: {}, family="DGL", values=[10.0], notes={"processor ms": [8.0]}),
+        Contender("B", Role.PEER, lambda turn: {}, family="B", missing="not installed"),
+        Contender("replay", Role.CEILING, lambda turn: {}, values=[1.0]),
+    ]
+    wanted = [Goal(["ours"], "DGL", at_least=6, aim=9), Goal(["ours"], "B", at_least=1)]
+    return Comparison("Sampling", "G1", "ms a batch", contenders, goals=wanted)
+
+
+def test_goals_and_gaps_are_told(compared):
+    text = report.markdown([compared], "command", ["machine"], None)
+    assert "| Sampling: G1 | DGL | at least 6 | 9 | 5.00 | 4.00 | **not met** | ours: 2.00 | DGL: 10.0 |" in text
+    assert "| Sampling: G1 | B | at least 1 |  |  |  | not measured |  |  |" in text
+    assert "| ours | 2.00 | 2.00 to 2.00 | 1 | 5.00 | 1,234 | 2.00 |" in text
+    assert "- B: not installed" in text
+
+
+def test_figure_shows_who_has_a_goal_to_show(compared):
+    assert [(bar.name, bar.ratio, bar.goal) for bar in bars(compared)] == [("ours / DGL", 5, compared.goals[0])]
+    compared.goals = []
+    assert [bar.name for bar in bars(compared)] == ["ours / DGL", "ours, slow / DGL"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (0.01234, "0.012"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1,234")]
+)
+def test_numbers_have_three_digits(value, shown):
+    assert report.number(value) == shown
+
+
+def test_results_go_between_the_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    assert report.around_results(page) == (f"before\n{report.BEGIN}", f"{report.END}\nafter\n")
+    page.write_text("no marks")
+    with pytest.raises(BenchmarkError, match="must exist and have a line"):
+        report.around_results(page)
