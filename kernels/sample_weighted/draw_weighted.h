@@ -35,7 +35,7 @@ LG_HD Trial make_trial(const NodeDraws& draws, uint32_t n, uint32_t degree, uint
   return {draw_below(draws, 2 * n, degree, slot_word), coin};
 }
 
-// What one node draws from, and the trials that were made ahead, an even number.
+// What one node draws from, and the trials that were made ahead: an even number, at least two.
 struct WeightedNode {
   NodeDraws draws;
   const AliasEntry* entries;  // [degree]
@@ -63,11 +63,10 @@ struct WeightedNode {
 //   out  pick[fanout]   independent positions in [0, degree)
 //   ret                 fanout, or 0 if the weights are all zero
 LG_HD uint32_t draw_with_replacement(const WeightedNode& node, uint32_t fanout, uint32_t* pick) {
-  if (node.entries[0] == kNoNeighbor) return 0;
-  const uint32_t num_ready = fanout < node.num_ready ? fanout : node.num_ready;
-  for (uint32_t n = 0; n < num_ready; ++n) pick[n] = node.neighbor(node.ready[n]);
-  uint32_t count = num_ready;
-  node.try_from(num_ready, fanout, [&](uint32_t position) {
+  uint32_t count = fanout < node.num_ready ? fanout : node.num_ready;
+  for (uint32_t n = 0; n < count; ++n) pick[n] = node.neighbor(node.ready[n]);
+  if (pick[0] == kNobody) return 0;
+  node.try_from(count, fanout, [&](uint32_t position) {
     pick[count++] = position;
     return true;
   });
@@ -102,7 +101,7 @@ LG_HD uint32_t draw_from_shares(const WeightedNode& node, uint32_t fanout, uint6
 }
 
 //   in   fanout           < degree
-//   in   node.num_ready   1 to max_trials()
+//   in   node.num_ready   at most max_trials()
 //   in   distinct         see distinct.h
 //   in   get_shares(n)    memory for n shares, asked for where trials do not suffice
 //   tmp  first[num_ready]

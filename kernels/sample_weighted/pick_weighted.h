@@ -49,8 +49,8 @@ class WeightedPicker {
       ahead.max_edges += dst.is_drawn ? fanout_ : dst.degree;
     }
     const int64_t num_trials = int64_t(num_drawn) * num_ready_;
-    const uint32_t* words = reserve(scratch_.words, 2 * num_trials);
-    if (num_drawn > 0) draw_words(draws, num_drawn, num_ready_ / 2, scratch_.words.data());
+    uint32_t* words = reserve(scratch_.words, 2 * num_trials);
+    if (num_drawn > 0) draw_words(draws, num_drawn, num_ready_ / 2, words);
     Trial* trial = reserve(ahead.trials, num_trials);
     for (int i = 0; i < chunk.size; ++i) {
       const Destination& dst = ahead.dst[i];
