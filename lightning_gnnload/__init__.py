@@ -12,6 +12,7 @@ from lightning_gnnload.plugin.monitor import LoaderMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.shadow import ShadowSampler
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "NeighborSampler",
     "NoGraphBaseline",
     "Sampler",
+    "ShadowSampler",
     "Synthetic",
     "load_graph_data",
     "save_graph_data",

@@ -44,6 +44,7 @@ NB_MODULE(_kernels, m) {
   bind_gather_rows(m);
   bind_random_keys(m);
   bind_sample_neighbors(m);
+  bind_sample_shadow(m);
 }
 
 }  // namespace lg::bind

@@ -117,6 +117,9 @@ class Batch {
   // The local id of a node of the graph.
   int32_t add(int64_t node) { return table_.insert(node, nodes_); }
 
+  // The local id of a node of the graph, or -1 if it is not in the batch.
+  int32_t find(int64_t node) { return table_.find(node); }
+
   void check_num_edges(int64_t num_edges) const {
     if (num_edges > request_.max_local) fail_beyond_int32("edges");
   }

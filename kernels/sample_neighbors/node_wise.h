@@ -68,6 +68,17 @@ class NodeWise {
     if (expand == Expand::kNew && num_hops > 0) batch_.write_edges();
   }
 
+  // Only finds the nodes that run() with Expand::kNew would: no hop ends, nothing is written.
+  void find_nodes(size_t num_hops) {
+    int64_t first = 0;
+    for (size_t hop = 0; hop < num_hops; ++hop) {
+      const int64_t num_dst = batch_.num_nodes();
+      picker_.start_hop(uint32_t(hop));
+      run_hop(first, num_dst);
+      first = num_dst;
+    }
+  }
+
  private:
   static constexpr int kNumChunks = 4;  // one in each stage
   struct Chunks {

@@ -15,6 +15,7 @@ from .dispatch import (
     use_instruction_set,
 )
 from .neighbors import sample_neighbors
+from .shadow import sample_shadow
 
 __all__ = [
     "ARENA_ALIGNMENT",
@@ -29,5 +30,6 @@ __all__ = [
     "instruction_sets",
     "random_keys",
     "sample_neighbors",
+    "sample_shadow",
     "use_instruction_set",
 ]

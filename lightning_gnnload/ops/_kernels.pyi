@@ -30,6 +30,20 @@ def sample_neighbors(
     edge_ids: bool,
     max_local: int = ...,
 ) -> Layout: ...
+def sample_shadow(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: list[int],
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    num_layers: int,
+    edge_ids: bool,
+    max_local: int = ...,
+) -> Layout: ...
 def gather_rows(table: np.ndarray, num_rows: int, ids: np.ndarray, out: np.ndarray) -> None: ...
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None: ...
 def coo_to_csc(

@@ -5,6 +5,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 
 from .draws import NodeDraws, philox, stream_keys
 from .neighbors import Hop, sample_neighbors, sample_positions
+from .shadow import sample_shadow
 from .tables import coo_to_csc, gather_rows, is_csc, random_keys
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "random_keys",
     "sample_neighbors",
     "sample_positions",
+    "sample_shadow",
     "stream_keys",
 ]
