@@ -13,6 +13,7 @@ from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.shadow import ShadowSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler, random_walk
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
@@ -36,6 +37,7 @@ __all__ = [
     "NoGraphBaseline",
     "RandomWalkSampler",
     "Sampler",
+    "ShadowSampler",
     "Synthetic",
     "WeightedNeighborSampler",
     "load_graph_data",

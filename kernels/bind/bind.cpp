@@ -53,6 +53,7 @@ NB_MODULE(_kernels, m) {
   bind_sample_typed(m);
   bind_sample_walks(m);
   bind_sample_weighted(m);
+  bind_sample_shadow(m);
 }
 
 }  // namespace lg::bind

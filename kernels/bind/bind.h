@@ -64,5 +64,6 @@ void bind_sample_neighbors(nb::module_& m);
 void bind_sample_typed(nb::module_& m);
 void bind_sample_walks(nb::module_& m);
 void bind_sample_weighted(nb::module_& m);
+void bind_sample_shadow(nb::module_& m);
 
 }  // namespace lg::bind

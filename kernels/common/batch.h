@@ -125,6 +125,9 @@ class Batch {
     nodes_ = list;
   }
 
+  // The local id of a node of the graph, or -1 if it is not in the batch.
+  int32_t find(int64_t node) { return table_.find(node); }
+
   void check_num_edges(int64_t num_edges) const {
     if (num_edges > request_.max_local) fail_beyond_int32("edges");
   }

@@ -6,7 +6,7 @@
 //   insert(node, list) -> id    the node's local id; an unknown node is appended to `list`.
 //                               Writes list.ids[list.count] in any case: the list needs room for
 //                               one more.
-//   lookup(node) -> id          the node's local id, or -1: unknown
+//   find(node) -> id            the node's local id, or -1: unknown
 //   clear(list)                 forgets the batch; must follow every batch, finished or not
 // Measured on 2.4 M and 111 M nodes, ns an insert: stamps 1.9 and 8.2, hash 5.7 and 7.2.
 #pragma once
@@ -48,7 +48,7 @@ class StampTable {
     return int32_t(local);
   }
 
-  int32_t lookup(int64_t node) const {
+  int32_t find(int64_t node) const {
     const uint32_t found = stamps_[node] - batch_;
     return found < one_batch_ ? int32_t(found) : -1;
   }
@@ -79,20 +79,20 @@ class HashTable {
   void prefetch(int64_t node) { __builtin_prefetch(&slots_[home(node)], 1); }
 
   int32_t insert(int64_t node, NodeList& list) {
-    Slot* slot = find(node);
+    Slot* slot = slot_of(node);
     if (slot->batch == batch_) return slot->local;
     const int32_t local = int32_t(list.count);
     if (2 * (uint64_t(local) + 1) > mask_) {
       grow(list);
-      slot = find(node);
+      slot = slot_of(node);
     }
     *slot = {node, local, batch_};
     list.ids[list.count++] = node;
     return local;
   }
 
-  int32_t lookup(int64_t node) {
-    const Slot* slot = find(node);
+  int32_t find(int64_t node) {
+    const Slot* slot = slot_of(node);
     return slot->batch == batch_ ? slot->local : -1;
   }
 
@@ -116,7 +116,8 @@ class HashTable {
     return (mixed >> 32) & mask_;
   }
 
-  Slot* find(int64_t node) {
+  // The node's slot, or the free one where it would go.
+  Slot* slot_of(int64_t node) {
     uint64_t i = home(node);
     while (slots_[i].batch == batch_ && slots_[i].node != node) i = (i + 1) & mask_;
     return &slots_[i];
@@ -126,7 +127,8 @@ class HashTable {
     const uint64_t capacity = 2 * (mask_ + 1);
     slots_ = HugeArray<Slot>(capacity);
     mask_ = capacity - 1;
-    for (int64_t i = 0; i < list.count; ++i) *find(list.ids[i]) = {list.ids[i], int32_t(i), batch_};
+    for (int64_t i = 0; i < list.count; ++i)
+      *slot_of(list.ids[i]) = {list.ids[i], int32_t(i), batch_};
   }
 
   HugeArray<Slot> slots_;

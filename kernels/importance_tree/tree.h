@@ -62,7 +62,7 @@ class SharedTree {
 
   int64_t operator[](int64_t i) {
     if (is_long(i)) return scratch_.long_sums[i >> shift_];
-    const int32_t note = noted_.count > 0 ? scratch_.table.lookup(i) : -1;
+    const int32_t note = noted_.count > 0 ? scratch_.table.find(i) : -1;
     return entries_[i] - (note < 0 ? 0 : scratch_.notes[note]);
   }
 

@@ -40,7 +40,7 @@ class Candidates {
   int32_t add(int64_t node) { return table_.insert(node, list_); }
 
   // -1: no candidate.
-  int32_t find(int64_t node) { return table_.lookup(node); }
+  int32_t find(int64_t node) { return table_.find(node); }
 
  private:
   Table& table_;

@@ -65,12 +65,22 @@ class NodeWise {
     for (size_t hop = 0; hop < num_hops; ++hop) {
       const int64_t num_dst = batch_.num_nodes();
       if (expand == Expand::kAll) num_relabelled_ = first = 0;
-      run_hop(first, num_dst, chunk_size(picker_.start_hop(uint32_t(hop))));
+      run_hop(hop, first, num_dst);
       batch_.end_hop(num_dst, num_relabelled_);
       if (expand == Expand::kAll) batch_.write_edges(hop);
       first = num_dst;
     }
     if (expand == Expand::kNew && num_hops > 0) batch_.write_edges();
+  }
+
+  // Only finds the nodes that run() with Expand::kNew would: no hop ends, nothing is written.
+  void find_nodes(size_t num_hops) {
+    int64_t first = 0;
+    for (size_t hop = 0; hop < num_hops; ++hop) {
+      const int64_t num_dst = batch_.num_nodes();
+      run_hop(hop, first, num_dst);
+      first = num_dst;
+    }
   }
 
  private:
@@ -79,14 +89,15 @@ class NodeWise {
     Chunk chunk[kNumChunks];
   };
 
-  static int chunk_size(int64_t num_edges) {
+  static int destinations_of_chunk(int64_t num_edges) {
     constexpr int kStep = 16;  // as many draws are made at once
     if (num_edges == kAllNeighbors) return kStep;
     const int64_t steps = (kChunkEdges / kStep + num_edges / 2) / std::max<int64_t>(num_edges, 1);
     return int(std::clamp<int64_t>(steps * kStep, kStep, kMaxChunk));
   }
 
-  void run_hop(int64_t first, int64_t end, int chunk_size) {
+  void run_hop(size_t hop, int64_t first, int64_t end) {
+    const int chunk_size = destinations_of_chunk(picker_.start_hop(uint32_t(hop)));
     num_picked_ = num_relabelled_;
     reserve(batch_.edges().indptr, end + 1)[first] = int32_t(num_picked_);
     prefetch_indptr(first, std::min(first + 2 * chunk_size, end));

@@ -18,6 +18,7 @@ from .dispatch import (
 from .edge_types import EdgeTypeIndex, index_edge_types
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
+from .shadow import sample_shadow
 from .walks import Walks, check_visits, random_walk, sample_walks
 from .weighted import sample_weighted
 
@@ -44,6 +45,7 @@ __all__ = [
     "random_walk",
     "sample_layers",
     "sample_neighbors",
+    "sample_shadow",
     "sample_typed_neighbors",
     "sample_walks",
     "sample_weighted",

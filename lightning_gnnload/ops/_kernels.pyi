@@ -143,3 +143,17 @@ def sample_weighted(
     edge_ids: bool,
     max_local: int = ...,
 ) -> Layout: ...
+def sample_shadow(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: list[int],
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    num_layers: int,
+    edge_ids: bool,
+    max_local: int = ...,
+) -> Layout: ...

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.fanouts import check_expand, typed_fanouts
 
 
 class NeighborSampler(Sampler):
@@ -52,13 +52,9 @@ class NeighborSampler(Sampler):
         expand: Literal["all", "new"] = "all",
         edge_ids: bool = False,
     ) -> None:
-        self.fanouts = [_hop(hop, given=fanouts) for hop in _as_list(fanouts)]
-        if expand not in ("all", "new"):
-            raise SamplerConfigError(
-                f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
-            )
+        self.fanouts = typed_fanouts(fanouts)
         self.replace = replace
-        self.expand = expand
+        self.expand = check_expand(expand)
         self.edge_ids = edge_ids
 
     @property
@@ -79,35 +75,3 @@ class NeighborSampler(Sampler):
             f", {name}={value!r}" for name, value in (("replace", self.replace), ("edge_ids", self.edge_ids)) if value
         )
         return f"NeighborSampler({self.fanouts}, expand={self.expand!r}{settings})"
-
-
-def _as_list(fanouts: Any) -> list[Any]:
-    if not isinstance(fanouts, Iterable) or isinstance(fanouts, str | Mapping):
-        raise _no_fanouts(fanouts)
-    return list(fanouts)
-
-
-def _hop(hop: Any, given: Any) -> int | dict[int, int]:
-    if isinstance(hop, Mapping):
-        return {_whole(kind, given): _fanout(fanout, given) for kind, fanout in hop.items()}
-    return _fanout(hop, given)
-
-
-def _fanout(fanout: Any, given: Any) -> int:
-    fanout = _whole(fanout, given)
-    if fanout == 0 or fanout < -1:
-        raise SamplerConfigError(f"fanouts={given}: each must be positive, or -1 to take all neighbours.")
-    return fanout
-
-
-def _whole(number: Any, given: Any) -> int:
-    if not isinstance(number, int | np.integer) or isinstance(number, bool):
-        raise _no_fanouts(given)
-    return int(number)
-
-
-def _no_fanouts(given: Any) -> SamplerConfigError:
-    return SamplerConfigError(
-        f"fanouts={given!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5]; or of "
-        "{edge type: fanout}, for example [{0: 10, 1: 5}]."
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import thread_workspace
+from lightning_gnnload.sample.fanouts import plain_fanouts
 from lightning_gnnload.sample.neighbor import NeighborSampler
 
 
@@ -61,11 +62,7 @@ class WeightedNeighborSampler(NeighborSampler):
         edge_ids: bool = False,
         on_zero: Literal["ignore", "warn", "error"] = "ignore",
     ) -> None:
-        super().__init__(fanouts, replace, expand, edge_ids)
-        if any(isinstance(hop, Mapping) for hop in self.fanouts):
-            raise SamplerConfigError(
-                f"fanouts={fanouts}: one number a hop is needed; only NeighborSampler takes types."
-            )
+        super().__init__(plain_fanouts(fanouts), replace, expand, edge_ids)
         if on_zero not in ("ignore", "warn", "error"):
             raise SamplerConfigError(f"on_zero={on_zero!r} is not known; give 'ignore', 'warn' or 'error'.")
         self.on_zero = on_zero

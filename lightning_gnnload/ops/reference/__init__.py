@@ -6,6 +6,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 from .draws import NodeDraws, philox, stream_keys
 from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
+from .shadow import sample_shadow
 from .tables import coo_to_csc, gather_rows, is_csc, random_keys
 from .walks import random_walk, sample_walks
 from .weighted import alias_shares, build_alias, sample_weighted
@@ -27,6 +28,7 @@ __all__ = [
     "sample_layers",
     "sample_neighbors",
     "sample_positions",
+    "sample_shadow",
     "sample_typed_neighbors",
     "sample_walks",
     "sample_weighted",

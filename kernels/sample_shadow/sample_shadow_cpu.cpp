@@ -1,0 +1,34 @@
+#include "sample_shadow/sample_shadow.h"
+
+#include "induce_subgraph/induce_subgraph.h"
+#include "sample_neighbors/node_wise.h"
+#include "sample_neighbors/pick_uniform.h"
+#include "sample_neighbors/sample_neighbors.h"
+
+namespace lg {
+
+template <class Index>
+SampleLayout sample_shadow(Workspace& workspace, const ShadowRequest<Index>& request) {
+  const EdgeColumns columns{/*ids=*/request.edge_ids};
+  const SampleRequest<Index> scope{request.graph,     request.batch, request.fanouts,
+                                   /*replace=*/false, Expand::kNew,  /*edge_ids=*/false};
+  return with_batch(workspace, request.graph.num_nodes, request.batch, columns, [&](auto& batch) {
+    const int64_t num_seeds = batch.num_nodes();
+    UniformPicker<Index> picker(workspace, scope);
+    NodeWise(batch, request.graph, picker, scope.edge_ids).find_nodes(scope.fanouts.size());
+
+    const int64_t num_dst = request.num_layers == 1 ? num_seeds : batch.num_nodes();
+    induce_subgraph(batch, request.graph, num_dst, request.edge_ids);
+    const int32_t* indptr = batch.edges().indptr.data();
+    batch.end_hop(num_seeds, indptr[num_seeds]);
+    for (int64_t layer = 1; layer < request.num_layers; ++layer) {
+      batch.end_hop(num_dst, indptr[num_dst]);
+    }
+    batch.write_edges();
+  });
+}
+
+template SampleLayout sample_shadow(Workspace&, const ShadowRequest<int32_t>&);
+template SampleLayout sample_shadow(Workspace&, const ShadowRequest<int64_t>&);
+
+}  // namespace lg
