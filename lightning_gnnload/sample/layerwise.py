@@ -12,6 +12,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.fanouts import check_expand
 
 
 class LayerSampler(Sampler):
@@ -79,10 +80,6 @@ class LayerSampler(Sampler):
         self.budgets = _as_budgets(budgets)
         if method not in ops.LAYER_METHODS:
             raise SamplerConfigError(f"method={method!r} is not known; give one of {ops.LAYER_METHODS}.")
-        if expand not in ("all", "new"):
-            raise SamplerConfigError(
-                f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
-            )
         if keep_known and method == "dsp":
             raise SamplerConfigError(
                 "keep_known=True keeps the edges of known nodes and draws others, but method='dsp' draws edges. "
@@ -92,7 +89,7 @@ class LayerSampler(Sampler):
         self.replace = replace
         self.normalize = method == "ladies" if normalize is None else normalize
         self.keep_known = keep_known
-        self.expand = expand
+        self.expand = check_expand(expand)
         self.edge_ids = edge_ids
 
     @property

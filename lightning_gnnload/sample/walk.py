@@ -13,6 +13,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
 from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.fanouts import check_expand
 
 
 def random_walk(
@@ -120,14 +121,10 @@ class RandomWalkSampler(Sampler):
                 raise SamplerConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
         self.walks = Walks(walk_length, num_walks, termination_prob, restart_prob)
         ops.check_visits(self.walks)
-        if expand not in ("all", "new"):
-            raise SamplerConfigError(
-                f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
-            )
         self.num_neighbors = int(num_neighbors)
         self.include_self = include_self
         self.normalize = normalize
-        self.expand = expand
+        self.expand = check_expand(expand)
         self._num_layers = int(num_layers)
 
     @property
