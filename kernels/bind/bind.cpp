@@ -43,6 +43,7 @@ NB_MODULE(_kernels, m) {
   bind_coo_to_csc(m);
   bind_gather_rows(m);
   bind_random_keys(m);
+  bind_sample_labor(m);
   bind_sample_neighbors(m);
   bind_sample_shadow(m);
 }

@@ -55,6 +55,7 @@ void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
 void bind_random_keys(nb::module_& m);
+void bind_sample_labor(nb::module_& m);
 void bind_sample_neighbors(nb::module_& m);
 void bind_sample_shadow(nb::module_& m);
 

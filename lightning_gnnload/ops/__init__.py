@@ -14,6 +14,7 @@ from .dispatch import (
     random_keys,
     use_instruction_set,
 )
+from .labor import sample_labor
 from .neighbors import sample_neighbors
 from .shadow import sample_shadow
 
@@ -29,6 +30,7 @@ __all__ = [
     "gather_rows",
     "instruction_sets",
     "random_keys",
+    "sample_labor",
     "sample_neighbors",
     "sample_shadow",
     "use_instruction_set",

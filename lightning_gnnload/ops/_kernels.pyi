@@ -30,6 +30,24 @@ def sample_neighbors(
     edge_ids: bool,
     max_local: int = ...,
 ) -> Layout: ...
+def sample_labor(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: list[int],
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    importance: int,
+    layer_dependency: bool,
+    fixed_count: bool,
+    estimate_sum: bool,
+    expand_new: bool,
+    edge_ids: bool,
+    max_local: int = ...,
+) -> Layout: ...
 def sample_shadow(
     workspace: Workspace,
     indptr: np.ndarray,
