@@ -11,6 +11,7 @@ from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.shadow import ShadowSampler
@@ -29,6 +30,7 @@ __all__ = [
     "Graph",
     "GraphData",
     "GraphDataModule",
+    "LaborSampler",
     "LayerSampler",
     "LoaderMonitor",
     "MemoryFeatureStore",

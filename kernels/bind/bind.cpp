@@ -49,6 +49,7 @@ NB_MODULE(_kernels, m) {
   bind_random_keys(m);
   bind_random_walk(m);
   bind_sample_layers(m);
+  bind_sample_labor(m);
   bind_sample_neighbors(m);
   bind_sample_typed(m);
   bind_sample_walks(m);

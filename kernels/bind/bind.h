@@ -60,6 +60,7 @@ void bind_index_edge_types(nb::module_& m);
 void bind_random_keys(nb::module_& m);
 void bind_random_walk(nb::module_& m);
 void bind_sample_layers(nb::module_& m);
+void bind_sample_labor(nb::module_& m);
 void bind_sample_neighbors(nb::module_& m);
 void bind_sample_typed(nb::module_& m);
 void bind_sample_walks(nb::module_& m);

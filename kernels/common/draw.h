@@ -3,6 +3,7 @@
 //   stream key    of (seed, epoch)                one key for draws, another for ordering keys
 //   draw block    of (node, hop, step, attempt)   four draws of 32 bits
 //   draw j        word j & 3 of block j >> 2
+//   source draw   of (node, hop, step)            one of 64 bits, which all who may draw the node share
 //
 // Bounds, by the counter's fields: node < 2^48, hop < 2^16, j < 2^26.
 #pragma once
@@ -83,6 +84,16 @@ LG_HD uint64_t draw_below64(const NodeDraws& draws, uint32_t j, uint64_t n) {
     for (uint32_t attempt = 1; uint64_t(drawn) < threshold; ++attempt) drawn = product(attempt);
   }
   return uint64_t(drawn >> 64);
+}
+
+// Not the number of a draw block but after 108 failed attempts: probability below 2^-108.
+constexpr uint32_t kSourceBlock = 0x6c61626fu;  // "labo", in ASCII
+
+// The source draw of a node, uniform in [0, 2^64).
+LG_HD uint64_t source_draw(const NodeDraws& source) {
+  const Words4 words = philox({source.node_low, source.node_high_hop, source.step, kSourceBlock},
+                              source.key0, source.key1);
+  return uint64_t(words.x) << 32 | words.y;
 }
 
 // Ordering key of one id: sorting ids by it shuffles them.

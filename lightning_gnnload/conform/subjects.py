@@ -15,8 +15,10 @@ from lightning_gnnload.conform.suites import Check, Law, suite
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.shadow import ShadowSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
@@ -97,6 +99,18 @@ def ours() -> list[Subject]:
             partial(WeightedNeighborSampler, replace=True),
             "weighted, replaced",
             [Contract(WeightedNeighborSampler([4, 3], replace=True), replaced)],
+        ),
+        Subject(
+            "LaborSampler",
+            [
+                Contract(LaborSampler([4, 3], edge_ids=True), Promise(alone=True)),
+                Contract(LaborSampler([3, 4], importance=1, expand="new", edge_ids=True), Promise()),
+                Contract(LaborSampler([4, 3], estimate="sum", layer_dependency=True), Promise(alone=True)),
+            ],
+        ),
+        Subject(
+            "ShadowSampler",
+            [Contract(ShadowSampler([4, 3], num_layers=3, edge_ids=True), Promise())],
         ),
         Subject(
             "LayerSampler",

@@ -16,6 +16,7 @@ from .dispatch import (
     use_instruction_set,
 )
 from .edge_types import EdgeTypeIndex, index_edge_types
+from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
 from .shadow import sample_shadow
@@ -43,6 +44,7 @@ __all__ = [
     "instruction_sets",
     "random_keys",
     "random_walk",
+    "sample_labor",
     "sample_layers",
     "sample_neighbors",
     "sample_shadow",

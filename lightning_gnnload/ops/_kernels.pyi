@@ -157,3 +157,21 @@ def sample_shadow(
     edge_ids: bool,
     max_local: int = ...,
 ) -> Layout: ...
+def sample_labor(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: list[int],
+    seed: int,
+    epoch: int,
+    step: int,
+    arena: np.ndarray,
+    importance: int,
+    layer_dependency: bool,
+    fixed_count: bool,
+    estimate_sum: bool,
+    expand_new: bool,
+    edge_ids: bool,
+    max_local: int = ...,
+) -> Layout: ...

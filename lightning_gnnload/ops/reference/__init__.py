@@ -4,6 +4,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
 from .draws import NodeDraws, philox, stream_keys
+from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .shadow import sample_shadow
@@ -25,6 +26,7 @@ __all__ = [
     "philox",
     "random_keys",
     "random_walk",
+    "sample_labor",
     "sample_layers",
     "sample_neighbors",
     "sample_positions",
@@ -32,5 +34,6 @@ __all__ = [
     "sample_typed_neighbors",
     "sample_walks",
     "sample_weighted",
+    "source_draw",
     "stream_keys",
 ]

@@ -1,0 +1,153 @@
+// pick_shared.h: which in-neighbours a chunk's destinations keep where all are equally likely.
+//
+// Every in-neighbour is drawn for, so a hub costs its degree, but no more memory than others.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "common/prefetch.h"
+#include "sample_labor/draw_sources.h"
+#include "sample_labor/sample_labor.h"
+#include "sample_neighbors/sample_neighbors.h"
+
+namespace lg {
+
+// The least number not below numerator / denominator * 2^64, 0 < numerator < denominator < 2^32: a
+// draw lies below it iff draw * denominator < numerator * 2^64.
+inline uint64_t draw_threshold(uint64_t numerator, uint64_t denominator) {
+  using Wide = unsigned __int128;
+  return uint64_t(((Wide(numerator) << 64) + denominator - 1) / denominator);
+}
+
+template <class Index>
+class SharedPicker {
+ public:
+  static constexpr bool kLooksAhead = true;
+
+  SharedPicker(Workspace& workspace, const LaborRequest<Index>& request)
+      : request_(request),
+        graph_(request.graph),
+        smallest_(workspace.scratch<Smallest>()),
+        key_{stream_key(request.batch.seed, request.batch.epoch), request.batch.step, 0} {}
+
+  int64_t start_hop(uint32_t hop) {
+    key_.hop = request_.layer_dependency ? 0 : hop;
+    fanout_ = request_.fanouts[hop];
+    return kAllNeighbors;  // are read, whatever is taken
+  }
+
+  LG_PREFETCHES void begin(const int64_t* nodes, const Chunk& chunk) {
+    for (int i = 0; i < chunk.size; ++i) prefetch_neighbors(graph_, nodes[i]);
+  }
+
+  template <class Batch>
+  void pick(Batch& batch, const int64_t* nodes, Chunk& chunk) {
+    chunk.num_edges = 0;
+    for (int i = 0; i < chunk.size; ++i) {
+      const int64_t start = graph_.indptr[nodes[i]];
+      const int64_t degree = graph_.indptr[nodes[i] + 1] - start;
+      const int64_t before = chunk.num_edges;
+      const bool all = fanout_ == kAllNeighbors || degree <= fanout_;
+      if (all) {
+        keep_all(batch, start, degree, chunk);
+      } else if (request_.fixed_count) {
+        keep_smallest(batch, start, degree, chunk);
+      } else {
+        keep_below(batch, start, degree, chunk);
+      }
+      chunk.count[i] = chunk.num_edges - before;
+      if (request_.estimate == Estimate::kSum) {
+        const double weight = all ? 1.0 : double(degree) / double(fanout_);
+        float* weights = reserve(batch.edges().weights, chunk.first_edge + chunk.num_edges);
+        std::fill_n(weights + chunk.first_edge + before, chunk.count[i], float(weight));
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kBlock = 256;  // neighbours drawn for at once
+
+  // Those of the smallest draws, with room to order them.
+  struct Smallest {
+    std::vector<uint64_t> draws, ordered;
+    std::vector<int64_t> positions;
+  };
+
+  template <class Batch>
+  void keep_all(const Batch& batch, int64_t start, int64_t degree, Chunk& chunk) {
+    batch.check_num_edges(chunk.first_edge + chunk.num_edges + degree);
+    int64_t* values = reserve(chunk.values, chunk.num_edges + degree) + chunk.num_edges;
+    for (int64_t j = 0; j < degree; ++j) values[j] = start + j;
+    chunk.num_edges += degree;
+  }
+
+  template <class Batch>
+  void keep_below(const Batch& batch, int64_t start, int64_t degree, Chunk& chunk) {
+    const uint64_t threshold = draw_threshold(uint64_t(fanout_), uint64_t(degree));
+    for_each_block(start, degree, [&](int64_t first, int64_t size, const uint64_t* words) {
+      int64_t* values = reserve(chunk.values, chunk.num_edges + size);
+      int64_t count = chunk.num_edges;
+      for (int64_t j = 0; j < size; ++j) {  // no branch: few are kept, and no one knows which
+        values[count] = first + j;
+        count += words[j] < threshold;
+      }
+      chunk.num_edges = count;
+      batch.check_num_edges(chunk.first_edge + count);
+    });
+  }
+
+  // A first threshold leaves somewhat more than `fanout`, rarely fewer; it decides nothing but cost.
+  template <class Batch>
+  void keep_smallest(const Batch& batch, int64_t start, int64_t degree, Chunk& chunk) {
+    batch.check_num_edges(chunk.first_edge + chunk.num_edges + fanout_);
+    int64_t num_left = 0;
+    for (int64_t expected = 2 * fanout_ + 8; num_left < fanout_; expected *= 2) {
+      const uint64_t last = expected < degree ? draw_threshold(uint64_t(expected), uint64_t(degree))
+                                              : std::numeric_limits<uint64_t>::max();
+      num_left = 0;
+      for_each_block(start, degree, [&](int64_t first, int64_t size, const uint64_t* words) {
+        uint64_t* draws = reserve(smallest_.draws, num_left + size);
+        int64_t* positions = reserve(smallest_.positions, num_left + size);
+        for (int64_t j = 0; j < size; ++j) {
+          draws[num_left] = words[j];
+          positions[num_left] = first + j;
+          num_left += words[j] <= last;
+        }
+      });
+    }
+    const uint64_t* draws = smallest_.draws.data();
+    uint64_t* ordered = reserve(smallest_.ordered, num_left);
+    std::copy_n(draws, num_left, ordered);
+    std::nth_element(ordered, ordered + fanout_ - 1, ordered + num_left);
+    const uint64_t largest = ordered[fanout_ - 1];
+    int64_t num_equal = fanout_ - std::count_if(ordered, ordered + fanout_,
+                                                [&](uint64_t draw) { return draw < largest; });
+    int64_t* values = reserve(chunk.values, chunk.num_edges + fanout_);
+    for (int64_t j = 0; j < num_left; ++j) {
+      if (draws[j] < largest || (draws[j] == largest && num_equal-- > 0)) {
+        values[chunk.num_edges++] = smallest_.positions[j];
+      }
+    }
+  }
+
+  template <class Visit>
+  void for_each_block(int64_t start, int64_t degree, const Visit& visit) const {
+    uint64_t words[kBlock];
+    for (int64_t done = 0; done < degree; done += kBlock) {
+      const int64_t size = std::min(kBlock, degree - done);
+      draw_sources(key_, graph_.indices + start + done, size, words);
+      visit(start + done, size, words);
+    }
+  }
+
+  const LaborRequest<Index>& request_;
+  const Csc<Index>& graph_;
+  Smallest& smallest_;
+  SourceKey key_;
+  int64_t fanout_ = 0;
+};
+
+}  // namespace lg

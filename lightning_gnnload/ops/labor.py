@@ -1,0 +1,106 @@
+"""Layer-neighbour sampling (LABOR).
+
+Shapes: N graph nodes, E edges, S seeds, L hops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ..errors import SamplerConfigError
+from .checks import as_integer, check_batch
+from .dispatch import DrawKey, SampleLayout, Workspace, kernels
+from .neighbors import check_fanouts
+
+UNTIL_CONVERGED = -1
+
+
+def sample_labor(
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    fanouts: Sequence[int],
+    key: DrawKey,
+    arena: np.ndarray,
+    *,
+    importance: int = 0,
+    layer_dependency: bool = False,
+    fixed_count: bool = False,
+    estimate: Literal["mean", "sum"] = "mean",
+    expand: Literal["all", "new"] = "all",
+    edge_ids: bool = False,
+) -> SampleLayout:
+    """Sample about ``fanout`` in-neighbours of each node into ``arena``, the same for nodes that share neighbours.
+
+    A pure function of everything but the workspace, laid out as :func:`.sample_neighbors` does it. Picks are
+    in adjacency order. Edge weights are written where they differ: with importance, and for sums.
+
+    Args:
+        workspace: scratch memory, of this thread alone.
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
+            :func:`check_csc`.
+        seeds: int64 ``[S]``, distinct.
+        fanouts: expected neighbours a node at each hop, nearest hop first; -1 takes all.
+        key: decides every draw.
+        arena: uint8, writable, starting at a multiple of 64 bytes.
+        importance: iterations that prefer shared neighbours; -1: until they converge.
+        layer_dependency: a source has one draw for all hops.
+        fixed_count: keep the ``fanout`` neighbours of the smallest draws; needs ``importance=0``.
+        estimate: what weights of inverse probability are for: ``"mean"``, so that they average to 1 over a
+            destination's edges, or ``"sum"``.
+        expand: as in :func:`.sample_neighbors`.
+        edge_ids: also write each edge's position in ``indices``.
+
+    Raises:
+        SeedError: a seed out of range or repeated.
+        SamplerConfigError: a fanout of 0 or below -1, settings that exclude each other, or a batch beyond int32
+            local ids.
+        ArenaTooSmall: sample again with at least ``needed_bytes``.
+
+    Source: Balin & Catalyurek, "Layer-neighbor sampling" (NeurIPS'23), section 3 and appendix A.3.
+    """
+    check_batch(indptr, indices, seeds, arena)
+    fanouts = check_fanouts(fanouts)
+    importance = check_importance(importance, fixed_count)
+    if estimate not in ("mean", "sum"):
+        raise SamplerConfigError(f'estimate is {estimate!r}, but must be "mean" or "sum".')
+    if expand not in ("all", "new"):
+        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    return SampleLayout.of(
+        kernels.sample_labor(
+            workspace.native,
+            indptr,
+            indices,
+            seeds,
+            fanouts,
+            key.seed,
+            key.epoch,
+            key.step,
+            arena,
+            importance,
+            bool(layer_dependency),
+            bool(fixed_count),
+            estimate == "sum",
+            expand == "new",
+            bool(edge_ids),
+        )
+    )
+
+
+def check_importance(importance: int, fixed_count: bool) -> int:
+    """``importance`` as a plain integer; raises SamplerConfigError where it is none, or excludes ``fixed_count``."""
+    importance = as_integer("importance", importance)
+    if not UNTIL_CONVERGED <= importance < 1 << 31:
+        raise SamplerConfigError(
+            f"importance is {importance}, but must be a number of iterations, or -1 to iterate until they converge."
+        )
+    if fixed_count and importance:
+        raise SamplerConfigError(
+            f"fixed_count=True and importance={importance} exclude each other: importance gives each neighbour a "
+            "probability of its own, and counts vary. Set importance=0, or fixed_count=False."
+        )
+    return importance

@@ -1,0 +1,115 @@
+"""LaborSampler: layer-neighbour sampling, where nodes that share neighbours draw the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops.labor import check_importance
+from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.fanouts import check_expand, plain_fanouts
+
+
+class LaborSampler(Sampler):
+    """Draws about ``fanout`` in-neighbours of every node, the same ones for nodes that share them (LABOR).
+
+    Every node has one random number a hop, which all destinations compare with ``fanout / degree``: of the
+    neighbours they share, destinations of one degree take the same, and one of higher degree takes some of these. So
+    a batch needs fewer input nodes than :class:`.NeighborSampler` draws with these fanouts, while the mean over each
+    destination's neighbours varies as much. A neighbour is taken with probability ``fanout / degree``, hence ``fanout``
+    of them on average (none of a long list: with probability below exp(-fanout)), and all of up to ``fanout``. Edges
+    come in adjacency order; repeated edges are taken together.
+
+    Args:
+        fanouts: expected neighbours per node, nearest hop first; -1 takes all.
+        importance: iterations that raise the probability of neighbours which many destinations share, and lower
+            that of others, at equal variance of the means (the paper's LABOR-i); -1: until the expected number of
+            nodes falls by less than 1 part in 10,000 (LABOR-*). 0 is the cheapest by far. Otherwise blocks carry
+            ``edge_weight``.
+        layer_dependency: a node has one random number for all hops of the batch, so that nodes met again take
+            the same neighbours again: fewer input nodes, but the layers' errors are no longer independent.
+        fixed_count: take exactly ``min(fanout, degree)``: those with the smallest numbers (sequential Poisson
+            sampling); only with ``importance=0``. Not for graphs with repeated edges, which it takes one by one,
+            although they share a number: that would be biased.
+        estimate: what ``edge_weight``, from each edge's probability p, is for. ``"mean"``: 1 / p, scaled to an
+            average of 1 over a destination's edges (Hajek's estimator): the weighted sum, divided by the number of
+            edges taken, estimates the mean over all in-neighbours. It is None with ``importance=0``, where all
+            count alike. ``"sum"``: 1 / p, so that the weighted sum is an unbiased estimate of the sum over all
+            in-neighbours (Horvitz and Thompson).
+        expand: ``"all"``: every node seen so far is a destination again in the next hop (DGL); ``"new"``: only
+            the nodes that the last hop found (PyG).
+        edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
+
+    It looks at every in-neighbour of every destination: time grows with degrees, memory does not, but for
+    ``importance`` (4 bytes for each of these edges, 40 for each distinct neighbour).
+
+    Raises:
+        SamplerConfigError: a fanout that is neither positive nor -1, an unknown option, or options that exclude
+            each other.
+
+    Source: Balin and Catalyurek, "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS'23),
+    section 3; ``fixed_count``: appendix A.3.
+
+    Example:
+        >>> graph = Graph.from_coo(src=[3, 4, 5, 3, 4, 5, 3, 4, 5], dst=[0, 0, 0, 1, 1, 1, 2, 2, 2])
+        >>> block = LaborSampler([1], fixed_count=True).sample(graph, [0, 1, 2]).blocks[0]
+        >>> block.num_edges, block.num_src  # three nodes take the same neighbour
+        (3, 4)
+    """
+
+    def __init__(
+        self,
+        fanouts: Sequence[int],
+        importance: int = 0,
+        layer_dependency: bool = False,
+        fixed_count: bool = False,
+        estimate: Literal["mean", "sum"] = "mean",
+        expand: Literal["all", "new"] = "all",
+        edge_ids: bool = False,
+    ) -> None:
+        if estimate not in ("mean", "sum"):
+            raise SamplerConfigError(
+                f"estimate={estimate!r} is not known; give 'mean' (weights average to 1) or 'sum' (1 / probability)."
+            )
+        self.fanouts = plain_fanouts(fanouts)
+        self.importance = check_importance(importance, fixed_count)
+        self.layer_dependency = layer_dependency
+        self.fixed_count = fixed_count
+        self.estimate = estimate
+        self.expand = check_expand(expand)
+        self.edge_ids = edge_ids
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.fanouts)
+
+    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        return ops.sample_labor(
+            thread_workspace(graph.num_nodes),
+            graph.indptr,
+            graph.indices,
+            seeds,
+            self.fanouts,
+            key,
+            arena,
+            importance=self.importance,
+            layer_dependency=self.layer_dependency,
+            fixed_count=self.fixed_count,
+            estimate=self.estimate,
+            expand=self.expand,
+            edge_ids=self.edge_ids,
+        )
+
+    def __repr__(self) -> str:
+        settings = "".join(
+            f", {name}={getattr(self, name)!r}"
+            for name in ("importance", "layer_dependency", "fixed_count", "edge_ids")
+            if getattr(self, name)
+        )
+        return f"LaborSampler({self.fanouts}{settings}, estimate={self.estimate!r}, expand={self.expand!r})"
