@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/prefetch.h"
 #include "sample_neighbors/uniform_positions.h"
 #include "sample_typed/sample_typed.h"
 
@@ -34,7 +35,7 @@ class TypedPicker {
     return sum;
   }
 
-  void begin(const int64_t* nodes, const Chunk& chunk) {
+  LG_PREFETCHES void begin(const int64_t* nodes, const Chunk& chunk) {
     for (int i = 0; i < chunk.size; ++i) {
       __builtin_prefetch(&request_.types.run_ptr[nodes[i]]);
       if (request_.types.order) {
