@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -18,16 +19,7 @@ class HugeArray {
   HugeArray() = default;
 
   explicit HugeArray(size_t size) : bytes_(size * sizeof(T)) {
-    if (bytes_ == 0) return;
-    // Anonymous maps of 2 MB and more are aligned to it by recent kernels; elsewhere only the two
-    // ends of the array miss out.
-    void* memory =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<T*>(memory);
-#ifdef MADV_HUGEPAGE
-    madvise(memory, bytes_, MADV_HUGEPAGE);  // advice: where it is refused, small pages serve
-#endif
+    if (bytes_ > 0) data_ = static_cast<T*>(allocate(bytes_));
   }
 
   HugeArray(HugeArray&& other) noexcept
@@ -38,7 +30,7 @@ class HugeArray {
     return *this;
   }
   ~HugeArray() {
-    if (data_) munmap(data_, bytes_);
+    if (data_) release(data_, bytes_);
   }
 
   void clear() {
@@ -50,6 +42,27 @@ class HugeArray {
   T* data() { return data_; }
 
  private:
+#ifndef __SANITIZE_ADDRESS__
+  static void* allocate(size_t bytes) {
+    // Anonymous maps of 2 MB and more are aligned to it by recent kernels; elsewhere only the two
+    // ends of the array miss out.
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    madvise(memory, bytes, MADV_HUGEPAGE);  // advice: where it is refused, small pages serve
+#endif
+    return memory;
+  }
+  static void release(void* memory, size_t bytes) { munmap(memory, bytes); }
+#else  // a sanitizer sees the bounds of what is on the heap, and no others
+  static void* allocate(size_t bytes) {
+    void* memory = std::calloc(bytes, 1);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+  }
+  static void release(void* memory, size_t) { std::free(memory); }
+#endif
+
   T* data_ = nullptr;
   size_t bytes_ = 0;
 };

@@ -3,6 +3,7 @@
 // int64 [size + 1]: entry 0 counts the items of positive importance; entry i > 0 is the sum over items
 // i - (i & -i) to i - 1. So finding the item at a place on the line of all importances, and taking an
 // item off that line, cost O(log size).
+// Sums are taken without a sign: those of any array that is no such tree wrap, which is defined.
 // Source: Fenwick, "A new data structure for cumulative frequency tables", SPE 24(3), 1994.
 #pragma once
 
@@ -30,8 +31,10 @@ class OwnTree {
   OwnTree(int64_t* entries, int64_t size) : entries_(entries), size_(size) {}
 
   int64_t size() const { return size_; }
-  int64_t operator[](int64_t i) { return entries_[i]; }
-  void subtract(int64_t i, int64_t importance) { entries_[i] -= importance; }
+  uint64_t operator[](int64_t i) { return uint64_t(entries_[i]); }
+  void subtract(int64_t i, uint64_t importance) {
+    entries_[i] = int64_t(uint64_t(entries_[i]) - importance);
+  }
 
  private:
   int64_t* entries_;
@@ -44,29 +47,29 @@ class OwnTree {
 class SharedTree {
  public:
   struct Scratch {
-    std::vector<int64_t> long_sums;
+    std::vector<uint64_t> long_sums, notes;
     HashTable table;
-    std::vector<int64_t> ids, notes;
+    std::vector<int64_t> ids;
   };
 
   SharedTree(const int64_t* entries, int64_t size, Scratch& scratch)
       : entries_(entries), size_(size), scratch_(scratch) {
     while (size >> shift_ > kMaxLongSums) ++shift_;
-    int64_t* long_sums = reserve(scratch.long_sums, (size >> shift_) + 1);
-    for (int64_t i = 0; i <= size >> shift_; ++i) long_sums[i] = entries[i << shift_];
+    uint64_t* long_sums = reserve(scratch.long_sums, (size >> shift_) + 1);
+    for (int64_t i = 0; i <= size >> shift_; ++i) long_sums[i] = uint64_t(entries[i << shift_]);
     scratch.table.clear(noted_);  // of what the tree before noted
   }
   SharedTree(const SharedTree&) = delete;
 
   int64_t size() const { return size_; }
 
-  int64_t operator[](int64_t i) {
+  uint64_t operator[](int64_t i) {
     if (is_long(i)) return scratch_.long_sums[i >> shift_];
     const int32_t note = noted_.count > 0 ? scratch_.table.find(i) : -1;
-    return entries_[i] - (note < 0 ? 0 : scratch_.notes[note]);
+    return uint64_t(entries_[i]) - (note < 0 ? 0 : scratch_.notes[note]);
   }
 
-  void subtract(int64_t i, int64_t importance) {
+  void subtract(int64_t i, uint64_t importance) {
     if (is_long(i)) {
       scratch_.long_sums[i >> shift_] -= importance;
       return;
@@ -92,20 +95,20 @@ class SharedTree {
 
 // The length of the line.
 template <class Tree>
-int64_t total(Tree& tree) {
-  int64_t sum = 0;
+uint64_t total(Tree& tree) {
+  uint64_t sum = 0;
   for (int64_t i = tree.size(); i > 0; i &= i - 1) sum += tree[i];
   return sum;
 }
 
 // The item at `place`, 0 <= place < total(tree).
 template <class Tree>
-int64_t item_at(Tree& tree, int64_t place) {
+int64_t item_at(Tree& tree, uint64_t place) {
   int64_t item = 0;
   for (int64_t step = int64_t(1) << (63 - __builtin_clzll(uint64_t(tree.size()))); step > 0;
        step /= 2) {
     if (item + step > tree.size()) continue;
-    const int64_t sum = tree[item + step];
+    const uint64_t sum = tree[item + step];
     const bool beyond = place >= sum;
     place -= beyond ? sum : 0;
     item += beyond ? step : 0;
@@ -114,14 +117,14 @@ int64_t item_at(Tree& tree, int64_t place) {
 }
 
 template <class Tree>
-int64_t importance_of(Tree& tree, int64_t item) {
-  int64_t importance = tree[item + 1];
+uint64_t importance_of(Tree& tree, int64_t item) {
+  uint64_t importance = tree[item + 1];
   for (int64_t i = item; i > (item & (item + 1)); i &= i - 1) importance -= tree[i];
   return importance;
 }
 
 template <class Tree>
-void take_off(Tree& tree, int64_t item, int64_t importance) {
+void take_off(Tree& tree, int64_t item, uint64_t importance) {
   for (int64_t i = item + 1; i <= tree.size(); i += i & -i) tree.subtract(i, importance);
 }
 

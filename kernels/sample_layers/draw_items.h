@@ -24,15 +24,15 @@ namespace lg {
 template <class Tree, class Drawn>
 void draw_items(Tree& tree, int64_t count, bool replace, const NodeDraws& draws,
                 const Drawn& drawn) {
-  int64_t left = total(tree);
+  uint64_t left = total(tree);
   for (int64_t j = 0; j < count; ++j) {
-    const int64_t item = item_at(tree, int64_t(draw_below64(draws, uint32_t(j), uint64_t(left))));
+    const int64_t item = item_at(tree, draw_below64(draws, uint32_t(j), left));
     if (item >= tree.size()) {
       fail<SamplerConfigError>("importance_tree: draw ", j, " of ", count,
                                " finds no item left. Give the tree that importance_tree() makes of "
                                "this graph.");
     }
-    const int64_t importance = importance_of(tree, item);
+    const uint64_t importance = importance_of(tree, item);
     if (replace) {
       drawn(item, double(left) / (double(count) * double(importance)));
     } else {

@@ -17,14 +17,13 @@ def as_array(values: Any, *, what: str) -> np.ndarray:
         GraphDataError: a tensor that is not on the CPU, or values that make no numeric array.
     """
     if isinstance(values, torch.Tensor):
-        if values.device.type != "cpu":
-            raise GraphDataError(
-                f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first."
-            )
+        _check_tensor(values, what)
         values = values.detach()
     try:
         # torch has dtypes that NumPy lacks, and lists may be ragged.
         array = np.ascontiguousarray(values.numpy() if isinstance(values, torch.Tensor) else values)
+        if any(step < 0 for step in array.strides):  # one reversed entry counts as contiguous, but not in torch
+            array = array.copy()
     except (TypeError, ValueError, RuntimeError) as error:
         raise GraphDataError(
             f"{what}: this makes no NumPy array ({error}). Give one number an entry, in a dtype that NumPy has."
@@ -33,7 +32,17 @@ def as_array(values: Any, *, what: str) -> np.ndarray:
         raise GraphDataError(
             f"{what}: numbers in this machine's byte order are needed, but the dtype is {array.dtype}."
         )
-    return array
+    # C has two names for its 64-bit integers, and torch knows only one of them.
+    return array.view(array.dtype.str) if array.dtype.char in "qQ" else array
+
+
+def _check_tensor(values: torch.Tensor, what: str) -> None:
+    if values.device.type != "cpu":
+        raise GraphDataError(
+            f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first."
+        )
+    if values.layout is not torch.strided:
+        raise GraphDataError(f"{what}: a {values.layout} tensor was given; it must be dense. Call .to_dense() first.")
 
 
 def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarray:
@@ -67,10 +76,7 @@ def as_rows(values: Any, *, what: str) -> torch.Tensor:
     Tensors keep dtypes that NumPy lacks (bfloat16). Read-only memory maps are accepted: nothing here writes to them.
     """
     if isinstance(values, torch.Tensor):
-        if values.device.type != "cpu":
-            raise GraphDataError(
-                f"{what}: a tensor on {values.device} was given; it must be on the CPU. Call .cpu() first."
-            )
+        _check_tensor(values, what)
         return values.detach().contiguous()
     array = as_array(values, what=what)
     if array.dtype == np.longdouble:

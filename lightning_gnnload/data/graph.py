@@ -121,6 +121,7 @@ class Graph:
             )
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0
+        num_nodes = ops.as_integer("Graph.from_coo: num_nodes", num_nodes, GraphFormatError)
         if num_nodes < 0:
             raise GraphFormatError(f"Graph.from_coo: num_nodes is {num_nodes}; it must be 0 or more.")
         per_edge = [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.arrays import as_ids, as_rows
+from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError
@@ -79,7 +79,7 @@ class GraphData:
                 raise GraphDataError(
                     "num_classes cannot be counted from these labels; give GraphData(..., num_classes=...)."
                 )
-            used = [self.y[torch.from_numpy(ids)] for ids in (self.train, self.val, self.test) if len(ids)]
+            used = [self.y[tensor_view(ids)] for ids in (self.train, self.val, self.test) if len(ids)]
             labels = torch.cat(used) if used else self.y
             self._num_classes = int(labels.max()) + 1 if labels.numel() else 0
         return self._num_classes

@@ -14,23 +14,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_array, tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.manifest import FORMAT, MANIFEST, VERSION, StoredArray, read_manifest, stored_arrays
 from lightning_gnnload.data.pages import let_go, mapped_bytes
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
-FORMAT = "lightning_gnnload.graph"
-VERSION = 1
-MANIFEST = "manifest.json"
 _CHUNK_BYTES = 1 << 24
-_MAX_ROWS = 1 << 48
-_INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 
 def save_graph_data(
@@ -89,7 +83,7 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
     path = Path(folder)
     manifest = read_manifest(path)
     try:
-        arrays = {name: _map_array(path, name, entry, verify) for name, entry in manifest["arrays"].items()}
+        arrays = {name: _map_array(array, verify) for name, array in stored_arrays(path, manifest).items()}
         for name in ("indptr", "indices"):
             if name not in arrays:
                 raise StoreFormatError(
@@ -106,37 +100,6 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
         return GraphData(graph, arrays.get("x"), arrays.get("y"), **splits, num_classes=manifest["num_classes"])
     except (GraphFormatError, GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest, its form checked.
-
-    Raises:
-        StoreFormatError: see :func:`load_graph_data`.
-    """
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-    except FileNotFoundError:
-        raise StoreFormatError(
-            f"{path} is not a graph folder: it has no {MANIFEST}. "
-            f"Write one with save_graph_data, or prepare the data set."
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreFormatError(f"{path / MANIFEST} cannot be read: {error}. Prepare the data set again.") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise StoreFormatError(f"{path / MANIFEST} does not say format {FORMAT!r}: this is another program's folder.")
-    if manifest.get("version") != VERSION:
-        raise StoreFormatError(
-            f"{path} has format version {manifest.get('version')}, but this release reads version {VERSION}. "
-            f"Prepare it again with this release, or install the release that wrote it."
-        )
-    wanted = {"num_nodes": int, "arrays": dict, "attributes": dict, "num_classes": (int, type(None))}
-    for key, kind in wanted.items():
-        if not isinstance(manifest.get(key, ...), kind):  # type: ignore[arg-type]
-            raise StoreFormatError(
-                f"{path / MANIFEST}: {key!r} is missing or of the wrong kind; the folder is broken. Prepare it again."
-            )
-    return manifest
 
 
 def _arrays(data: GraphData) -> dict[str, torch.Tensor]:
@@ -172,41 +135,20 @@ def _raw_bytes(tensor: torch.Tensor) -> memoryview:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _map_array(folder: Path, name: str, entry: Any, verify: bool) -> torch.Tensor:
-    try:
-        file_name, dtype_name, shape, checksum = entry["file"], entry["dtype"], entry["shape"], entry["crc32"]
-        sound = file_name == os.path.basename(file_name) and dtype_name in _DTYPES
-        sound = sound and isinstance(shape, list) and len(shape) <= 2 and isinstance(checksum, int)
-        sound = sound and all(type(n) is int and 0 <= n < _MAX_ROWS for n in shape)
-    except (TypeError, KeyError):
-        sound = False
-    if not sound:
-        raise StoreFormatError(
-            f"{folder / MANIFEST}: the entry of array {name!r} is malformed; the folder is broken. Prepare it again."
-        )
-    dtype: torch.dtype = getattr(torch, dtype_name)
-    file = folder / file_name
-    expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    actual = file.stat().st_size if file.is_file() else None
-    if actual != expected:
-        found = "is missing" if actual is None else f"has {actual} bytes"
-        raise StoreFormatError(
-            f"{file} {found}, but the manifest says {expected} ({dtype_name} {shape}): the folder is broken, "
-            f"perhaps by an interrupted copy. Prepare it again."
-        )
-    if expected == 0:
-        return torch.empty(shape, dtype=dtype)
-    mapped = mapped_bytes(file)
+def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:
+    if array.size_bytes == 0:
+        return torch.empty(array.shape, dtype=array.dtype)
+    mapped = mapped_bytes(array.file)
     if verify:
-        found_sum = 0
-        for start in range(0, expected, _CHUNK_BYTES):
-            found_sum = zlib.crc32(mapped[start : start + _CHUNK_BYTES].data, found_sum)
-        if found_sum != checksum:
+        found = 0
+        for start in range(0, len(mapped), _CHUNK_BYTES):
+            found = zlib.crc32(mapped[start : start + _CHUNK_BYTES].data, found)
+        if found != array.crc32:
             raise StoreFormatError(
-                f"{file} has checksum {found_sum:08x}, but the manifest says {checksum:08x}: its content is damaged. "
-                f"Prepare it again."
+                f"{array.file} has checksum {found:08x}, but the manifest says {array.crc32:08x}: its content is "
+                f"damaged. Prepare it again."
             )
-    return tensor_view(mapped).view(dtype).view(shape)
+    return tensor_view(mapped).view(array.dtype).view(array.shape)
 
 
 def _move_into_place(partial: Path, target: Path) -> None:

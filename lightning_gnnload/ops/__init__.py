@@ -1,7 +1,7 @@
 """Kernels and their oracle. Nothing above this layer imports native code."""
 
 from .alias import AliasTable, build_alias
-from .checks import ARENA_ALIGNMENT
+from .checks import ARENA_ALIGNMENT, as_integer
 from .dispatch import (
     ArenaTooSmall,
     DrawKey,
@@ -34,6 +34,7 @@ __all__ = [
     "SampleLayout",
     "Walks",
     "Workspace",
+    "as_integer",
     "build_alias",
     "check_csc",
     "check_visits",

@@ -68,8 +68,9 @@ def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
     """
     check_array("indptr", indptr, (np.int64,), 1, GraphFormatError)
     check_array("edge_weight", weights, (np.float32, np.float64), 1, GraphFormatError)
-    if len(weights) != indptr[-1]:
-        raise GraphFormatError(f"edge_weight has {len(weights)} entries, but the graph has {indptr[-1]} edges.")
+    num_edges = indptr[-1] if len(indptr) else 0
+    if len(indptr) == 0 or len(weights) != num_edges:
+        raise GraphFormatError(f"edge_weight has {len(weights)} entries, but the graph has {num_edges} edges.")
     entries = np.empty(len(weights), np.uint64)
     kernels.build_alias(indptr, weights, entries)
     return AliasTable(indptr, entries)

@@ -35,12 +35,40 @@ def check_graph(indptr: np.ndarray, indices: np.ndarray, ends: bool = True) -> N
         )
 
 
-def as_integer(name: str, value: Any) -> int:
+def as_integer(name: str, value: Any, error: type[GnnLoadError] = SamplerConfigError) -> int:
     """NumPy's integers too, which native code does not take; no floats, which it would have to round."""
     try:
         return operator.index(value)
+    except (TypeError, RuntimeError):  # a tensor of no number, or of several, says the latter
+        raise error(f"{name} is {value!r}, but must be an integer.") from None
+
+
+def as_list(name: str, values: Any) -> list[Any]:
+    """Any iterable; NumPy's arrays of no dimension look like one."""
+    try:
+        return list(values)
     except TypeError:
-        raise SamplerConfigError(f"{name} is {value!r}, but must be an integer.") from None
+        raise SamplerConfigError(f"{name} is {values!r}, but must be a list, one entry a hop.") from None
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """NumPy's booleans too; nothing that is merely true or false in a condition, as arrays and texts are."""
+    if not isinstance(value, bool | np.bool_):
+        raise SamplerConfigError(f"{name} is {value!r}, but must be True or False.")
+    return bool(value)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raises SamplerConfigError: ``value`` is none of these texts."""
+    if not isinstance(value, str) or value not in choices:
+        *others, last = (f'"{choice}"' for choice in choices)
+        raise SamplerConfigError(f"{name} is {value!r}, but must be {', '.join(others)} or {last}.")
+
+
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Raises SamplerConfigError: ``value`` is of another class."""
+    if not isinstance(value, kind):
+        raise SamplerConfigError(f"{name} is {value!r}, but must be a {kind.__name__}.")
 
 
 def check_array(
@@ -52,7 +80,8 @@ def check_array(
     writable: bool = False,
 ) -> None:
     """Kernels read memory as it lies: what they get must be exactly what they expect."""
-    if not isinstance(array, np.ndarray):
+    # Subclasses mean more than their memory says: a mask, a unit.
+    if type(array) is not np.ndarray and not isinstance(array, np.memmap):
         raise error(f"{name} is a {type(array).__name__}, but must be a NumPy array; torch tensors have .numpy().")
     if dtypes is not None and array.dtype not in dtypes:
         names = " or ".join(str(np.dtype(dtype)) for dtype in dtypes)
@@ -69,8 +98,8 @@ def check_batch(indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, aren
     """What every sampling kernel is given: a graph, seeds int64 ``[S]``, and an arena to write to.
 
     Raises:
-        GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only or
-            misaligned.
+        GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only,
+            misaligned, or memory of another argument.
     """
     check_graph(indptr, indices)
     check_array("seeds", seeds, (np.int64,), 1, SeedError)
@@ -79,3 +108,11 @@ def check_batch(indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, aren
         raise SamplerConfigError(
             f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of {ARENA_ALIGNMENT} bytes."
         )
+    for name, array in (("indptr", indptr), ("indices", indices), ("seeds", seeds)):
+        check_apart("arena", arena, name, array)
+
+
+def check_apart(out_name: str, out: np.ndarray, name: str, array: np.ndarray) -> None:
+    """Raises SamplerConfigError: what is written to overlaps what is read, which would change under the kernel."""
+    if np.may_share_memory(out, array):
+        raise SamplerConfigError(f"{out_name} and {name} share memory, but {out_name} is written to: give it its own.")

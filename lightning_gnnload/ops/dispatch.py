@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GnnLoadError, GraphFormatError, KernelsMissingError, SamplerConfigError, SeedError
-from .checks import INDEX_DTYPES, as_integer, check_array, check_graph
+from .checks import INDEX_DTYPES, as_flag, as_integer, check_apart, check_array, check_choice, check_graph, check_kind
 
 try:
     from . import _kernels as kernels
@@ -121,12 +121,17 @@ class Workspace:
         num_nodes = as_integer("Workspace: num_nodes", num_nodes)
         if not 0 <= num_nodes < MAX_NODES:
             raise SamplerConfigError(f"Workspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
-        if table not in ("auto", "stamp", "hash"):
-            raise SamplerConfigError(f'Workspace: table is {table!r}, but must be "auto", "stamp" or "hash".')
+        check_choice("Workspace: table", table, ("auto", "stamp", "hash"))
         if table == "auto":
             table = "stamp" if num_nodes <= MAX_STAMP_NODES else "hash"
         self.num_nodes, self.table = num_nodes, table
         self.native = kernels.Workspace(num_nodes, table == "hash")
+
+
+def check_draws(workspace: Workspace, key: DrawKey) -> None:
+    """Raises SamplerConfigError: one of them is something else."""
+    check_kind("workspace", workspace, Workspace)
+    check_kind("key", key, DrawKey)
 
 
 def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
@@ -153,6 +158,8 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
             f"out has shape {out.shape}, but {ids.shape[0]} ids of a table of shape {table.shape} "
             f"need {(ids.shape[0], *table.shape[1:])}."
         )
+    check_apart("out", out, "table", table)
+    check_apart("out", out, "ids", ids)
     kernels.gather_rows(_as_bytes(table), table.shape[0], ids, _as_bytes(out))
 
 
@@ -182,11 +189,18 @@ def coo_to_csc(
     check_array("dst", dst, INDEX_DTYPES, 1, GraphFormatError)
     if len(src) != len(dst):
         raise GraphFormatError(f"src has {len(src)} edges, but dst has {len(dst)}: each edge needs one entry in both.")
+    num_nodes = as_integer("num_nodes", num_nodes, GraphFormatError)
     if not 0 <= num_nodes < MAX_NODES:
         raise GraphFormatError(f"num_nodes is {num_nodes}, but must lie in [0, 2**48).")
-    indptr = np.empty(num_nodes + 1, np.int64)
+    try:
+        indptr = np.empty(num_nodes + 1, np.int64)
+    except MemoryError as error:
+        raise GraphFormatError(
+            f"num_nodes is {num_nodes}, of which indptr alone takes {num_nodes / 2**27:.1f} GiB, more than this "
+            "machine gives. Is an id too large?"
+        ) from error
     indices = np.empty_like(src)
-    order = np.empty(len(src), np.int64) if keep_order else None
+    order = np.empty(len(src), np.int64) if as_flag("keep_order", keep_order) else None
     kernels.coo_to_csc(src, dst, indptr, indices, order)
     return indptr, indices, order
 

@@ -49,6 +49,10 @@ def index_edge_types(indptr: np.ndarray, edge_type: np.ndarray) -> EdgeTypeIndex
         >>> index.run_type.tolist(), index.run_end.tolist(), index.order.tolist()
         ([0, 1], [1, 3], [1, 0, 2])
     """
+    check_array("indptr", indptr, (np.int64,), 1, GraphFormatError)
+    check_array("edge_type", edge_type, None, 1, GraphFormatError)
+    if edge_type.dtype.kind not in "iu":
+        raise GraphFormatError(f"edge_type has dtype {edge_type.dtype}, but types are integers.")
     low, high = (int(edge_type.min()), int(edge_type.max())) if edge_type.size else (0, -1)
     if low < 0 or high >= MAX_EDGE_TYPES:
         raise GraphFormatError(
@@ -56,10 +60,9 @@ def index_edge_types(indptr: np.ndarray, edge_type: np.ndarray) -> EdgeTypeIndex
             "number them from 0, for example with numpy.unique(edge_type, return_inverse=True)[1]."
         )
     types = edge_type.astype(np.int32, copy=False)
-    check_array("indptr", indptr, (np.int64,), 1, GraphFormatError)
-    check_array("edge_type", types, (np.int32,), 1, GraphFormatError)
-    if len(types) != indptr[-1]:
-        raise GraphFormatError(f"edge_type has {len(types)} entries, but the graph has {indptr[-1]} edges.")
+    num_edges = indptr[-1] if len(indptr) else 0
+    if len(indptr) == 0 or len(types) != num_edges:
+        raise GraphFormatError(f"edge_type has {len(types)} entries, but the graph has {num_edges} edges.")
     run_ptr = np.empty_like(indptr)
     is_sorted = kernels.count_edge_type_runs(indptr, types, run_ptr)
     run_type, run_end = np.empty(run_ptr[-1], np.int32), np.empty(run_ptr[-1], np.uint32)

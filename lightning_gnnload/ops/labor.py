@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .checks import as_integer, check_batch
-from .dispatch import DrawKey, SampleLayout, Workspace, kernels
+from .checks import as_flag, as_integer, check_batch, check_choice
+from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, kernels
 from .neighbors import check_fanouts
 
 UNTIL_CONVERGED = -1
@@ -63,13 +63,12 @@ def sample_labor(
 
     Source: Balin & Catalyurek, "Layer-neighbor sampling" (NeurIPS'23), section 3 and appendix A.3.
     """
+    check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena)
     fanouts = check_fanouts(fanouts)
     importance = check_importance(importance, fixed_count)
-    if estimate not in ("mean", "sum"):
-        raise SamplerConfigError(f'estimate is {estimate!r}, but must be "mean" or "sum".')
-    if expand not in ("all", "new"):
-        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    check_choice("estimate", estimate, ("mean", "sum"))
+    check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_labor(
             workspace.native,
@@ -82,11 +81,11 @@ def sample_labor(
             key.step,
             arena,
             importance,
-            bool(layer_dependency),
-            bool(fixed_count),
+            as_flag("layer_dependency", layer_dependency),
+            as_flag("fixed_count", fixed_count),
             estimate == "sum",
             expand == "new",
-            bool(edge_ids),
+            as_flag("edge_ids", edge_ids),
         )
     )
 
@@ -98,7 +97,7 @@ def check_importance(importance: int, fixed_count: bool) -> int:
         raise SamplerConfigError(
             f"importance is {importance}, but must be a number of iterations, or -1 to iterate until they converge."
         )
-    if fixed_count and importance:
+    if as_flag("fixed_count", fixed_count) and importance:
         raise SamplerConfigError(
             f"fixed_count=True and importance={importance} exclude each other: importance gives each neighbour a "
             "probability of its own, and counts vary. Set importance=0, or fixed_count=False."

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .checks import as_integer, check_array, check_batch, check_graph
-from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+from .checks import as_flag, as_integer, as_list, check_array, check_batch, check_choice, check_graph
+from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
 
 LayerMethod = Literal["ladies", "fastgcn", "dsp"]
 LAYER_METHODS = ("ladies", "fastgcn", "dsp")  # in the order of kernels/sample_layers/sample_layers.h
@@ -65,12 +65,12 @@ def sample_layers(
         SamplerConfigError: settings that are none or exclude each other, or a batch beyond int32 local ids.
         ArenaTooSmall: sample again with at least ``needed_bytes``.
     """
+    check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena)
     budgets = check_budgets(budgets)
-    if method not in LAYER_METHODS:
-        raise SamplerConfigError(f"method is {method!r}, but must be one of {LAYER_METHODS}.")
-    if expand not in ("all", "new"):
-        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    check_choice("method", method, LAYER_METHODS)
+    check_choice("expand", expand, ("all", "new"))
+    keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
     if method == "fastgcn":
@@ -93,11 +93,11 @@ def sample_layers(
             key.epoch,
             key.step,
             arena,
-            bool(replace),
-            bool(normalize),
-            bool(keep_known),
+            as_flag("replace", replace),
+            as_flag("normalize", normalize),
+            keep_known,
             expand == "new",
-            bool(edge_ids),
+            as_flag("edge_ids", edge_ids),
         )
     )
 
@@ -132,7 +132,7 @@ def importance_tree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 def check_budgets(budgets: Sequence[int]) -> list[int]:
     """Budgets as plain integers; raises SamplerConfigError where one is no budget."""
-    budgets = [as_integer(f"budgets[{hop}]", budget) for hop, budget in enumerate(budgets)]
+    budgets = [as_integer(f"budgets[{hop}]", budget) for hop, budget in enumerate(as_list("budgets", budgets))]
     if len(budgets) > MAX_HOPS:
         raise SamplerConfigError(f"budgets has {len(budgets)} hops, but at most {MAX_HOPS} are possible.")
     for hop, budget in enumerate(budgets):

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .checks import as_integer, check_batch
-from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+from .checks import as_flag, as_integer, as_list, check_batch, check_choice, check_kind
+from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
 from .edge_types import EdgeTypeIndex
 
 MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
@@ -57,10 +57,10 @@ def sample_neighbors(
 
     Source: GraphSAGE (NIPS'17), section 3.1; TurboGNN, section III-B for the kernel that this one does without.
     """
+    check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena)
     fanouts = check_fanouts(fanouts)
-    if expand not in ("all", "new"):
-        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_neighbors(
             workspace.native,
@@ -72,9 +72,9 @@ def sample_neighbors(
             key.epoch,
             key.step,
             arena,
-            bool(replace),
+            as_flag("replace", replace),
             expand == "new",
-            bool(edge_ids),
+            as_flag("edge_ids", edge_ids),
         )
     )
 
@@ -106,17 +106,19 @@ def sample_typed_neighbors(
     Raises:
         SamplerConfigError: also for more than 16 hops, and for a type that the graph does not have.
     """
+    check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena)
+    check_kind("types", types, EdgeTypeIndex)
     if len(types.run_ptr) != len(indptr):
         raise SamplerConfigError(
             f"types index {len(types.run_ptr) - 1} nodes, but the graph has {len(indptr) - 1}: index this graph's."
         )
+    fanouts = as_list("fanouts", fanouts)
     if len(fanouts) > MAX_TYPED_HOPS:
         raise SamplerConfigError(
             f"fanouts has {len(fanouts)} hops, but with fanouts by edge type at most {MAX_TYPED_HOPS} are possible."
         )
-    if expand not in ("all", "new"):
-        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    check_choice("expand", expand, ("all", "new"))
     num_types = max(types.num_types, 1)
     table = [fanout for hop in fanouts for fanout in _fanouts_of_types(hop, num_types)]
     return SampleLayout.of(
@@ -135,9 +137,9 @@ def sample_typed_neighbors(
             key.epoch,
             key.step,
             arena,
-            bool(replace),
+            as_flag("replace", replace),
             expand == "new",
-            bool(edge_ids),
+            as_flag("edge_ids", edge_ids),
         )
     )
 
@@ -147,7 +149,7 @@ def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[
         return check_fanouts([fanouts]) * num_types
     table = [0] * num_types
     for kind, fanout in fanouts.items():
-        if not 0 <= as_integer("an edge type", kind) < num_types:
+        if not 0 <= as_integer("fanouts: an edge type", kind) < num_types:
             raise SamplerConfigError(
                 f"fanouts name edge type {kind}, but the graph's edge types lie in [0, {num_types})."
             )
@@ -157,7 +159,7 @@ def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[
 
 def check_fanouts(fanouts: Sequence[int]) -> list[int]:
     """Fanouts as plain integers; raises SamplerConfigError where one is no fanout."""
-    fanouts = [as_integer(f"fanouts[{hop}]", fanout) for hop, fanout in enumerate(fanouts)]
+    fanouts = [as_integer(f"fanouts[{hop}]", fanout) for hop, fanout in enumerate(as_list("fanouts", fanouts))]
     if len(fanouts) > MAX_HOPS:
         raise SamplerConfigError(f"fanouts has {len(fanouts)} hops, but at most {MAX_HOPS} are possible.")
     for hop, fanout in enumerate(fanouts):

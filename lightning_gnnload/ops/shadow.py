@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .checks import as_integer, check_batch
-from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+from .checks import as_flag, as_integer, check_batch
+from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
 from .neighbors import check_fanouts
 
 
@@ -51,6 +51,7 @@ def sample_shadow(
 
     Source: Zeng et al., "Decoupling the depth and scope of graph neural networks" (NeurIPS'21), section 3.
     """
+    check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena)
     fanouts = check_fanouts(fanouts)
     num_layers = check_num_layers(num_layers)
@@ -66,7 +67,7 @@ def sample_shadow(
             key.step,
             arena,
             num_layers,
-            bool(edge_ids),
+            as_flag("edge_ids", edge_ids),
         )
     )
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
-from .checks import as_integer, check_array, check_batch, check_graph
-from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, kernels
+from .checks import as_flag, as_integer, check_array, check_batch, check_choice, check_graph, check_kind
+from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
 
 MAX_VISITS: int = kernels.MAX_VISITS
 MAX_WALK_BLOCKS: int = kernels.MAX_WALK_BLOCKS
@@ -87,6 +87,8 @@ def random_walk(
     """
     check_graph(indptr, indices)
     check_array("starts", starts, (np.int64,), 1, SeedError)
+    check_kind("walks", walks, Walks)
+    check_kind("key", key, DrawKey)
     hop = as_integer("hop", hop)
     if not 0 <= hop < MAX_HOPS:
         raise SamplerConfigError(f"hop is {hop}, but must lie in [0, {MAX_HOPS}).")
@@ -157,7 +159,9 @@ def sample_walks(
 
     Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
     """
+    check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena)
+    check_kind("walks", walks, Walks)
     num_hops = as_integer("num_hops", num_hops)
     num_neighbors = as_integer("num_neighbors", num_neighbors)
     if not 0 <= num_hops <= MAX_HOPS:
@@ -165,8 +169,7 @@ def sample_walks(
     if not 1 <= num_neighbors <= MAX_VISITS:
         raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
     check_visits(walks)
-    if expand not in ("all", "new"):
-        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_walks(
             workspace.native,
@@ -183,8 +186,8 @@ def sample_walks(
             key.epoch,
             key.step,
             arena,
-            bool(include_self),
-            bool(normalize),
+            as_flag("include_self", include_self),
+            as_flag("normalize", normalize),
             expand == "new",
         )
     )

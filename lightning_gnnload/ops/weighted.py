@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import SamplerConfigError
 from .alias import AliasTable
-from .checks import check_batch
-from .dispatch import DrawKey, SampleLayout, Workspace, kernels
+from .checks import as_flag, check_batch, check_choice, check_kind
+from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, kernels
 from .neighbors import check_fanouts
 
 MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
@@ -45,7 +45,9 @@ def sample_weighted(
     Raises:
         SamplerConfigError: also for a table of another graph, as far as it shows.
     """
+    check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena)
+    check_kind("table", table, AliasTable)
     if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
         raise SamplerConfigError(
             f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "
@@ -54,8 +56,7 @@ def sample_weighted(
     fanouts = check_fanouts(fanouts)
     if max(fanouts, default=0) > MAX_WEIGHTED_FANOUT:
         raise SamplerConfigError(f"fanouts has {max(fanouts)}, but by weight at most {MAX_WEIGHTED_FANOUT} are drawn.")
-    if expand not in ("all", "new"):
-        raise SamplerConfigError(f'expand is {expand!r}, but must be "all" or "new".')
+    check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_weighted(
             workspace.native,
@@ -68,8 +69,8 @@ def sample_weighted(
             key.epoch,
             key.step,
             arena,
-            bool(replace),
+            as_flag("replace", replace),
             expand == "new",
-            bool(edge_ids),
+            as_flag("edge_ids", edge_ids),
         )
     )

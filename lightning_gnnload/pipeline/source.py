@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +15,7 @@ from lightning_gnnload.data.block import MiniBatch, view_of
 from lightning_gnnload.data.features import gather
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seeds import SeedOrder
-from lightning_gnnload.errors import QueueProtocolError, SamplerConfigError
+from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.pipeline.plan import StepPlan
 from lightning_gnnload.pipeline.slots import Slot
@@ -23,6 +24,7 @@ from lightning_gnnload.sample.base import Sampler
 FIXED_DRAWS_EPOCH = 2**32 - 1
 """The epoch in the draw key of evaluation, which no training epoch reaches."""
 _ALIGN = 64
+_MAX_SIZE = 1 << 48
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,16 @@ class Payload:
         return sum(by_place.values())
 
     def view(self, buffer: Any) -> MiniBatch:
-        """The mini-batch, without a copy; its tensors keep ``buffer`` alive."""
-        batch = MiniBatch.view(buffer, self.layout, self.num_seeds, epoch=self.key.epoch, step=self.key.step)
-        x, y = (table.view(buffer) if table is not None else None for table in (self.x, self.y))
+        """The mini-batch, without a copy; its tensors keep ``buffer`` alive.
+
+        Raises:
+            QueueProtocolError: parts of it lie beyond the end of ``buffer``.
+        """
+        try:
+            batch = MiniBatch.view(buffer, self.layout, self.num_seeds, epoch=self.key.epoch, step=self.key.step)
+            x, y = (table.view(buffer) if table is not None else None for table in (self.x, self.y))
+        except ValueError as error:  # torch looks at where the buffer ends
+            raise QueueProtocolError(f"a mini-batch does not lie in its slot: {error}.") from error
         return replace(batch, x=x, y=y)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,10 +90,11 @@ class Payload:
             layout = fields["layout"]
             hops = tuple(HopLayout(**hop) for hop in layout["hops"])
             tables = {
-                name: fields[name] and TableLayout(**{**fields[name], "shape": tuple(fields[name]["shape"])})
+                name: TableLayout(**{**fields[name], "shape": tuple(fields[name]["shape"])})
                 for name in "xy"
+                if fields[name] is not None
             }
-            return cls(
+            payload = cls(
                 **{
                     **fields,
                     **tables,
@@ -92,10 +102,32 @@ class Payload:
                     "key": DrawKey(**fields["key"]),
                 }
             )
-        except (TypeError, KeyError, SamplerConfigError) as error:
+            payload._check()
+        except (TypeError, KeyError, ValueError) as error:
             raise QueueProtocolError(
                 f"a mini-batch's description is malformed: {error!r} in {fields!r:.200}"
             ) from error
+        return payload
+
+    def _check(self) -> None:
+        """What :meth:`view` relies on. Raises ValueError, TypeError."""
+        tables = [table for table in (self.x, self.y) if table is not None]
+        sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
+        sizes += [number for table in tables for number in (table.offset, *table.shape, math.prod(table.shape))]
+        for hop in self.layout.hops:
+            for name, number in vars(hop).items():
+                if number != -1 or name not in ("edge_ids_offset", "edge_weights_offset", "edge_types_offset"):
+                    sizes.append(number)
+        for number in sizes:
+            if type(number) is not int or not 0 <= number < _MAX_SIZE:
+                raise ValueError(f"{number!r} is no size")
+        if self.num_seeds > self.layout.num_nodes:
+            raise ValueError(f"{self.num_seeds} seeds of {self.layout.num_nodes} nodes")
+        for table in tables:
+            if not isinstance(getattr(torch, table.dtype, None), torch.dtype):
+                raise ValueError(f"{table.dtype!r} is no dtype")
+        if not all(isinstance(duration, int | float) for duration in (self.sample_ms, self.gather_ms)):
+            raise ValueError("a duration is no number")
 
 
 class BatchSource:

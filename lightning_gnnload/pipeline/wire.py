@@ -72,11 +72,11 @@ class Channel:
             data, fds, flags, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
         except ConnectionResetError:
             raise EOFError from None
-        if not data:
-            raise EOFError
         try:
+            if not data:
+                raise EOFError
             return _checked(data, truncated=bool(flags & socket.MSG_TRUNC)), fds
-        except QueueProtocolError:
+        except (EOFError, QueueProtocolError):
             for fd in fds:
                 os.close(fd)
             raise

@@ -6,7 +6,7 @@ Raises, all of them:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ def plain_fanouts(fanouts: Any) -> list[int]:
 
 def check_expand(expand: Literal["all", "new"]) -> Literal["all", "new"]:
     """Which nodes a hop expands."""
-    if expand not in ("all", "new"):
+    if not isinstance(expand, str) or expand not in ("all", "new"):
         raise SamplerConfigError(
             f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."
         )
@@ -34,9 +34,12 @@ def check_expand(expand: Literal["all", "new"]) -> Literal["all", "new"]:
 
 
 def _as_list(fanouts: Any) -> list[Any]:
-    if not isinstance(fanouts, Iterable) or isinstance(fanouts, str | Mapping):
+    if isinstance(fanouts, str | Mapping):
         raise _no_fanouts(fanouts)
-    return list(fanouts)
+    try:
+        return list(fanouts)
+    except TypeError:  # NumPy's arrays of no dimension look iterable
+        raise _no_fanouts(fanouts) from None
 
 
 def _hop(hop: Any, given: Any) -> int | dict[int, int]:

@@ -101,6 +101,9 @@ def test_a_table_without_rows():
         gather_rows(np.empty((0, 4)), np.array([0]), np.empty((1, 4)))
 
 
+SHARED, SHARED_IDS = np.ones((4, 2)), np.zeros(2, np.int64)
+
+
 @pytest.mark.parametrize(
     ("table", "ids", "out", "message"),
     [
@@ -112,6 +115,9 @@ def test_a_table_without_rows():
         (np.ones((4, 2)), np.arange(2, dtype=np.int32), np.ones((2, 2)), "ids has dtype"),
         (np.ones((4, 2, 2)), np.arange(2), np.ones((2, 2, 2)), "table has dtype"),
         (np.array(["a", None]), np.arange(2), np.array(["a", None]), "plain numbers"),
+        (np.ma.ones((4, 2)), np.arange(2), np.ones((2, 2)), "table is a MaskedArray"),
+        (SHARED, np.arange(2), SHARED[2:], "out and table share memory"),
+        (np.ones(4, np.int64), SHARED_IDS, SHARED_IDS, "out and ids share memory"),
         (np.ones((4, 2)), np.arange(2), [[0.0, 0.0], [0.0, 0.0]], "out is a list"),
     ],
 )

@@ -261,6 +261,14 @@ def test_batches_beyond_int32_are_refused():
         ({"seeds": np.arange(8)[::2]}, SeedError, "seeds is not contiguous"),
         ({"expand": "both"}, SamplerConfigError, "expand is 'both'"),
         ({"workspace": Workspace(9)}, SamplerConfigError, "9 nodes, but this graph has 10"),
+        ({"workspace": None}, SamplerConfigError, "workspace is None, but must be a Workspace"),
+        ({"key": (1, 2, 3)}, SamplerConfigError, r"key is \(1, 2, 3\), but must be a DrawKey"),
+        ({"fanouts": 2}, SamplerConfigError, "fanouts is 2, but must be a list"),
+        ({"fanouts": np.array(2)}, SamplerConfigError, "fanouts is array"),
+        ({"expand": np.array(["all"])}, SamplerConfigError, 'expand is array.*must be "all" or "new"'),
+        ({"replace": np.zeros(2)}, SamplerConfigError, "replace is array.*must be True or False"),
+        ({"edge_ids": "no"}, SamplerConfigError, "edge_ids is 'no', but must be True or False"),
+        ({"seeds": np.ma.masked_array([1], mask=True)}, SeedError, "seeds is a MaskedArray"),
     ],
 )
 def test_wrong_arguments(change, error, message):
@@ -276,3 +284,17 @@ def test_wrong_arguments(change, error, message):
     }
     with pytest.raises(error, match=message):
         sample_neighbors(**(arguments | change))
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "seeds"])
+def test_an_arena_over_another_argument(name):
+    # The kernel would read what it has just written: node ids beyond the graph.
+    indptr, indices = random_graph(10, 64, seed=0)
+    arena = Arena.of(4096).bytes
+    shared = arena[: 8 * 11].view(np.int64)[:1] if name == "seeds" else arena[: 8 * 64].view(np.int64)
+    arrays = {"indptr": indptr, "indices": indices, "seeds": np.array([1])}
+    shared = shared[: len(arrays[name])]
+    shared[:] = arrays[name]
+    arrays[name] = shared
+    with pytest.raises(SamplerConfigError, match=f"arena and {name} share memory"):
+        sample_neighbors(Workspace(10), **arrays, fanouts=[2], key=KEY, arena=arena)

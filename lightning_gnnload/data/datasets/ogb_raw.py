@@ -1,12 +1,13 @@
 """Readers of OGB's raw files, in both layouts (``csv.gz`` and ``npz``), in pieces and without pickle.
 
-Edges and features go piece by piece into mapped scratch files, so that memory holds one piece of them.
+Edges and features go piece by piece into mapped scratch files, so that memory holds one piece of them. No file is
+trusted: what it claims to hold is reserved only if so much can be in it.
 """
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from lightning_gnnload.data.datasets.stored import progress, scratch_array
 from lightning_gnnload.errors import DatasetError, MissingExtraError
 
 _PIECE = 1 << 20  # numbers, or rows of a csv file, read at once
+_MOST_INFLATED = 1032  # bytes that deflate packs into one, at the very most
+_MAX_LABEL = 1 << 31
 
 
 @dataclass
@@ -48,15 +51,23 @@ def read_raw(raw: Path, scratch: Path, *, add_inverse_edge: bool) -> RawGraph:
 
 def read_split(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Node ids, int64: training, validation, test."""
-    train, val, test = (_small_csv(folder / f"{name}.csv.gz", "int64") for name in ("train", "valid", "test"))
-    return train.reshape(-1), val.reshape(-1), test.reshape(-1)
+    train, val, test = (_column(folder / f"{name}.csv.gz") for name in ("train", "valid", "test"))
+    return train, val, test
+
+
+def _column(file: Path) -> np.ndarray:
+    ids = _small_csv(file, "int64")
+    if ids.shape[1] != 1:
+        raise DatasetError(f"{file} has {ids.shape[1]} columns; one, of node ids, is needed. {_REMEDY}")
+    return ids[:, 0]
 
 
 def _read_csv(raw: Path, scratch: Path, ways: int) -> RawGraph:
     num_nodes = _only(_small_csv(raw / "num-node-list.csv.gz", "int64"), raw / "num-node-list.csv.gz")
     num_edges = _only(_small_csv(raw / "num-edge-list.csv.gz", "int64"), raw / "num-edge-list.csv.gz")
-    ends = _empty_ends(scratch, num_nodes, ways * num_edges)
     edge_file = raw / "edge.csv.gz"
+    _check_inflated(edge_file, 4 * num_edges)  # two digits, a comma and a line's end
+    ends = _empty_ends(scratch, num_nodes, ways * num_edges)
     for start, rows in _csv_pieces(edge_file, "int64", num_edges):
         if rows.shape[1] != 2:
             raise DatasetError(f"{edge_file} has {rows.shape[1]} columns; source and destination are needed.")
@@ -67,6 +78,7 @@ def _read_csv(raw: Path, scratch: Path, ways: int) -> RawGraph:
     if feature_file.exists():
         for start, rows in _csv_pieces(feature_file, "float32", num_nodes):
             if x is None:
+                _check_inflated(feature_file, 2 * num_nodes * rows.shape[1])
                 x = scratch_array(scratch / "x", np.float32, (num_nodes, rows.shape[1]))
             x[start : start + len(rows)] = rows
     labels = _small_csv(raw / "node-label.csv.gz", "float64")
@@ -83,6 +95,7 @@ def _csv_pieces(file: Path, dtype: str, num_rows: int) -> Iterator[tuple[int, np
     with (
         progress(f"Reading {file.name}", num_rows) as advance,
         _reading(file),
+        np.errstate(invalid="raise"),  # numbers beyond those of the dtype
         _pandas().read_csv(file, header=None, dtype=dtype, chunksize=_PIECE) as pieces,
     ):
         for piece in pieces:
@@ -95,7 +108,7 @@ def _csv_pieces(file: Path, dtype: str, num_rows: int) -> Iterator[tuple[int, np
 
 
 def _small_csv(file: Path, dtype: str) -> np.ndarray:
-    with _reading(file):
+    with _reading(file), np.errstate(invalid="raise"):
         # A missing label may stand as an empty line: skipping it would shift all labels after it.
         rows = _pandas().read_csv(file, header=None, dtype=dtype, skip_blank_lines=dtype == "int64")
         values: np.ndarray = rows.to_numpy()
@@ -111,10 +124,8 @@ def _pandas() -> Any:
 
 def _read_npz(raw: Path, scratch: Path, ways: int) -> RawGraph:
     file = raw / "data.npz"
-    with _reading(file), np.load(file, allow_pickle=False) as arrays:
-        num_nodes = _only(arrays["num_nodes_list"], file)
-        num_edges = _only(arrays["num_edges_list"], file)
-        has_features = "node_feat" in arrays.files
+    num_nodes = _only(_whole(file, "num_nodes_list"), file)
+    num_edges = _only(_whole(file, "num_edges_list"), file)
     with _member(file, "edge_index") as (shape, by_column, numbers):
         if shape != (2, num_edges):
             raise DatasetError(f"{file}: edge_index is {list(shape)}, but [2, {num_edges}] is needed. {_REMEDY}")
@@ -130,10 +141,9 @@ def _read_npz(raw: Path, scratch: Path, ways: int) -> RawGraph:
                 low = max(start - num_edges, 0)
                 _put_ids(stored[1, low : low + len(ids) - cut], ids[cut:], num_nodes, file)
     _add_inverse(ends, num_edges)
-    x = _npz_features(file, scratch, num_nodes) if has_features else None
+    x = _npz_features(file, scratch, num_nodes) if _has_member(file, "node_feat") else None
     label_file = raw / "node-label.npz"
-    with _reading(label_file), np.load(label_file, allow_pickle=False) as arrays:
-        labels = arrays["node_label"]
+    labels = _whole(label_file, "node_label")
     return RawGraph(ends, num_nodes, x, _checked_labels(labels, num_nodes, label_file))
 
 
@@ -144,8 +154,25 @@ def _npz_features(file: Path, scratch: Path, num_nodes: int) -> np.ndarray:
         x = scratch_array(scratch / "x", np.float32, shape[::-1] if by_column else shape)
         flat = x.reshape(-1)
         for start, values in numbers:
-            flat[start : start + len(values)] = values
+            with _reading(file), np.errstate(over="raise", invalid="raise"):
+                flat[start : start + len(values)] = values
     return x.T if by_column else x
+
+
+def _has_member(file: Path, key: str) -> bool:
+    with _reading(file), zipfile.ZipFile(file) as archive:
+        return f"{key}.npy" in archive.namelist()
+
+
+def _whole(file: Path, key: str) -> np.ndarray:
+    """A small array of an npz file."""
+    flat = np.empty(0)
+    with _member(file, key) as (shape, by_column, numbers):
+        for start, values in numbers:
+            if start == 0:
+                flat = np.empty(math.prod(shape), values.dtype)
+            flat[start : start + len(values)] = values
+    return flat.reshape(shape[::-1]).T if by_column else flat.reshape(shape)
 
 
 @contextmanager
@@ -154,13 +181,20 @@ def _member(file: Path, key: str) -> Iterator[tuple[tuple[int, ...], bool, Itera
     with ExitStack() as opened:
         with _reading(file):
             archive = opened.enter_context(zipfile.ZipFile(file))
-            stream = opened.enter_context(archive.open(f"{key}.npy"))
+            member = archive.getinfo(f"{key}.npy")
+            stream = opened.enter_context(archive.open(member))
             old = np.lib.format.read_magic(stream) == (1, 0)
             read_header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
             shape, by_column, dtype = read_header(stream)
         if dtype.kind not in "iuf":
             raise DatasetError(f"{file}: {key} has dtype {dtype}; numbers are needed. {_REMEDY}")
-        total = int(np.prod(shape, dtype=object))
+        total = math.prod(shape)
+        claimed_bytes = stream.tell() + total * dtype.itemsize
+        if min(shape, default=0) < 0 or claimed_bytes != member.file_size:
+            raise DatasetError(f"{file}: {key} says that it is {dtype} {list(shape)}, but it is not. {_REMEDY}")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise DatasetError(f"{file}: {key} is compressed in a way that NumPy does not write. {_REMEDY}")
+        _check_inflated(file, claimed_bytes)
 
         def numbers() -> Iterator[tuple[int, np.ndarray]]:
             with progress(f"Reading {key}", total) as advance, _reading(file):
@@ -176,12 +210,22 @@ def _member(file: Path, key: str) -> Iterator[tuple[tuple[int, ...], bool, Itera
         yield shape, by_column and len(shape) == 2, numbers()
 
 
+def _check_inflated(file: Path, num_bytes: int) -> None:
+    """Raises DatasetError: so many bytes cannot be in that file. To reserve room for them could fill the disk."""
+    with _reading(file):
+        file_bytes = file.stat().st_size
+    if num_bytes > _MOST_INFLATED * file_bytes:
+        raise DatasetError(f"{file} has {file_bytes} bytes, too few for what it, or its count, claims. {_REMEDY}")
+
+
 def _empty_ends(scratch: Path, num_nodes: int, num_edges: int) -> np.ndarray:
     return scratch_array(scratch / "ends", np.int32 if num_nodes < 2**31 else np.int64, (2, num_edges))
 
 
 def _put_ids(out: np.ndarray, ids: np.ndarray, num_nodes: int, file: Path) -> None:
-    """Copies node ids. The range is checked first: narrowing would wrap a bad id into a good one."""
+    """Copies node ids. They are checked first: narrowing would wrap a bad id into a good one."""
+    if ids.dtype.kind not in "iu":
+        raise DatasetError(f"{file} names nodes by {ids.dtype}; integers are needed. {_REMEDY}")
     bad = (ids < 0) | (ids >= num_nodes)
     if bad.any():
         raise DatasetError(f"{file} names node {ids[bad][0]}, but ids must lie in [0, {num_nodes}). {_REMEDY}")
@@ -194,28 +238,31 @@ def _add_inverse(ends: np.ndarray, num_edges: int) -> None:
 
 
 def _only(counts: np.ndarray, file: Path) -> int:
-    if counts.size != 1 or counts.reshape(-1)[0] < 0:
+    if counts.size != 1 or counts.dtype.kind not in "iu" or counts.reshape(-1)[0] < 0:
         raise DatasetError(f"{file} counts {counts.size} graphs; a node-property data set has one. {_REMEDY}")
     return int(counts.reshape(-1)[0])
 
 
 def _checked_labels(labels: np.ndarray, num_nodes: int, file: Path) -> np.ndarray:
-    if labels.ndim != 2 or len(labels) != num_nodes or labels.dtype.kind not in "iuf":
-        raise DatasetError(
-            f"{file}: labels are {labels.dtype} {list(labels.shape)}, but numbers [{num_nodes}, tasks] are "
-            f"needed. {_REMEDY}"
-        )
+    if labels.ndim != 2 or len(labels) != num_nodes:
+        raise DatasetError(f"{file}: labels are {list(labels.shape)}, but [{num_nodes}, tasks] is needed. {_REMEDY}")
+    known = labels[~np.isnan(labels)].astype(np.float64)
+    wrong = known[(np.floor(known) != known) | (known < -1) | (known >= _MAX_LABEL)]
+    if wrong.size:
+        raise DatasetError(f"{file}: {wrong[0]} is no label; labels are classes, counted from 0. {_REMEDY}")
     return labels
 
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
     """Names the file in whatever goes wrong while it is read."""
+    if not file.is_file():  # nor a pipe or a device, whose reading may not end
+        raise DatasetError(f"{file} is missing. {_REMEDY}")
     try:
         yield
-    except FileNotFoundError as error:
-        raise DatasetError(f"{file} is missing. {_REMEDY}") from error
-    except (OSError, EOFError, ValueError, KeyError, zlib.error, zipfile.BadZipFile) as error:
+    except (DatasetError, MissingExtraError, MemoryError):
+        raise
+    except Exception as error:  # parsers of damaged bytes raise whatever their inner workings do
         raise DatasetError(f"{file} cannot be read: {error}. {_REMEDY}") from error
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.progress import Progress
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.store import load_graph_data, read_manifest, save_graph_data
+from lightning_gnnload.data.manifest import read_manifest, stored_arrays
+from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.errors import DatasetError, StoreFormatError
 
 
@@ -86,14 +86,10 @@ class StoredDataset(Dataset):
         """Whether the folder has these settings and no file is missing or cut short; content is not read."""
         try:
             manifest = read_manifest(self.folder)
-            sizes = [
-                (self.folder / entry["file"]).stat().st_size
-                == math.prod(entry["shape"]) * getattr(torch, entry["dtype"]).itemsize
-                for entry in manifest["arrays"].values()
-            ]
-        except (StoreFormatError, OSError, KeyError, TypeError, AttributeError):
+            stored_arrays(self.folder, manifest)
+        except StoreFormatError:
             return False
-        return manifest["attributes"] == self.settings and all(sizes)
+        return bool(manifest["attributes"] == self.settings)
 
 
 def scratch_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -125,6 +125,10 @@ def test_only_graphs_pass(indptr, indices) -> None:
         ([0, 1], [1, -1], None, r"dst\[1\] is -1"),
         ([0, 1, 2], [1, 1], None, r"src has 3 entries but dst has 2"),
         ([0], [0], -1, r"num_nodes is -1"),
+        ([0], [0], 2.0, r"num_nodes is 2\.0, but must be an integer"),
+        ([0], [0], "2", r"num_nodes is '2', but must be an integer"),
+        ([0], [0], np.array([2, 3]), r"num_nodes is .*, but must be an integer"),
+        ([0], [0], 2**47, r"num_nodes is 140737488355328.* 1048576\.0 GiB"),
     ],
 )
 def test_edges_that_name_no_nodes(dtype, src, dst, num_nodes, message: str) -> None:
@@ -159,7 +163,16 @@ def test_edge_values_that_do_not_fit(extras, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ids", [["a"], [[0], [1, 2]], [0.5], [True], torch.tensor([1.0], dtype=torch.bfloat16), np.array([0], ">i8")]
+    "ids",
+    [
+        ["a"],
+        [[0], [1, 2]],
+        [0.5],
+        [True],
+        torch.tensor([1.0], dtype=torch.bfloat16),
+        torch.tensor([0, 1]).to_sparse(),
+        np.array([0], ">i8"),
+    ],
 )
 def test_ids_that_are_no_integers(ids) -> None:
     # torch and NumPy would raise errors of their own, without the argument's name.

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -68,6 +70,34 @@ def test_classes_are_counted_where_labels_are_used() -> None:
     assert GraphData(GRAPH, y=labels, train=[0], val=[1]).num_classes == 3
     assert GraphData(GRAPH, y=labels, train=[0], num_classes=7).num_classes == 7
     assert GraphData(GRAPH, y=labels).num_classes == 100
+
+
+def test_ids_in_any_memory_layout() -> None:
+    # One id reversed counts as contiguous in NumPy and has a stride that torch refuses; torch warns of read-only ids.
+    backward, frozen = np.array([2])[::-1], np.array([1])
+    frozen.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert GraphData(GRAPH, y=[0, 2, 1, 0], train=backward, val=frozen).num_classes == 3
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.eye(4).to_sparse(), r"features x: a torch.sparse_coo tensor.*to_dense"),
+        (torch.eye(4, device="meta"), r"features x: a tensor on meta"),
+        (np.eye(4, dtype=np.longdouble), r"features x: torch has no float128"),
+    ],
+)
+def test_tables_that_torch_does_not_hold(x, message: str) -> None:
+    with pytest.raises(GraphDataError, match=message):
+        GraphData(GRAPH, x=x)
+
+
+@pytest.mark.parametrize("dtype", [np.ulonglong, np.longlong])
+def test_integers_under_their_other_name(dtype) -> None:
+    rows = np.arange(4, dtype=dtype).reshape(4, 1)
+    assert GraphData(GRAPH, x=rows).x.rows.data_ptr() == rows.ctypes.data
 
 
 @pytest.mark.parametrize("labels", [None, np.zeros(4), np.zeros((4, 2), np.int64)])

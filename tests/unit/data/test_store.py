@@ -249,3 +249,41 @@ def test_any_change_of_the_manifest_loads_or_is_a_format_error(folder: Path, dat
         assert str(folder) in str(error)  # noqa: PT017  most changes fail, some may not
     finally:
         (folder / "manifest.json").write_text(original)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "x.bin"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_no_file_is_not_waited_for(folder: Path, name: str, make) -> None:
+    # A pipe is read for ever when nobody writes to it, and /dev/zero until memory is full.
+    (folder / name).unlink()
+    make(folder / name)
+    with pytest.raises(StoreFormatError, match=rf"has no {name}|{name} is missing"):
+        load_graph_data(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "x.bin"])
+def test_links_lead_nowhere_else(folder: Path, name: str) -> None:
+    os.rename(folder / name, folder.parent / "elsewhere")
+    (folder / name).symlink_to("../elsewhere")
+    with pytest.raises(StoreFormatError, match=rf"{name} is a link out of its folder, to .*elsewhere"):
+        load_graph_data(folder)
+    (folder / name).unlink()
+    os.rename(folder.parent / "elsewhere", folder / "other")
+    (folder / name).symlink_to("other")
+    assert load_graph_data(folder, verify=True).num_nodes == 3
+    (folder.parent / "link").symlink_to(folder)  # to the folder itself, as people do
+    assert load_graph_data(folder.parent / "link").num_nodes == 3
+
+
+def test_a_huge_manifest_is_not_read(folder: Path) -> None:
+    os.truncate(folder / "manifest.json", 1 << 40)  # a hole
+    with pytest.raises(StoreFormatError, match=r"manifest.json cannot be read: it has 1099511627776 bytes"):
+        load_graph_data(folder)
+
+
+@pytest.mark.parametrize("key", ["num_classes", "num_nodes"])
+@pytest.mark.parametrize("value", [-1, True, 2.0, 2**60, "3"])
+def test_counts_are_counts(folder: Path, key: str, value) -> None:
+    edit(folder, lambda manifest: manifest.update({key: value}))
+    with pytest.raises(StoreFormatError, match=f"'{key}' is missing or of the wrong kind"):
+        load_graph_data(folder)

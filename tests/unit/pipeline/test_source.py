@@ -134,6 +134,20 @@ def test_shared_edges_count_once() -> None:
         lambda fields: fields.update(x={"shape": [1]}),
         lambda fields: fields.update(extra=1),
         lambda fields: fields.update(key={"seed": -1, "epoch": 0, "step": 0}),
+        lambda fields: fields.update(num_seeds="2"),
+        lambda fields: fields.update(num_seeds=10**6),
+        lambda fields: fields.update(x=""),
+        lambda fields: fields["x"].update(dtype="save"),
+        lambda fields: fields["x"].update(dtype=5),
+        lambda fields: fields["x"].update(shape=[-1]),  # to torch: as much as there is
+        lambda fields: fields["x"].update(shape=[2**40, 2**40]),
+        lambda fields: fields["x"].update(shape=["a", 2]),
+        lambda fields: fields["x"].update(offset=-64),
+        lambda fields: fields["layout"].update(num_nodes=True),
+        lambda fields: fields["layout"]["hops"][0].update(num_edges=-1),
+        lambda fields: fields["layout"]["hops"][0].update(edge_ids_offset=-2),
+        lambda fields: fields["layout"]["hops"][0].update(indices_offset=0.5),
+        lambda fields: fields.update(sample_ms="1"),
     ],
 )
 def test_a_malformed_payload_is_a_protocol_error(damage) -> None:
@@ -141,6 +155,20 @@ def test_a_malformed_payload_is_a_protocol_error(damage) -> None:
     damage(fields)
     with pytest.raises(QueueProtocolError, match="description is malformed"):
         Payload.from_json(fields)
+
+
+@pytest.mark.parametrize("part", ["nodes", "hop", "table"])
+def test_a_payload_beyond_its_slot_is_a_protocol_error(part: str) -> None:
+    slot = Slot()
+    fields = toy_source().make(BatchRequest(0, 0, 0, 1), slot).to_json()
+    if part == "nodes":
+        fields["layout"]["num_nodes"] = 1 << 30
+    elif part == "hop":
+        fields["layout"]["hops"][0]["indices_offset"] = slot.num_bytes
+    else:
+        fields["x"]["offset"] = slot.num_bytes - 4
+    with pytest.raises(QueueProtocolError, match="does not lie in its slot"):
+        Payload.from_json(fields).view(slot.buffer())
 
 
 def test_a_seed_that_is_no_node_is_an_error() -> None:

@@ -107,6 +107,15 @@ def test_what_is_no_message_is_refused_with_its_descriptors(raw_and_channel, dat
     assert channel.receive() == (FREE, [])
 
 
+def test_an_empty_message_is_an_end_that_leaves_no_descriptors(raw_and_channel) -> None:
+    raw, channel = raw_and_channel
+    before = num_fds()
+    socket.send_fds(raw, [b""], [0])
+    with pytest.raises(EOFError):
+        channel.receive()
+    assert num_fds() == before
+
+
 @given(st.binary(min_size=1, max_size=200))
 @settings(deadline=None)
 def test_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:

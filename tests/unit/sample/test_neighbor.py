@@ -141,6 +141,8 @@ def test_seeds_that_are_no_nodes(seeds, error, message: str) -> None:
         ({"fanouts": [{"depends": 3}]}, r"edge type: fanout"),
         ({"fanouts": [{0: True}]}, r"edge type: fanout"),
         ({"fanouts": [2], "expand": "some"}, r"expand='some'.*'all'.*'new'"),
+        ({"fanouts": [2], "expand": np.array(["all", "new"])}, r"expand=.*is not known"),
+        ({"fanouts": np.array(3)}, r"fanouts=array\(3\): a list"),
     ],
 )
 def test_settings_that_cannot_work(settings, message: str) -> None:

@@ -1,4 +1,6 @@
 import gzip
+import math
+import os
 import sys
 import urllib.request
 import zipfile
@@ -194,6 +196,95 @@ def test_a_broken_csv_file_is_named(tmp_path, file, spoil):
     with pytest.raises(DatasetError, match=path.name):
         made("ogbn-arxiv", tmp_path)
     assert not OGB("ogbn-arxiv", tmp_path).folder.exists()
+
+
+@pytest.mark.parametrize("kind", ["num-node-list", "num-edge-list"])
+def test_a_count_beyond_what_the_files_hold_reserves_nothing(tmp_path, monkeypatch, kind):
+    # Reserving what a damaged file claims would fill the disk before anything is read.
+    reserve = ogb_raw.scratch_array
+
+    def reserve_little(file, dtype, shape):
+        assert math.prod(shape) < 10**6
+        return reserve(file, dtype, shape)
+
+    monkeypatch.setattr(ogb_raw, "scratch_array", reserve_little)
+    write_csv(csv_folder(tmp_path) / "raw" / f"{kind}.csv.gz", [[10**12]])
+    with pytest.raises(DatasetError, match=r"has \d+ bytes, too few for what it, or its count, claims"):
+        made("ogbn-arxiv", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "message"),
+    [
+        ("raw/node-label", LABELS + 0.5, r"2\.5 is no label"),  # would be class 2
+        ("raw/node-label", np.full((5, 1), np.inf), r"inf is no label"),
+        ("raw/node-label", LABELS - 5, r"-3\.0 is no label"),
+        ("raw/num-node-list", [["9" * 30]], r"num-node-list\.csv\.gz cannot be read"),
+        ("split/time/valid", [[1, 2]], r"valid\.csv\.gz has 2 columns; one, of node ids"),  # would be two ids
+    ],
+)
+def test_numbers_that_mean_nothing_are_named(tmp_path, file, rows, message):
+    write_csv(csv_folder(tmp_path) / f"{file}.csv.gz", np.array(rows))
+    with pytest.raises(DatasetError, match=message):
+        made("ogbn-arxiv", tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    file = csv_folder(tmp_path) / "raw" / "node-label.csv.gz"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(DatasetError, match=r"node-label\.csv\.gz is missing"):
+        made("ogbn-arxiv", tmp_path)
+
+
+def in_header(old: bytes, new: bytes):
+    """Changes an npy header, whose length its spaces keep."""
+    return lambda npy: npy.replace(old, new, 1).replace(b" " * (len(new) - len(old)) + b"\n", b"\n", 1)
+
+
+def npz_with_header(home, change) -> None:
+    """``data.npz`` with the header of edge_index changed."""
+    file = home / "raw" / "data.npz"
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["edge_index.npy"] = change(members["edge_index.npy"])
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (in_header(b"(2, 4)", b"(2, 4000000000000)"), r"says that it is .*\[2, 4000000000000\], but it is not"),
+        (in_header(b"(2, 4)", b"(-2, -4)"), r"says that it is .*\[-2, -4\], but it is not"),
+        (in_header(b"(2, 4)", b"(2, 5)"), r"says that it is .*\[2, 5\], but it is not"),
+        (in_header(b"{", b"((({"), r"data\.npz cannot be read"),  # an error of the parser's own
+        (in_header(b"<i8", b"<f8"), r"names nodes by float64; integers"),
+    ],
+)
+def test_headers_are_not_believed(tmp_path, change, message):
+    npz_with_header(npz_folder(tmp_path), change)
+    with pytest.raises(DatasetError, match=message):
+        made("ogbn-papers100M", tmp_path)
+
+
+def test_what_numpy_does_not_write_is_refused(tmp_path):
+    # bzip2 packs so much more than deflate that its size bounds nothing.
+    home = npz_folder(tmp_path)
+    with zipfile.ZipFile(home / "raw" / "data.npz") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(home / "raw" / "data.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(DatasetError, match="compressed in a way that NumPy does not write"):
+        made("ogbn-papers100M", tmp_path)
+
+
+def test_features_beyond_float32_are_refused(tmp_path):
+    npz_folder(tmp_path, node_feat=FEATURES.astype(np.float64) * 1e300)
+    with pytest.raises(DatasetError, match=r"data\.npz cannot be read: overflow"):
+        made("ogbn-papers100M", tmp_path)
 
 
 @pytest.mark.parametrize(

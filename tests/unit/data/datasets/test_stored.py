@@ -1,4 +1,5 @@
 import errno
+import json
 import multiprocessing
 import os
 from dataclasses import dataclass
@@ -77,6 +78,29 @@ def test_a_damaged_folder_is_repaired(tmp_path, damage):
     with pytest.raises(DatasetError, match=r"prepare\(\)"):
         ring.load()
     ring.prepare()
+    assert ring.load().x.rows.sum() == 10
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"file": "x\0.bin"},  # no name of a file, which pathlib says by a ValueError
+        {"file": "x" * 5000},
+        {"file": "../builds"},
+        {"shape": [10**20, "a"]},  # a product that no memory holds
+        {"shape": [-5, -2]},
+        {"dtype": "save"},  # torch has that name, too
+        {"dtype": ["float32"]},
+    ],
+)
+def test_a_manifest_that_says_nonsense_is_built_anew(tmp_path, entry):
+    ring = Ring(tmp_path)
+    ring.prepare()
+    manifest = json.loads((ring.folder / "manifest.json").read_text())
+    manifest["arrays"]["x"].update(entry)
+    (ring.folder / "manifest.json").write_text(json.dumps(manifest))
+    ring.prepare()
+    assert ring.num_builds == 2
     assert ring.load().x.rows.sum() == 10
 
 

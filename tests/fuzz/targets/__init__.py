@@ -1,0 +1,19 @@
+"""All targets. A new one is a function of (choices, empty folder) and a line here."""
+
+from __future__ import annotations
+
+from tests.fuzz.case import Target
+from tests.fuzz.targets import arguments, messages, ogb_folders, stored_graphs
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("graph-folder", stored_graphs.load, 150),
+        Target("stored-dataset", stored_graphs.prepare, 40),
+        Target("ogb-csv", ogb_folders.read_csv, 60, ("ogb",)),
+        Target("ogb-npz", ogb_folders.read_npz, 60, ("ogb",)),
+        Target("message", messages.receive, 1000),
+        Target("op-arguments", arguments.call_ops, 1500),
+        Target("graph-arguments", arguments.build_graphs, 500),
+    )
+}

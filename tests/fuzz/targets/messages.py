@@ -1,0 +1,85 @@
+"""Messages between ranks (pipeline/wire.py): what any process of the same user could send."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
+from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.pipeline.source import Payload, TableLayout
+from lightning_gnnload.pipeline.streams import StreamSpec
+from tests.fuzz.damage import damage_bytes, damage_json, odd_value
+
+SLOT_BYTES = 4096
+
+
+def receive(random: Random, folder: Path) -> None:
+    """A message is one of ours, field by field, or refused with the descriptors that came along."""
+    raw, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = wire.Channel(other)
+    num_fds = len(os.listdir("/proc/self/fd"))
+    try:
+        fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(random.choice([0, 0, 1, 3]))]
+        socket.send_fds(raw, [_message(random)], fds)
+        for fd in fds:
+            os.close(fd)
+        try:
+            message, received = channel.receive()
+            for fd in received:
+                os.close(fd)
+            _understand(random, message)
+        except EOFError:
+            pass
+        assert len(os.listdir("/proc/self/fd")) == num_fds, "descriptors are left open"
+    finally:
+        raw.close()
+        channel.close()
+
+
+def _message(random: Random) -> bytes:
+    kind = random.choice([*wire.KINDS, "batch", "batch"])
+    values = {int: 5, str: "ä\0\n", dict: _payload(), bool: True}
+    message: Any = {"kind": kind, **{name: values[wanted] for name, wanted in wire.KINDS[kind].items()}}
+    way = random.randrange(10)
+    if way == 0:
+        return random.randbytes(random.choice([0, 1, 2, 10, 200]))
+    if way < 6:
+        for _ in range(random.choice([1, 1, 2])):
+            message = damage_json(random, message)
+    elif way == 6:
+        message = odd_value(random)
+    data = json.dumps(message).encode(random.choice(["utf-8", "utf-8", "utf-16", "utf-32"]))
+    return damage_bytes(random, data) if way in (7, 8) else data
+
+
+def _payload() -> dict[str, Any]:
+    hops = (HopLayout(2, 3, 4, 3008, 3072, 3136), HopLayout(3, 5, 6, 2944, 2880))
+    tables = TableLayout(64, (5, 3), "float32"), TableLayout(128, (2,), "int64")
+    return Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, 0.5, 0.25).to_json()
+
+
+def _understand(random: Random, message: wire.Message) -> None:
+    """What the receiver makes of it."""
+    kind = message["kind"]
+    assert message.keys() == {"kind", *wire.KINDS[kind]}
+    assert all(type(message[name]) is wanted for name, wanted in wire.KINDS[kind].items())
+    if kind == "batch":
+        payload = Payload.from_json(message["payload"])
+        slot = Slot(SLOT_BYTES)
+        batch = payload.view(slot.buffer())
+        assert batch.seeds.numel() <= batch.nodes.numel() <= SLOT_BYTES
+        for tensor in (batch.nodes, batch.x, batch.y, *(block.indices for block in batch.blocks)):
+            if tensor is not None:
+                tensor.clone()
+        slot.close()
+    elif kind == "open":
+        StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
+    elif kind == "failed":
+        assert str(Failure.from_message(message).error())

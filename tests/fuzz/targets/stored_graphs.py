@@ -1,0 +1,103 @@
+"""Graph folders (data/store.py): damaged in their files and in their manifest, then mapped and used."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from lightning_gnnload import Graph, GraphData, NeighborSampler, load_graph_data, save_graph_data
+from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.errors import GraphDataError
+from tests.fuzz.damage import damage_file, damage_json
+
+SETTINGS = {"made": "for fuzzing"}
+
+
+def load(random: Random, folder: Path) -> None:
+    """What loads can be used, whether or not its bytes were verified."""
+    use(load_graph_data(damaged(random, folder), verify=random.random() < 0.5))
+
+
+def prepare(random: Random, folder: Path) -> None:
+    """A data set over a damaged folder finds it whole, or builds it anew."""
+    dataset = Prepared(damaged(random, folder))
+    dataset.prepare()
+    use(dataset.load())
+
+
+@dataclass(frozen=True)
+class Prepared(StoredDataset):
+    place: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.place
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return SETTINGS
+
+    def build(self, scratch: Path) -> GraphData:
+        return small_data()
+
+
+def use(data: GraphData) -> None:
+    """What training does with it: every node's neighbourhood, features and labels."""
+    seeds = torch.arange(min(data.num_nodes, 100))
+    batch = NeighborSampler([3, -1]).sample(data.graph, seeds)
+    if data.x is not None:
+        out = torch.empty(batch.num_nodes, data.num_features, dtype=data.x.dtype)
+        data.x.gather(batch.nodes, out)
+    if data.y is not None:
+        assert len(data.y[batch.seeds]) == len(seeds)
+    for name in ("train", "val", "test"):
+        NeighborSampler([2]).sample(data.graph, data.split(name))
+    try:
+        assert data.num_classes >= 0
+    except GraphDataError:
+        assert data.y is None or data.y.ndim != 1 or data.y.is_floating_point()
+
+
+def small_data() -> GraphData:
+    graph = Graph.from_coo(
+        [0, 1, 2, 0, 3, 3], [1, 2, 0, 2, 4, 4], 6, edge_weight=[0.5, 1, 2, 3, 1, 1], edge_type=[0, 1, 0, 1, 1, 0]
+    )
+    return GraphData(graph, torch.arange(18.0).view(6, 3), torch.tensor([1, 0, 4, 2, 0, 0]), [2, 0], [1], [4, 5])
+
+
+def damaged(random: Random, folder: Path) -> Path:
+    """A graph folder with up to three things wrong."""
+    place, outside = folder / "graph", folder / "outside.bin"
+    place.mkdir()
+    for name, content in _sound_files().items():
+        (place / name).write_bytes(content)
+    outside.write_bytes(_sound_files()["x.bin"])
+    for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
+        manifest = place / "manifest.json"
+        if manifest.is_file() and random.random() < 0.5:
+            _edit(random, manifest)
+        else:
+            damage_file(random, random.choice(sorted(place.iterdir())), outside)
+    return place
+
+
+def _edit(random: Random, manifest: Path) -> None:
+    try:
+        value = json.loads(manifest.read_bytes())
+    except ValueError:
+        return
+    manifest.write_text(json.dumps(damage_json(random, value)))
+
+
+@functools.cache
+def _sound_files() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as parent:
+        save_graph_data(small_data(), Path(parent) / "graph", attributes=SETTINGS)
+        return {file.name: file.read_bytes() for file in (Path(parent) / "graph").iterdir()}
