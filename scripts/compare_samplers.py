@@ -32,9 +32,11 @@ from lightning_gnnload import (
     ShadowSampler,
     WeightedNeighborSampler,
 )
+from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey
 
 BATCH_SIZE = 1024
 NUM_TIMED = 30
+ARENA_BYTES = 256 << 20
 SAMPLERS = {
     "NeighborSampler": NeighborSampler([15, 10]),
     "NeighborSampler, all": NeighborSampler([-1, -1]),
@@ -85,11 +87,14 @@ def measure(sampler: Sampler, data: GraphData) -> Result:
     """The first batches of an epoch, sampled by one thread."""
     order = np.random.default_rng(0).permutation(np.asarray(data.split("train")))
     rows = []
+    raw = np.empty(ARENA_BYTES + ARENA_ALIGNMENT, np.uint8)
+    arena = raw[-raw.ctypes.data % ARENA_ALIGNMENT :][:ARENA_BYTES]  # recycled, as the loader does
     for step in range(NUM_TIMED):
         seeds = order[step * BATCH_SIZE : (step + 1) * BATCH_SIZE]
         begin = time.thread_time()
-        batch = sampler.sample(data.graph, seeds, step=step)
-        rows.append((batch.num_nodes, sum(block.num_edges for block in batch.blocks), time.thread_time() - begin))
+        layout = sampler.sample_into(data.graph, seeds, DrawKey(0, 0, step), arena)
+        seconds = time.thread_time() - begin
+        rows.append((layout.num_nodes, sum(hop.num_edges for hop in layout.hops), seconds))
     nodes, edges, seconds = np.median(rows, axis=0)
     return Result(float(nodes), float(edges), 1e3 * float(seconds))
 
