@@ -37,7 +37,8 @@ def receive(random: Random, folder: Path) -> None:
             _understand(random, message)
         except EOFError:
             pass
-        assert len(os.listdir("/proc/self/fd")) == num_fds, "descriptors are left open"
+        # Fewer, where garbage of what ran before was collected meanwhile.
+        assert len(os.listdir("/proc/self/fd")) <= num_fds, "descriptors are left open"
     finally:
         raw.close()
         channel.close()
