@@ -7,6 +7,8 @@ PYTHON ?= python3
 VENV ?= .venv
 CONFIG ?= examples/configs/debian_sage.yaml
 ARGS ?=
+SECONDS ?= 60
+SEED ?= 0
 
 ifdef ENV
 BIN := $(ENV)/bin
@@ -20,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test bench docs lint ruff mypy imports clang-format kernels sanitize clean distclean
+.PHONY: help setup train test bench docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,8 +63,11 @@ kernels: $(lint_ready)  ## compile the kernels with warnings as errors
 		-Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)" --log-level=WARNING
 	$(BIN)/cmake --build build/werror
 
-sanitize: $(ready)  ## run the kernels' tests on a build with the address and undefined-behaviour sanitizers
+sanitize: $(ready)  ## the kernels' tests, and a little fuzzing, under the address and undefined-behaviour sanitizers
 	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh
+
+fuzz: $(ready)  ## random requests, then random files and arguments, under the sanitizers (SECONDS=60 each, SEED=0)
+	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh fuzz $(SECONDS) $(SEED)
 
 clean:  ## remove what builds and tools left behind (distclean: the environment, too)
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis lightning_logs
@@ -88,7 +93,7 @@ $(VENV)/.torch: constraints.txt $(VENV)/.created
 
 # Editable: changed Python files need nothing, changed kernels are compiled again. Without build isolation, so
 # that the tools above serve and CMake's build folder is kept from one build to the next.
-$(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(kernel_sources) $(VENV)/.torch
+$(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(filter-out kernels/fuzz/%,$(kernel_sources)) $(VENV)/.torch
 	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb]'
 	@touch $@
 

@@ -30,7 +30,8 @@ class Choices {
 
   int64_t between(int64_t least, int64_t most) { return least + below(most - least + 1); }
 
-  bool one_in(int64_t count) { return below(count) == 0; }
+  // Not for zeros: what is rare should stay so where libFuzzer's bytes end.
+  bool one_in(int64_t count) { return below(count) == count - 1; }
 
   bool flag() { return one_in(2); }
 

@@ -10,10 +10,11 @@
 // that does not end are failures.
 #pragma once
 
+#include <functional>
+#include <initializer_list>
+#include <stdexcept>
 #include <vector>
 
-#include "common/error.h"
-#include "common/isa.h"
 #include "fuzz/choices.h"
 
 namespace lg::fuzz {
@@ -24,50 +25,50 @@ struct Target {
   bool planted;  // a fault on purpose, which the driver must find: never part of a run over all
 };
 
-inline std::vector<Target>& registered_targets() {
-  static std::vector<Target> targets;
-  return targets;
-}
+std::vector<Target>& registered_targets();
 
 struct Registration {
   explicit Registration(Target target) { registered_targets().push_back(target); }
 };
 
-// One case: the instruction set is a choice, too.
-inline void run_case(const Target& target, Choices& choose) {
-  set_isa(Isa(choose.below(int(best_isa()) + 1)));
-  target.run(choose);
-}
+// One case. The instruction set is a choice, too: the machine's own number of them counts, results
+// are equal.
+void run_case(const Target& target, Choices& choose);
 
 struct WrongResult : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-template <class... Parts>
-void expect(bool holds, const Parts&... otherwise) {
-  if (!holds) fail<WrongResult>(otherwise...);
-}
-
 // What a call came to, of all that kernels announce (common/error.h).
 enum class Outcome { kDone, kSeedError, kGraphFormatError, kSamplerConfigError };
 
-template <class Call>
-Outcome outcome_of(Call&& call) {
-  try {
-    call();
-  } catch (const SeedError&) {
-    return Outcome::kSeedError;
-  } catch (const GraphFormatError&) {
-    return Outcome::kGraphFormatError;
-  } catch (const SamplerConfigError&) {
-    return Outcome::kSamplerConfigError;
-  }
-  return Outcome::kDone;
-}
+Outcome outcome_of(const std::function<void()>& call);
 
-inline std::ostream& operator<<(std::ostream& out, Outcome outcome) {
-  constexpr const char* kNames[] = {"done", "SeedError", "GraphFormatError", "SamplerConfigError"};
-  return out << kNames[int(outcome)];
+// A part of a message. Of one type, since templates of streams take most of the time of compiling.
+class Part {
+ public:
+  Part(const char* text) : kind_(kText), text_(text) {}
+  Part(Outcome outcome);
+  Part(double number) : kind_(kFloat), float_(number) {}
+  template <class Integer, class = decltype(Integer() | 1)>
+  Part(Integer number) : kind_(kInteger), integer_(int64_t(number)) {}
+
+  void append_to(std::string& message) const;
+
+ private:
+  enum { kText, kFloat, kInteger } kind_;
+  union {
+    const char* text_;
+    double float_;
+    int64_t integer_;
+  };
+};
+
+[[noreturn]] void fail_expectation(std::initializer_list<Part> otherwise);
+
+template <class... Parts>
+void expect(bool holds, const Parts&... otherwise) {
+  if (!holds) fail_expectation({Part(otherwise)...});
 }
 
 }  // namespace lg::fuzz

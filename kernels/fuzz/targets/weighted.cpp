@@ -1,6 +1,7 @@
 // Alias tables hand out shares as the weights ask; neighbours of weight zero are never drawn, and
 // others without repeats where they are not replaced.
 #include <cmath>
+#include <set>
 
 #include "build_alias/build_alias.h"
 #include "fuzz/structure.h"
