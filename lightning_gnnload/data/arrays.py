@@ -22,7 +22,8 @@ def as_array(values: Any, *, what: str) -> np.ndarray:
     try:
         # torch has dtypes that NumPy lacks, and lists may be ragged.
         array = np.ascontiguousarray(values.numpy() if isinstance(values, torch.Tensor) else values)
-        if any(step < 0 for step in array.strides):  # one reversed entry counts as contiguous, but not in torch
+        # One reversed entry counts as contiguous, but not in torch; kernels read numbers at their natural places.
+        if any(step < 0 for step in array.strides) or not array.flags.aligned:
             array = array.copy()
     except (TypeError, ValueError, RuntimeError) as error:
         raise GraphDataError(

@@ -82,6 +82,8 @@ class GraphData:
             used = [self.y[tensor_view(ids)] for ids in (self.train, self.val, self.test) if len(ids)]
             labels = torch.cat(used) if used else self.y
             self._num_classes = int(labels.max()) + 1 if labels.numel() else 0
+            if self._num_classes < 0:
+                raise GraphDataError(f"all labels are negative, up to {self._num_classes - 1}: classes count from 0.")
         return self._num_classes
 
     def split(self, name: str) -> np.ndarray:

@@ -78,6 +78,7 @@ def check_array(
     ndim: int | None,
     error: type[GnnLoadError],
     writable: bool = False,
+    aligned: bool = True,
 ) -> None:
     """Kernels read memory as it lies: what they get must be exactly what they expect."""
     # Subclasses mean more than their memory says: a mask, a unit.
@@ -90,6 +91,8 @@ def check_array(
         raise error(f"{name} has shape {array.shape}, but must have {ndim} dimension{'s' if ndim > 1 else ''}.")
     if not array.flags.c_contiguous:
         raise error(f"{name} is not contiguous: pass numpy.ascontiguousarray({name}).")
+    if aligned and not array.flags.aligned:
+        raise error(f"{name} starts amid one of its own numbers' places in memory: pass {name}.copy().")
     if writable and not array.flags.writeable:
         raise error(f"{name} is read-only, but is written to.")
 

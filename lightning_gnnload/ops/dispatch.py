@@ -146,9 +146,9 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
         SeedError: an id outside ``[0, N)``; ``out`` is then unchanged.
         GnnLoadError: shapes or dtypes that do not fit each other.
     """
-    check_array("table", table, None, None, GnnLoadError)
+    check_array("table", table, None, None, GnnLoadError, aligned=False)
     check_array("ids", ids, (np.int64,), 1, SeedError)
-    check_array("out", out, (table.dtype,), table.ndim, GnnLoadError, writable=True)
+    check_array("out", out, (table.dtype,), table.ndim, GnnLoadError, writable=True, aligned=False)
     if table.ndim not in (1, 2) or table.dtype.hasobject:
         raise GnnLoadError(
             f"table has dtype {table.dtype} and shape {table.shape}, but must hold plain numbers, as [N] or [N, F]."

@@ -113,7 +113,7 @@ class Payload:
         """What :meth:`view` relies on. Raises ValueError, TypeError."""
         tables = [table for table in (self.x, self.y) if table is not None]
         sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
-        sizes += [number for table in tables for number in (table.offset, *table.shape, math.prod(table.shape))]
+        sizes += [number for table in tables for number in (table.offset, *table.shape)]
         for hop in self.layout.hops:
             for name, number in vars(hop).items():
                 if number != -1 or name not in ("edge_ids_offset", "edge_weights_offset", "edge_types_offset"):
@@ -121,6 +121,8 @@ class Payload:
         for number in sizes:
             if type(number) is not int or not 0 <= number < _MAX_SIZE:
                 raise ValueError(f"{number!r} is no size")
+        if any(math.prod(table.shape) >= _MAX_SIZE for table in tables):
+            raise ValueError("a table is too large")
         if self.num_seeds > self.layout.num_nodes:
             raise ValueError(f"{self.num_seeds} seeds of {self.layout.num_nodes} nodes")
         for table in tables:

@@ -248,6 +248,13 @@ def test_batches_beyond_int32_are_refused():
         sample_up_to(9)
 
 
+def misaligned(values) -> np.ndarray:
+    """int64 numbers from an odd address on, as in a packed file that was read as bytes."""
+    array = np.zeros(8 * len(values) + 1, np.uint8)[1:].view(np.int64)
+    array[:] = values
+    return array
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -268,6 +275,8 @@ def test_batches_beyond_int32_are_refused():
         ({"expand": np.array(["all"])}, SamplerConfigError, 'expand is array.*must be "all" or "new"'),
         ({"replace": np.zeros(2)}, SamplerConfigError, "replace is array.*must be True or False"),
         ({"edge_ids": "no"}, SamplerConfigError, "edge_ids is 'no', but must be True or False"),
+        ({"seeds": misaligned([1])}, SeedError, "seeds starts amid one of its own numbers' places"),
+        ({"indptr": misaligned(range(11))}, GraphFormatError, "indptr starts amid"),
         ({"seeds": np.ma.masked_array([1], mask=True)}, SeedError, "seeds is a MaskedArray"),
     ],
 )

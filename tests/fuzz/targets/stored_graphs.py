@@ -91,7 +91,7 @@ def damaged(random: Random, folder: Path) -> Path:
 def _edit(random: Random, manifest: Path) -> None:
     try:
         value = json.loads(manifest.read_bytes())
-    except ValueError:
+    except (OSError, ValueError):  # broken before
         return
     manifest.write_text(json.dumps(damage_json(random, value)))
 

@@ -79,6 +79,9 @@ def test_ids_in_any_memory_layout() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert GraphData(GRAPH, y=[0, 2, 1, 0], train=backward, val=frozen).num_classes == 3
+    packed = np.array([2], np.int64).tobytes()
+    misaligned = np.frombuffer(b"x" + packed, np.uint8)[1:].view(np.int64)
+    assert GraphData(GRAPH, test=misaligned).test.flags.aligned
 
 
 @pytest.mark.parametrize(

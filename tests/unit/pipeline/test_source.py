@@ -142,6 +142,7 @@ def test_shared_edges_count_once() -> None:
         lambda fields: fields["x"].update(shape=[-1]),  # to torch: as much as there is
         lambda fields: fields["x"].update(shape=[2**40, 2**40]),
         lambda fields: fields["x"].update(shape=["a", 2]),
+        lambda fields: fields["x"].update(shape=["a", 2**62]),  # whose product no memory holds
         lambda fields: fields["x"].update(offset=-64),
         lambda fields: fields["layout"].update(num_nodes=True),
         lambda fields: fields["layout"]["hops"][0].update(num_edges=-1),
