@@ -5,9 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -15,10 +13,11 @@ from torch.nn import functional as F
 
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 
 
-class NoGraphBaseline(Callback):
+class NoGraphBaseline(pl.Callback):
     """After a test, trains a multi-layer perceptron on the same features and splits, and prints both accuracies.
 
     If the two are close, the graph adds nothing, and neither does sampling it. Single-label classification only.

@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import sys
 
-import pytorch_lightning as pl
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
-
 from lightning_gnnload.conform import command as conform
 
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
 from lightning_gnnload.errors import GnnLoadError, PeerError
 from lightning_gnnload.plugin import baseline, monitor, strategy  # noqa: F401
+from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 
 
-class GraphCLI(LightningCLI):
+class GraphCLI(lightning_cli.LightningCLI):
     """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, and
     ``--test_after_fit``."""
 
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+    def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
 
     def after_fit(self) -> None:

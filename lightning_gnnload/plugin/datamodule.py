@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pytorch_lightning import LightningDataModule
 
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
@@ -20,13 +19,14 @@ from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.sample.base import Sampler
 
 BatchFormat = Literal["blocks", "dgl", "pyg"]
 _MAX_DEFAULT_THREADS = 4
 
 
-class GraphDataModule(LightningDataModule):
+class GraphDataModule(pl.LightningDataModule):
     """Mini-batches of sampled neighbourhoods, made by background threads or, under FactoredStrategy, by samplers.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in

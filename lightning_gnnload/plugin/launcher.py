@@ -11,13 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pytorch_lightning as pl
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin.children import Children, end_with_parent, parent_pid_told
-from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit
+from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.ranks import play_role
 
 if TYPE_CHECKING:

@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
+from lightning_gnnload.plugin.compat import pl
 
 REPORT_NAME = "where_the_time_went"
 
@@ -52,7 +50,7 @@ class TimeReport:
         ]
 
 
-class LoaderMonitor(Callback):
+class LoaderMonitor(pl.Callback):
     """Measures sampling, gathering, waiting and training; reports them when training ends.
 
     Logs ``loader/wait_share`` each epoch: the share of the time that the trainer waited. At the end it prints a
@@ -119,7 +117,7 @@ class LoaderMonitor(Callback):
         loader = trainer.train_dataloader
         return replace(loader.stats) if isinstance(loader, EpochLoader) else LoaderStats()
 
-    @rank_zero_only
+    @pl.utilities.rank_zero.rank_zero_only
     def _publish(self, folder: Path) -> None:
         assert self.report is not None
         folder.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.trainer.states import TrainerFn, TrainerStatus
-from pytorch_lightning.utilities.combined_loader import CombinedLoader
 
 from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
@@ -22,7 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin.compat import TunerExit, keep_collectives_out_of_sigterm
+from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
 from lightning_gnnload.plugin.roles import Role
 
 if TYPE_CHECKING:
@@ -138,7 +135,8 @@ class _Sources:
         progress.processed = progress.completed = spec.epoch  # for data modules that look at trainer.current_epoch
         key = (spec.phase, spec.reload)
         if key not in self._loaders:
-            self._loaders[key] = CombinedLoader(self._request(spec.phase), "sequential").flattened
+            requested = self._request(spec.phase)
+            self._loaders[key] = pl.utilities.combined_loader.CombinedLoader(requested, "sequential").flattened
         loader = self._loaders[key][spec.loader]
         if not isinstance(loader, SampledLoader):
             raise LoaderConfigError(

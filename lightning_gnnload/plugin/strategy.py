@@ -9,21 +9,19 @@ from typing import Any
 
 import torch
 import torch.distributed
-from pytorch_lightning.plugins.environments import LightningEnvironment
-from pytorch_lightning.strategies import DDPStrategy, StrategyRegistry
-from pytorch_lightning.utilities.rank_zero import rank_zero_warn
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
 from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.compat import environments, pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.rendezvous import form_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
 
 
-class FactoredStrategy(DDPStrategy):
+class FactoredStrategy(pl.strategies.DDPStrategy):
     """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -168,7 +166,8 @@ class FactoredStrategy(DDPStrategy):
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
-                is_local=self.num_nodes == 1 and isinstance(self.cluster_environment, LightningEnvironment),
+                is_local=self.num_nodes == 1
+                and isinstance(self.cluster_environment, environments.LightningEnvironment),
             )
             atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
@@ -183,7 +182,7 @@ class FactoredStrategy(DDPStrategy):
         """Puts a queue loader in a sampled loader's place."""
         index, self._next_loader = self._next_loader, self._next_loader + 1
         if not isinstance(dataloader, SampledLoader):
-            rank_zero_warn(
+            pl.utilities.rank_zero.rank_zero_warn(
                 f"FactoredStrategy was given a {type(dataloader).__name__}, which trainers read themselves "
                 f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
             )
@@ -225,5 +224,5 @@ def _leave_process_group() -> None:
         torch.distributed.destroy_process_group()
 
 
-if FactoredStrategy.strategy_name not in StrategyRegistry:
-    FactoredStrategy.register_strategies(StrategyRegistry)
+if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:
+    FactoredStrategy.register_strategies(pl.strategies.StrategyRegistry)
