@@ -13,14 +13,13 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from lightning_gnnload.errors import QueueProtocolError, SamplerDiedError
+from lightning_gnnload.errors import QueueProtocolError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_MESSAGE_BYTES = 1 << 17
-_CONNECT_INTERVAL_S = 0.02
 
 Message = dict[str, Any]
 
@@ -28,6 +27,7 @@ KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
     "hello": {"version": int, "trainer": int, "rank": int},
     "open": {"stream": int, "phase": str, "loader": int, "reload": int, "epoch": int, "start": int, "stop": int},
+    "share": {"stream": int, "start": int, "stop": int, "stride": int, "slots": int},
     "close": {"stream": int},
     "free": {"slot": int},
     "bye": {"outcome": dict},
@@ -36,7 +36,7 @@ KINDS: dict[str, dict[str, type]] = {
     "parameters": {"copy": int, "version": int, "global_step": int, "due_ms": float, "fresh_due_ms": float},
     "settled": {"copy": int},
     # sampler -> trainer
-    "welcome": {"version": int, "rank": int},
+    "welcome": {"version": int, "rank": int, "pid": int},
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "payload": dict},
     # sampler -> trainer 0, when it is idle
     "standby": {"digest": str},
@@ -55,6 +55,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self.peer_pid = _check_peer(connection)
+        """The process at the other end; seen from who connected, the one that made the listening socket."""
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -156,29 +157,22 @@ def accept(listener: socket.socket) -> Channel:
         raise
 
 
-def connect(job: str, sampler: int, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> Channel:
-    """Connects to a sampler, which may not listen yet.
+def connect(job: str, sampler: int) -> Channel | None:
+    """Connects to a sampler; None where nobody listens, not yet or not any more.
 
     Raises:
-        SamplerDiedError: nobody listened in time.
+        QueueProtocolError: it runs under another user.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        try:
-            connection.connect(_address(job, sampler))
-            return Channel(connection)
-        except (ConnectionRefusedError, FileNotFoundError) as error:
-            connection.close()
-            if time.monotonic() > deadline or give_up():
-                raise SamplerDiedError(
-                    f"sampler {sampler} did not start within {timeout_s:.0f} s. See its own output above; "
-                    f"if it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
-                ) from error
-            time.sleep(_CONNECT_INTERVAL_S)
-        except BaseException:
-            connection.close()
-            raise
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        connection.connect(_address(job, sampler))
+        return Channel(connection)
+    except (ConnectionRefusedError, FileNotFoundError):
+        connection.close()
+        return None
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _address(job: str, sampler: int) -> bytes:
