@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.pipeline.contributed import refuse_contributed
 from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
 from lightning_gnnload.pipeline.stats import LoaderStats
@@ -72,11 +73,13 @@ class EpochLoader:
         """
         return SimpleNamespace(sampler=self)
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """The place in the stream: batches are pure functions, so two integers say all."""
         return {"epoch": self.epoch, "step": self._num_yielded}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises LoaderConfigError: samplers had trained ahead, which this loader knows no way to pass over."""
+        refuse_contributed(state)
         self._resume_at = (state["epoch"], state["step"])
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger, refuse_contributed
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.streams import StreamSpec
@@ -21,6 +22,7 @@ class QueueLoader(EpochLoader):
         loader: which of the phase's loaders this is.
         reload: counts how often Lightning asked for the loaders anew.
         limit: how many steps will be read at most, once that is known.
+        ledger: tells which steps samplers have contributed, which are passed over with a ContributedStep.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class QueueLoader(EpochLoader):
         loader: int,
         reload: int,
         limit: Callable[[], float],
+        ledger: Ledger | None = None,
     ) -> None:
         super().__init__(local.source, local.num_ranks, local.rank)
         self.queue = queue
@@ -41,13 +44,40 @@ class QueueLoader(EpochLoader):
         self.convert = local.convert
         self.reload = reload
         self.limit = limit
+        self.ledger = ledger
+        self._contributed: tuple[int, list[int]] = (-1, [])  # an epoch's, before an interruption
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if self.ledger is not None:
+            state["contributed"] = self.ledger.state(of=state["step"])
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises LoaderConfigError: samplers had trained ahead, which this loader knows no way to pass over."""
+        if self.ledger is None:
+            refuse_contributed(state)
+        elif "contributed" in state:
+            self._contributed = (state["epoch"], self.ledger.resumable(state["contributed"]))
+        self._resume_at = (state["epoch"], state["step"])
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         stop = int(min(len(self), self.limit()))
         stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop))
         is_open = True
+        if self.ledger is not None:
+            then, contributed = self._contributed
+            resumed = contributed if then == epoch else []
+            self.ledger.open(stream=stream, epoch=epoch, start=start, stop=stop, contributed=resumed)
+            self._contributed = (-1, [])
         try:
             for step in range(start, stop):
+                if self._is_contributed(step):
+                    if step == stop - 1:
+                        self.queue.close_stream(stream)
+                        is_open = False
+                    yield ContributedStep(epoch, step)
+                    continue
                 began = time.perf_counter()
                 taken = self.queue.take(stream, step)
                 if taken is None:
@@ -70,11 +100,21 @@ class QueueLoader(EpochLoader):
             if is_open:
                 self.queue.close_stream(stream)
 
+    def _is_contributed(self, step: int) -> bool:
+        """Asked when Lightning comes to the step: no sooner, as what is known of it grows with every step."""
+        if self.ledger is None:
+            return False
+        self.ledger.step = step
+        return self.ledger.is_whole(step)
+
     def _sampled_here(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Without samplers. What made one of them raise may be raised here too, with that one's report as its cause."""
         self.local.stats = self.stats
         try:
-            yield from self.local.batches(epoch, start, stop)
+            batches = self.local.batches(epoch, start, stop)
+            for step in range(start, stop):
+                batch = [next(batches)]
+                yield ContributedStep(epoch, step) if self._is_contributed(step) else batch.pop()
         except Exception as error:
             if self.queue.report is None:
                 raise

@@ -62,6 +62,7 @@ class _Gradient(NamedTuple):
     slice: int
     copy: int
     version: int
+    tensors: Tensors
 
 
 @dataclass(eq=False)
@@ -174,7 +175,7 @@ class Director:
     def gradients(self) -> Iterator[Tensors]:
         """Theirs, by parameter name; valid until the optimizer's step."""
         for gradient in self._merging:
-            yield gradient.contributor.exchange.gradients[gradient.copy]
+            yield gradient.tensors
 
     def close(self) -> None:
         for index in list(self._contributors):
@@ -342,7 +343,8 @@ class Director:
         contributor, number = self._contributors[index], message["slice"]
         contributor.times.add(message["ms"])
         self.stats.contributed += 1
-        gradient = _Gradient(contributor, number, message["copy"], message["version"])
+        tensors = contributor.exchange.gradients[message["copy"]]
+        gradient = _Gradient(contributor, number, message["copy"], message["version"], tensors)
         if self._of_task(index, message) is None:  # of an epoch that is over
             self._refuse(gradient)
         else:

@@ -92,7 +92,10 @@ class Exchange:
             _copy(self._parameters[copy], state)
 
     def close(self) -> None:
+        """Tensors that others still have stay as they are."""
+        self._parameters, self.gradients = [], []
         self.slot.close()
+        del self.slot  # and the mapping with it
 
     @contextmanager
     def _locked(self, copy: int, how: int) -> Iterator[bool]:

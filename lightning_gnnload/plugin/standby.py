@@ -80,29 +80,14 @@ class Standby:
         self._num_asked = 0
         self._version: _Version | None = None
         self._free_copies = list(range(NUM_COPIES))
-        self._has_ended = False
         service.handlers |= {"task": self._on_task, "parameters": self._on_parameters, "settled": self._on_settled}
-        self._thread = threading.Thread(target=self._run, name="gnnload-standby", daemon=True)
+        service.companions.append(self.run)
 
-    def start(self) -> None:
-        self._thread.start()
+    # The standby thread, which the service starts and waits for.
 
-    def stop(self) -> None:
-        """When the service is over; waits for a mini-batch in the making."""
-        with self._news:
-            self._has_ended = True
-            self._news.notify_all()
-        self._thread.join()
-        if self._understudy is not None:
-            self._understudy.dismiss()
-        if self._exchange is not None:
-            self._exchange.close()
-
-    # The standby thread.
-
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
-            while not self._has_ended and not self._service.is_over:
+            while not self._service.is_over:
                 if not self._service.wait_until_idle(_POLL_S):
                     continue
                 if self._exchange is None:
@@ -116,6 +101,11 @@ class Standby:
             text = traceback.format_exc()[-_MAX_TEXT:]
             _log.debug("training failed on a sampler:\n%s", text)
             self._send("withdrawn", text=text)
+        finally:
+            if self._understudy is not None:
+                self._understudy.dismiss()
+            if self._exchange is not None:
+                self._exchange.close()
 
     def _introduce(self) -> bool:
         """Once trainer 0 trains: builds the model, and sends the memory that it and trainer 0 will share."""
@@ -139,9 +129,7 @@ class Standby:
     def _next_task(self) -> tuple[Stream, int] | None:
         """A slice of an epoch that goes on, and memory for its gradient; waits a while."""
         with self._news:
-            if not self._news.wait_for(lambda: self._has_ended or (self._tasks and self._free_copies), _POLL_S):
-                return None
-            if self._has_ended:
+            if not self._news.wait_for(lambda: self._tasks and self._free_copies, _POLL_S):
                 return None
             number, slice_number = self._tasks.popleft()
         assert self._leader is not None
@@ -162,7 +150,8 @@ class Standby:
         self._send("begun", stream=stream.number, slice=number, version=version.number)
         seed = seed_of(loader.source.seed, stream.spec.epoch, number)
         gradients = self._understudy.train(batch, step, global_step=version.global_step, seed=seed)
-        copy = self._free_copies.pop()
+        with self._news:
+            copy = self._free_copies.pop()
         for name, view in self._exchange.gradients[copy].items():
             gradient = gradients[name]
             _ = view.zero_() if gradient is None else view.copy_(gradient)
@@ -183,7 +172,7 @@ class Standby:
 
         with self._news:
             while not is_timely():
-                if self._has_ended or stream.closed or self._service.is_over:
+                if stream.closed or self._service.is_over:
                     return None
                 self._news.wait(_POLL_S)
             return self._version

@@ -96,11 +96,11 @@ class Given:
         self.num_asked = 0
         self.told: list[tuple[int, list[int]]] = []
 
-    def take(self) -> tuple[Mapping[nn.Parameter, Tensor] | None, float]:
+    def take(self) -> Taken:
         self.num_asked += 1
         if self.num_asked % 3:
-            return None, 1.0
-        return {p: torch.ones_like(p) for p in self.model.parameters()}, 3.0
+            return Taken(None, 1.0)
+        return Taken({p: torch.ones_like(p) for p in self.model.parameters()}, 3.0)
 
     def announce(self) -> Sequence[int]:
         step = self.num_asked - 1
