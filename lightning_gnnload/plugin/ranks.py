@@ -60,7 +60,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         stall_timeout_s=strategy.stall_timeout_s,
         pinned=strategy.root_device.type == "cuda",
     )
-    keep_collectives_out_of_sigterm(trainer)
+    keep_collectives_out_of_sigterm(trainer, strategy.defer_sigterm)
     try:
         result = function()
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
