@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import NamedTuple, Protocol, cast
 
 import torch
@@ -175,10 +176,11 @@ class Launch:
 class DelayedReduction:
     """The hook's state in one trainer. Register it with ``ddp.register_comm_hook(reduction, hook)``.
 
+    Making one is a collective: it forms two process groups of all trainers.
+
     Args:
         delay: k, steps between a gradient and its average's handing out.
-        group: of all trainers, for gradients.
-        control: of all trainers, on the CPU, for control words.
+        timeout: of its collectives; None for torch's own.
         contributions: may add to the trainers' gradients.
 
     Attributes:
@@ -186,15 +188,13 @@ class DelayedReduction:
             after a flush, which leave zeros.
         stop_asked: set it to have all trainers stop at the same step.
         stop_agreed: some trainer had asked; turns true at the same step in all of them.
+
+    Raises:
+        StalenessError: by a backward pass or flush, when trainers flushed after different steps.
     """
 
     def __init__(
-        self,
-        delay: int,
-        *,
-        group: dist.ProcessGroup | None = None,
-        control: dist.ProcessGroup | None = None,
-        contributions: Contributions | None = None,
+        self, delay: int, *, timeout: timedelta | None = None, contributions: Contributions | None = None
     ) -> None:
         self.delay = delay
         self.contributions = contributions
@@ -202,11 +202,13 @@ class DelayedReduction:
         self.handed_out: Launch | None = None
         self.stop_asked = False
         self.stop_agreed = False
-        self._group = group
-        self._control = control
-        self._world_size = dist.get_world_size(group)
-        self._is_first = dist.get_rank(group) == 0
+        self._group = dist.new_group(timeout=timeout)
+        self._control = dist.new_group(timeout=timeout, backend="gloo")
+        self._world_size = dist.get_world_size()
+        self._is_first = dist.get_rank() == 0
         self._num_flushes = 0
+        self._num_drained = 0
+        self._is_abandoned = False
         self._current: Launch | None = None
         self._answers: list[tuple[Future[Tensor], dist.GradBucket]] = []
         self._in_flight: deque[Launch] = deque()
@@ -215,6 +217,11 @@ class DelayedReduction:
     def num_in_flight(self) -> int:
         """Steps whose averages have not been handed out: at most k between two backward passes."""
         return len(self._in_flight)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no step has been launched since the last flush."""
+        return self.stats.launched == self._num_drained
 
     def reduce(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """What DDP calls for each bucket of a backward pass, in order."""
@@ -238,10 +245,30 @@ class DelayedReduction:
             self.stats.flushed += 1
         self.stats.ahead = 0
         self._num_flushes += 1
+        self._num_drained = self.stats.launched
 
     def abandon(self) -> None:
         """Forgets what is in flight: after a failure, there may be nobody to wait for."""
         self._in_flight.clear()
+        self._num_drained = self.stats.launched
+        self._is_abandoned = True
+
+    def close(self) -> None:
+        """Gives the process groups back, unless what was abandoned may still be under way in them."""
+        if not self._is_abandoned:
+            dist.destroy_process_group(self._group)
+            dist.destroy_process_group(self._control)
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Gives every trainer what trainer 0 has."""
+        for tensor in tensors:
+            dist.broadcast(tensor, src=0, group=self._group)
+
+    def agree(self) -> None:
+        """Agrees on ``stop_asked`` at once, where no step will be handed out for some time. A collective."""
+        asked = torch.tensor([int(self.stop_asked)])
+        dist.all_reduce(asked, group=self._control)
+        self.stop_agreed |= asked.item() > 0
 
     def count_update(self, launch: Launch) -> None:
         """To be called when an optimizer has applied ``launch``."""
