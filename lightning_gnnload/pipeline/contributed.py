@@ -99,7 +99,7 @@ def refuse_contributed(state: dict[str, Any]) -> None:
     """Raises LoaderConfigError: the checkpoint passes over steps, which a loader without a ledger cannot do."""
     if slices := state.get("contributed", {}).get("slices"):
         raise LoaderConfigError(
-            f"the checkpoint comes from the middle of an epoch of which samplers had trained {len(slices)} mini-batches "
-            f"ahead; they would be trained twice. Resume it with FactoredStrategy(switching=True), or take a "
+            f"the checkpoint comes from the middle of an epoch, and samplers had trained {len(slices)} mini-batches of "
+            f"its end, which would be trained again. Resume it with FactoredStrategy(switching=True), or take a "
             f"checkpoint from an epoch's end."
         )

@@ -169,14 +169,17 @@ class BatchQueue:
         """Sends a message to a sampler; to one that is gone, nothing."""
         self._crew.peers[index].send(kind, fds, **fields)
 
-    def pump(self, timeout_s: float) -> None:
-        """Handles what messages there are, waiting for one at most so long.
+    def pump(self, timeout_s: float) -> bool:
+        """Handles the next message of each sampler that has sent one, waiting for the first at most so long.
+
+        Returns:
+            whether there was one, and hence may be more.
 
         Raises:
             PeerError: another trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
-        self._crew.pump(timeout_s)
+        return self._crew.pump(timeout_s)
 
     def failure_behind(self, timeout_s: float = 1.0) -> PeerError | None:
         """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""

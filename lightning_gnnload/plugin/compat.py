@@ -159,3 +159,14 @@ def set_global_step(trainer: pl.Trainer, step: int) -> None:
     """Where no fit loop runs: what ``trainer.global_step`` says."""
     progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
     progress.ready = progress.completed = step
+
+
+def reads_loader_itself(module: pl.LightningModule) -> bool:
+    """Whether ``training_step`` takes an iterator over the loader instead of a mini-batch."""
+    takes = pl.utilities.signature_utils.is_param_in_hook_signature
+    return takes(module.training_step, "dataloader_iter", explicit=True)
+
+
+def takes_batch_idx(module: pl.LightningModule) -> bool:
+    """Whether ``training_step`` takes the step's number too."""
+    return pl.utilities.signature_utils.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)

@@ -143,7 +143,7 @@ class Director:
         self._shares.pass_to(self._ledger.step)
         if self._updated_at is not None:
             self._forward.add((time.perf_counter() - self._updated_at) * 1e3)
-        self._queue.pump(0)
+        self._hear()
         self._await_due()
         self._merging = self._choose()
         self._share_out(fresh=False)
@@ -157,7 +157,7 @@ class Director:
         for gradient in self._merging:
             self._settle(gradient)
         self._merging = []
-        self._queue.pump(0)
+        self._hear()
         for contributor in self._contributors.values():
             if contributor.out:
                 self._publish(contributor, fresh=True)
@@ -199,6 +199,7 @@ class Director:
         for gradient in self._arrived:
             self._refuse(gradient)
         self._arrived = []
+        self._updated_at = None
         for contributor in self._contributors.values():
             contributor.out.clear()
 
@@ -307,6 +308,10 @@ class Director:
         self._queue.send(gradient.contributor.index, "settled", copy=gradient.copy)
 
     # What samplers say.
+
+    def _hear(self) -> None:
+        while self._queue.pump(0):
+            pass
 
     def _on_standby(self, index: int, message: Message, fds: list[int]) -> None:
         if not fds:

@@ -42,8 +42,7 @@ class TensorLayout:
 
     def views(self, buffer: Any, begin: int) -> Tensors:
         return {
-            name: view_of(buffer, begin + offset, shape, dtype)
-            for name, (offset, shape, dtype) in self._places.items()
+            name: view_of(buffer, begin + offset, shape, dtype) for name, (offset, shape, dtype) in self._places.items()
         }
 
 

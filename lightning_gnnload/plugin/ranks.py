@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,8 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
 from lightning_gnnload.plugin.roles import Role
+from lightning_gnnload.plugin.standby import Standby
+from lightning_gnnload.plugin.understudy import Understudy
 
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
@@ -103,6 +106,8 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         first_trainer_rank=strategy.roles.global_rank(strategy.node_rank, 0),
         takeover=strategy.takeover,
     )
+    if strategy.switching and trainer.state.fn == TrainerFn.FITTING:
+        Standby(service, partial(Understudy, strategy, trainer, sources.datamodule), sources.loader)
     with _deaf_to_signals(service):
         try:
             outcome = service.serve()
@@ -129,9 +134,18 @@ class _Sources:
                 self._given[name] = loaders
         self._loaders: dict[tuple[str, int], list[Any]] = {}
         self._is_set_up = False
+        self._lock = threading.Lock()
 
     def open(self, spec: StreamSpec) -> BatchSource:
         """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
+        return self.loader(spec).source
+
+    def loader(self, spec: StreamSpec) -> SampledLoader:
+        """The stream's. Thread-safe."""
+        with self._lock:
+            return self._loader(spec)
+
+    def _loader(self, spec: StreamSpec) -> SampledLoader:
         if not self._is_set_up and self.datamodule is not None:
             self.datamodule.trainer = self.trainer
             self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
@@ -150,7 +164,7 @@ class _Sources:
                 f"{spec.phase} loader {spec.loader} is a {type(loader).__name__} on the sampler "
                 f"but was sampled on the trainer; every rank must make the same loaders."
             )
-        return loader.source
+        return loader
 
     def _request(self, phase: str) -> Any:
         fitting = self.trainer.state.fn == TrainerFn.FITTING

@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
-
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.service import SamplerService
@@ -137,7 +135,8 @@ class Standby:
         return None if stream is None else (stream, slice_number)
 
     def _contribute(self, stream: Stream, number: int) -> None:
-        assert self._understudy is not None and self._exchange is not None
+        assert self._understudy is not None
+        assert self._exchange is not None
         step, rank = divmod(number, self._service.world_size)
         loader = self._open_loader(stream.spec)
         slot = self._slots.take()
@@ -157,9 +156,7 @@ class Standby:
             _ = view.zero_() if gradient is None else view.copy_(gradient)
         elapsed_ms = (time.perf_counter() - began) * 1e3
         self._times.add(elapsed_ms)
-        self._send(
-            "gradient", stream=stream.number, slice=number, copy=copy, version=version.number, ms=elapsed_ms
-        )
+        self._send("gradient", stream=stream.number, slice=number, copy=copy, version=version.number, ms=elapsed_ms)
 
     def _timely_version(self, stream: Stream) -> _Version | None:
         """The newest parameters, once a gradient of them can come in time: trainers that waited for it would lose more

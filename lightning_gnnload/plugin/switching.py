@@ -62,6 +62,19 @@ def check_switching(strategy: FactoredStrategy, trainer: pl.Trainer, module: pl.
             raise RoleConfigError(f"switching=True with {given}: {reason}. Or use switching=False.")
 
 
+def check_train_loader(loader: object) -> None:
+    """Before training. Raises RoleConfigError: the strategy could not tell which steps were contributed."""
+    if isinstance(loader, dict | list | tuple | pl.utilities.combined_loader.CombinedLoader):
+        raise several_loaders()
+
+
+def several_loaders() -> RoleConfigError:
+    return RoleConfigError(
+        "switching=True with several train loaders, or one in a dict or list: a step must have one mini-batch a "
+        "trainer. Return one loader from train_dataloader, or use switching=False."
+    )
+
+
 class Switching:
     """The trainers' parts of switching, in one trainer, for one fit.
 
@@ -87,7 +100,7 @@ class Switching:
                 module,
                 self.ledger,
                 staleness=strategy.staleness,
-                version=strategy.num_updates,
+                version=lambda: strategy.num_updates,
                 global_step=lambda: trainer.global_step,
                 max_steps=trainer.max_steps,
             )

@@ -79,10 +79,8 @@ class Understudy:
 
     @property
     def _training_step(self) -> Callable[[Any, int], Any]:
-        takes_index = pl.utilities.signature_utils.is_param_in_hook_signature(
-            self.module.training_step, "batch_idx", min_args=2
-        )
-        return self.module.training_step if takes_index else lambda batch, _: self.module.training_step(batch)
+        step = self.module.training_step
+        return step if compat.takes_batch_idx(self.module) else lambda batch, _: step(batch)
 
     def _to_device(self, batch: Any) -> Any:
         batch = self._strategy.precision_plugin.convert_input(batch)

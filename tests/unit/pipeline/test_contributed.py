@@ -49,5 +49,5 @@ def test_with_another_number_of_trainers_whole_steps_are_kept() -> None:
 def test_a_loader_without_a_ledger_refuses_contributed_steps_and_nothing_else() -> None:
     refuse_contributed({"epoch": 0, "step": 3})
     refuse_contributed({"epoch": 0, "step": 3, "contributed": opened().state(of=3)})
-    with pytest.raises(LoaderConfigError, match=r"2 mini-batches ahead.*switching=True"):
+    with pytest.raises(LoaderConfigError, match=r"2 mini-batches of its end.*switching=True"):
         refuse_contributed({"epoch": 0, "step": 3, "contributed": opened(contributed=(18, 19)).state(of=3)})

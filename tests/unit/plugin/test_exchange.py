@@ -91,7 +91,12 @@ def test_another_model_has_another_digest(other: nn.Module) -> None:
 
 
 def test_tensors_lie_aligned_and_apart() -> None:
-    tensors = {"a": torch.zeros(3), "b": torch.zeros((), dtype=torch.int64), "c": torch.zeros(0, 4), "d": torch.zeros(7)}
+    tensors = {
+        "a": torch.zeros(3),
+        "b": torch.zeros((), dtype=torch.int64),
+        "c": torch.zeros(0, 4),
+        "d": torch.zeros(7),
+    }
     layout = TensorLayout(tensors)
     assert layout.num_bytes == 3 * 64
     memory = bytearray(64 + layout.num_bytes)

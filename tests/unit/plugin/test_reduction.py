@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lightning_gnnload.errors import StalenessError
-from lightning_gnnload.plugin.reduction import MAX_ANNOUNCED, Contributions, DelayedReduction, hook
+from lightning_gnnload.plugin.reduction import MAX_ANNOUNCED, Contributions, DelayedReduction, Taken, hook
 
 NUM_STEPS = 9
 
