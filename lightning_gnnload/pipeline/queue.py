@@ -143,6 +143,13 @@ class BatchQueue:
             self._crew.free_returned()
         return batch, payload
 
+    def skip(self, number: int, step: int) -> None:
+        """Instead of taking a step: nobody wants its mini-batch. Gives the slot back, now or when it comes."""
+        self._streams[number].next_step = step + 1
+        if (number, step) in self._inbox:
+            peer, slot, _ = self._inbox.pop((number, step))
+            peer.free(slot)
+
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
         del self._streams[number]

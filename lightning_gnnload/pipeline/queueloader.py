@@ -73,6 +73,7 @@ class QueueLoader(EpochLoader):
         try:
             for step in range(start, stop):
                 if self._is_contributed(step):
+                    self.queue.skip(stream, step)
                     if step == stop - 1:
                         self.queue.close_stream(stream)
                         is_open = False
