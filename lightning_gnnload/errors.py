@@ -103,5 +103,9 @@ class QueueStalledError(PeerError):
     """All peers live, but no mini-batch came within the time limit."""
 
 
+class StalenessError(GnnLoadError, RuntimeError):
+    """Delayed gradients that cannot be applied alike in all trainers."""
+
+
 class ConformanceError(GnnLoadError, AssertionError):
     """A sampler breaks its contract, or does not draw by the law that it promises."""

@@ -66,7 +66,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         has_ended=lambda sampler: flags.is_up(flags.rank_ended(strategy.run_name, roles.num_trainers + sampler)),
         pinned=strategy.root_device.type == "cuda",
     )
-    keep_collectives_out_of_sigterm(trainer)
+    keep_collectives_out_of_sigterm(trainer, strategy.defer_sigterm)
     try:
         result = function()
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
