@@ -87,6 +87,12 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer) -> None:
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
+def num_processed_batches(trainer: pl.Trainer) -> int:
+    """Of the training epoch: those whose step is done. A batch at work is not among them."""
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return progress.processed
+
+
 def set_process_rank(rank: int) -> None:
     """Tells all of Lightning's ``rank_zero_only`` functions which rank this process is."""
     pl.utilities.rank_zero.rank_zero_only.rank = rank  # type: ignore[attr-defined]

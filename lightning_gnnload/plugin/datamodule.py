@@ -19,7 +19,7 @@ from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import num_processed_batches, pl
 from lightning_gnnload.sample.base import Sampler
 
 BatchFormat = Literal["blocks", "dgl", "pyg"]
@@ -260,6 +260,8 @@ class GraphDataModule(pl.LightningDataModule):
             convert=self._convert(),
             pinned=pinned,
         )
+        if phase == "train" and self.trainer is not None:
+            loader.num_processed = partial(num_processed_batches, self.trainer)
         loader.source.plan(num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
 

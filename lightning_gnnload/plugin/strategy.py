@@ -200,7 +200,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
-        return QueueLoader(
+        loader = QueueLoader(
             self.queue,
             dataloader.source,
             phase=phase,
@@ -211,6 +211,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             reload=self._requests[phase],
             limit=limit,
         )
+        loader.num_processed = dataloader.num_processed
+        return loader
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
