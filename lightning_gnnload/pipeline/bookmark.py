@@ -46,30 +46,23 @@ class Bookmark:
             )
         return cls(**state)
 
-    def start_of(self, now: Bookmark, num_ranks: int) -> int:
-        """The step at which the epoch of ``now``, which has not begun, is to begin.
-
-        Args:
-            now: of the run that goes on.
-            num_ranks: its trainers.
+    def check(self, now: Bookmark, num_ranks: int) -> None:
+        """Whether the epoch can go on in a run that has made the bookmark ``now``, with ``num_ranks`` trainers.
 
         Raises:
-            CheckpointError: the epoch cannot go on, as its steps have other seeds now.
+            CheckpointError: its steps have other seeds now.
         """
-        if self.step == 0 or self.epoch != now.epoch:  # a checkpoint of an epoch's end is resumed in the next one
-            return 0
         differing = [
             f"{name}={getattr(self, name)!r} then and {getattr(now, name)!r} now"
             for name in ("num_seeds", "global_batch_size", "seed", "order")
             if getattr(self, name) != getattr(now, name)
         ]
-        if differing:
+        if self.step > 0 and differing:
             raise CheckpointError(
                 f"the checkpoint was made after {self.step} steps of epoch {self.epoch}, whose steps have other seeds "
                 f"now: {', '.join(differing)}. Some seeds of the epoch would be left out and others come twice. "
                 f"{self._remedy(now, num_ranks)} A checkpoint of an epoch's end resumes with any settings."
             )
-        return self.step
 
     def _remedy(self, now: Bookmark, num_ranks: int) -> str:
         if self.global_batch_size == now.global_batch_size:

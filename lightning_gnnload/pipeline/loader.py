@@ -19,6 +19,13 @@ from lightning_gnnload.pipeline.stats import LoaderStats
 Convert = Callable[[MiniBatch], Any]
 
 
+class Progress(NamedTuple):
+    """Where a consumer is: its epoch, and how many batches of it it is done with. A batch at work is not among them."""
+
+    epoch: int
+    num_processed: int
+
+
 class _Made(NamedTuple):
     payload: Payload
     batch: Any
@@ -32,8 +39,8 @@ class EpochLoader:
     Lightning makes and iterates loaders that it never reads.
 
     Attributes:
-        num_processed: tells how many batches of the epoch the consumer is done with, where it can tell. A checkpoint
-            made while a batch is at work, because of an error, then has it again.
+        progress: tells where the consumer is, where it can tell. Then a batch that was at work when an error made the
+            checkpoint comes again; and the consumer decides whether its epoch goes on, and which one that is.
     """
 
     def __init__(self, source: BatchSource, num_ranks: int, rank: int) -> None:
@@ -42,7 +49,7 @@ class EpochLoader:
         self.rank = rank
         self.stats = LoaderStats()
         self.epoch = 0
-        self.num_processed: Callable[[], int] | None = None
+        self.progress: Callable[[], Progress] | None = None
         self._num_yielded = 0
         self._resume_at: Bookmark | None = None
 
@@ -50,10 +57,16 @@ class EpochLoader:
         return self.source.plan(self.num_ranks).num_steps
 
     def __iter__(self) -> Iterator[Any]:
-        start = 0
-        if self._resume_at is not None:
-            start = self._resume_at.start_of(self._bookmark(0), self.num_ranks)
-            self._resume_at = None
+        start, bookmark = 0, self._resume_at
+        if self.progress is None:
+            in_mid_epoch = bookmark is not None and bookmark.epoch == self.epoch
+        else:
+            self.epoch, num_processed = self.progress()
+            in_mid_epoch = num_processed > 0
+        if bookmark is not None and in_mid_epoch:
+            bookmark.check(self._bookmark(0), self.num_ranks)
+            self.epoch, start = bookmark.epoch, bookmark.step
+        self._resume_at = None
         self._num_yielded = start
         # A reference kept here would keep the last batch's slot while the next one is waited for.
         yield from map(self._count, self._batches(self.epoch, start))
@@ -82,7 +95,9 @@ class EpochLoader:
         """The place in the epoch, the same in every rank."""
         if self._resume_at is not None:
             return self._resume_at.to_state()  # nothing was read since
-        done = self._num_yielded if self.num_processed is None else min(self._num_yielded, self.num_processed())
+        done = self._num_yielded
+        if self.progress is not None:
+            done = min(done, self.progress().num_processed)
         return self._bookmark(done).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -87,10 +87,13 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer) -> None:
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
-def num_processed_batches(trainer: pl.Trainer) -> int:
-    """Of the training epoch: those whose step is done. A batch at work is not among them."""
-    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
-    return progress.processed
+def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
+    """The training epoch, and how many of its batches are processed; above 0 when a restart goes on in mid-epoch.
+
+    The epoch is not always the one that Lightning announces to loaders: a restart from an epoch's end counts that
+    epoch as processed twice where ``max_steps`` is set."""
+    batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return trainer.current_epoch, batches.processed
 
 
 def set_process_rank(rank: int) -> None:

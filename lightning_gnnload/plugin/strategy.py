@@ -211,7 +211,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             reload=self._requests[phase],
             limit=limit,
         )
-        loader.num_processed = dataloader.num_processed
+        loader.progress = dataloader.progress
         return loader
 
     @classmethod

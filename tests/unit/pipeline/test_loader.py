@@ -6,7 +6,7 @@ import pytest
 
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.errors import CheckpointError, SeedError
-from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from tests.unit.toy import content, toy_data, toy_source
 
 NUM_STEPS = 13  # 100 seeds, 8 a batch
@@ -141,7 +141,7 @@ def test_a_run_resumes_at_any_step(num_threads: int) -> None:
 def test_a_batch_at_work_is_not_done() -> None:
     """A checkpoint made because of an error in a step has its batch again."""
     each = loader()
-    each.num_processed = lambda: 2
+    each.progress = lambda: Progress(0, 2)
     reading = iter(each)
     for done in range(3):
         assert place(each) == (0, done)
@@ -152,17 +152,34 @@ def test_a_batch_at_work_is_not_done() -> None:
 def test_a_new_epoch_has_nothing_done_before_its_first_batch() -> None:
     each = loader()
     stream(each)
-    each.num_processed = lambda: NUM_STEPS  # Lightning's count is of the last epoch still
+    each.progress = lambda: Progress(0, NUM_STEPS)  # Lightning's count is of the last epoch still
     assert place(each) == (0, NUM_STEPS)
     each.set_epoch(1)
     assert place(each) == (1, 0)
+
+
+def test_the_consumer_knows_whether_its_epoch_goes_on() -> None:
+    whole = loader()
+    whole.set_epoch(1)
+    wanted = stream(whole)
+    state = {**whole.state_dict(), "step": 5}
+    for progress, goes_on in ((Progress(2, 5), True), (Progress(2, 0), False), (Progress(1, 0), False)):
+        resumed = loader()
+        resumed.progress = lambda progress=progress: progress
+        resumed.load_state_dict(state)
+        resumed.set_epoch(9)  # Lightning may announce another one than it is in
+        epochs = [batch.epoch for batch in resumed]
+        assert epochs == ([1] * (NUM_STEPS - 5) if goes_on else [progress.epoch] * NUM_STEPS)
+    resumed.progress = lambda: Progress(1, 5)
+    resumed.load_state_dict(state)
+    assert stream(resumed) == wanted[5:]
 
 
 def test_a_state_that_was_not_read_from_is_kept() -> None:
     resumed = loader()
     state = {**resumed.state_dict(), "epoch": 3, "step": 5}
     resumed.load_state_dict(state)
-    resumed.num_processed = lambda: 5
+    resumed.progress = lambda: Progress(3, 5)
     assert resumed.state_dict() == state
     resumed.set_epoch(3)
     iter(resumed)

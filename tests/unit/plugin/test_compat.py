@@ -73,9 +73,10 @@ def test_the_processs_rank_reaches_every_rank_zero_function(monkeypatch: pytest.
 
 def test_the_training_loop_counts_the_batches_it_has_processed() -> None:
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
-    assert compat.num_processed_batches(trainer) == 0
+    assert compat.training_progress(trainer) == (0, 0)
     trainer.fit_loop.epoch_loop.batch_progress.increment_processed()
-    assert compat.num_processed_batches(trainer) == 1
+    trainer.fit_loop.epoch_progress.increment_completed()
+    assert compat.training_progress(trainer) == (1, 1)
     # Loaders say in a checkpoint where they are; the loop saves that, and on a restart loads it.
     source = inspect.getsource(fit_loop)
     assert "_combined_loader._state_dicts()" in source
