@@ -65,7 +65,7 @@ def auto(tmp_path_factory: pytest.TempPathFactory) -> Launch:
 def factored(tmp_path_factory: pytest.TempPathFactory, auto: Launch) -> Launch:
     """One sampler and one trainer, which also resumes the checkpoints of the one rank."""
     folder = tmp_path_factory.mktemp("factored")
-    return Launch(folder).run(2, "factored", "whole,cut,resumed,crossed", *CASES, other=auto.folder)
+    return Launch(folder).run(2, "factored", "cut,resumed,crossed", *CASES, other=auto.folder)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,6 @@ def test_one_rank_resumes_from_every_kind_of_checkpoint(auto: Launch, case: str)
 @pytest.mark.parametrize("case", [case for case in REMAINING if case in CASES])
 def test_so_does_a_trainer_with_a_sampler(auto: Launch, factored: Launch, case: str) -> None:
     whole = auto.of(case, "whole")
-    assert factored.of(case, "whole") == whole
     for run in ("resumed", "crossed"):
         check_end(whole, factored.of(case, run))
         assert len(trained(factored.of(case, run))) == REMAINING[case]
