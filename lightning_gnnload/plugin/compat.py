@@ -134,6 +134,15 @@ def collectives_each_step(trainer: pl.Trainer) -> list[str]:
     return found
 
 
+def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
+    """The training epoch, and how many of its batches are processed; above 0 when a restart goes on in mid-epoch.
+
+    The epoch is not always the one that Lightning announces to loaders: a restart from an epoch's end counts that
+    epoch as processed twice where ``max_steps`` is set."""
+    batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return trainer.current_epoch, batches.processed
+
+
 def set_process_rank(rank: int) -> None:
     """Tells all of Lightning's ``rank_zero_only`` functions which rank this process is."""
     pl.utilities.rank_zero.rank_zero_only.rank = rank  # type: ignore[attr-defined]

@@ -218,7 +218,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
-        return QueueLoader(
+        loader = QueueLoader(
             self.queue,
             dataloader,
             phase=phase,
@@ -226,6 +226,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             reload=self._requests[phase],
             limit=limit,
         )
+        loader.progress = dataloader.progress
+        return loader
 
     # Gradients that come late: what Lightning calls around updates, in trainers only.
 

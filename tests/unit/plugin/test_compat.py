@@ -75,6 +75,18 @@ def test_the_processs_rank_reaches_every_rank_zero_function(monkeypatch: pytest.
     assert [function.rank for function in functions] == [5, 5]
 
 
+def test_the_training_loop_counts_the_batches_it_has_processed() -> None:
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    assert compat.training_progress(trainer) == (0, 0)
+    trainer.fit_loop.epoch_loop.batch_progress.increment_processed()
+    trainer.fit_loop.epoch_progress.increment_completed()
+    assert compat.training_progress(trainer) == (1, 1)
+    # Loaders say in a checkpoint where they are; the loop saves that, and on a restart loads it.
+    source = inspect.getsource(fit_loop)
+    assert "_combined_loader._state_dicts()" in source
+    assert "_combined_loader._load_state_dicts(" in source
+
+
 def test_sigterm_is_noted_without_a_collective() -> None:
     """Lightning's own handler is replaced by name: under another name, its broadcast would hang ranks again."""
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
