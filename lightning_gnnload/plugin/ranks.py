@@ -20,6 +20,7 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
+from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.roles import Role
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def play_role(
         session: counts launches, alike in every rank.
         function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
     """
+    strategy.session = session
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
     job = strategy.job_name(session)
     if strategy.role is Role.TRAINER:
@@ -74,7 +76,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         if cause is not None:
             raise cause from error
         raise
-    queue.goodbye(outcome=_outcome(trainer, result) if strategy.is_global_zero else None)
+    queue.goodbye(outcome=_outcome(trainer, result) if strategy.local_rank == 0 else None)
     return result
 
 
@@ -83,6 +85,7 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
     if sources.model is not None:
         # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
         strategy._lightning_module = strategy.model = sources.model
+    leave_group()  # this rank may have trained in an earlier launch
     torch.set_num_threads(1)  # sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4)
     service = SamplerService(
         job,

@@ -14,10 +14,10 @@ from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.compat import environments, pl
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
-from lightning_gnnload.plugin.rendezvous import form_group
+from lightning_gnnload.plugin.rendezvous import form_group, leave_group, trainers_store
 from lightning_gnnload.plugin.roles import Role, RolePlan
 
 
@@ -81,6 +81,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
         self.queue: BatchQueue | None = None
+        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         # A configuration file names every inherited argument, as None where it is not set.
@@ -142,7 +143,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     def job_name(self, session: int) -> str:
         """What the ranks of one launch on one machine call themselves, alike in all of them and in no other job."""
         assert self.cluster_environment is not None
-        run = [str(self.cluster_environment.main_port)]
+        # Two nodes of one job may be one machine, in tests, and must not meet there.
+        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
         return f"{hashlib.blake2b('/'.join(run).encode(), digest_size=8).hexdigest()}-{session}"
@@ -156,20 +158,26 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         )
 
     def setup_distributed(self) -> None:
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
+            leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():
-            # Before Lightning does it from the environment, where torchrun counts the samplers too.
             assert self.cluster_environment is not None
+            # Before Lightning does it from the environment, where torchrun counts the samplers too.
             form_group(
                 self._get_process_group_backend(),
-                address=self.cluster_environment.main_address,
-                port=self.cluster_environment.main_port,
+                trainers_store(
+                    self.cluster_environment,
+                    self.roles,
+                    node_rank=self.node_rank,
+                    rank=self.global_rank,
+                    session=self.session,
+                    timeout=self._timeout,
+                ),
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
-                is_local=self.num_nodes == 1
-                and isinstance(self.cluster_environment, environments.LightningEnvironment),
             )
-            atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
+            atexit.register(leave_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
 
     def barrier(self, name: str | None = None) -> None:
@@ -217,11 +225,6 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         strategy_registry.register(
             cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue"
         )
-
-
-def _leave_process_group() -> None:
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:
