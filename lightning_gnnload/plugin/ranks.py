@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerFailedError
+from lightning_gnnload.errors import LoaderConfigError, PeerError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
@@ -20,6 +20,7 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
+from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.roles import Role
 
@@ -69,10 +70,16 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         queue.goodbye()
         raise
     except BaseException as error:
-        # When a rank ends, gloo and NCCL fail in the others with some RuntimeError; a sampler knows the reason.
-        cause = queue.failure_behind() if isinstance(error, RuntimeError) and not isinstance(error, PeerError) else None
+        notices = Notices(strategy)
+        cause: PeerError | None = None
+        if isinstance(error, RuntimeError) and not isinstance(error, PeerError):
+            # When a rank ends, gloo and NCCL fail in the others with some RuntimeError. A sampler knows the reason, or
+            # another machine does.
+            cause = notices.find() or queue.failure_behind() or notices.find(NOTICE_S)
         stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
-        queue.goodbye(failure=Failure.of(cause or error, role="trainer", rank=strategy.global_rank, stage=stage))
+        failure = Failure.of(cause or error, role="trainer", rank=strategy.global_rank, stage=stage)
+        queue.goodbye(failure=failure)
+        notices.leave(failure)
         if cause is not None:
             raise cause from error
         raise
@@ -102,7 +109,8 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
     with _deaf_to_signals(service):
         try:
             outcome = service.serve()
-        except TrainerFailedError as error:
+        except PeerError as error:
+            Notices(strategy).leave(error.failure)
             if error.failure.interrupted:
                 raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
             raise

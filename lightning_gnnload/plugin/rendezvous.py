@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import ipaddress
 import os
 import socket
@@ -28,37 +27,45 @@ LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
 
 
-def trainers_store(
+_stores: dict[tuple[str, int], Store] = {}
+"""By address and port: a later Trainer of a script meets where the first one did, as the port is taken."""
+
+
+def launch_store(
     environment: environments.ClusterEnvironment,
-    roles: RolePlan,
     *,
-    node_rank: int,
-    rank: int,
+    num_nodes: int,
+    is_host: bool,
     session: int,
     timeout: timedelta | None,
 ) -> Store:
-    """The part of the job's store in which the trainers of one launch form their group. Every trainer calls it.
+    """The part of the job's store that belongs to one launch.
 
     Args:
         environment: knows the main address and port.
-        roles: of every machine.
-        node_rank: this machine.
-        rank: this trainer; rank 0 keeps the store, unless torchrun's agent does.
+        num_nodes: machines of the job.
+        is_host: this rank keeps the store, unless torchrun's agent does.
         session: counts launches, alike in every rank.
-        timeout: how long to wait for the other trainers; None for torch's own.
-
-    Raises:
-        RoleConfigError: the machines of this job are set up differently.
+        timeout: how long to wait for the one who keeps it, and for each key; None for torch's own.
     """
-    if roles.world_size == 1:
-        return torch.distributed.HashStore()
     address, port = environment.main_address, environment.main_port
-    is_local = roles.num_nodes == 1 or is_loopback(address)
-    choose_interface(address, port, is_local)
-    whole = job_store(address, port, hosts=rank == 0, is_local=is_local, timeout=timeout)
-    store = PrefixStore(f"gnnload/{session}", whole)
-    check_alike(store, node_rank, roles)
-    return store
+    is_local = num_nodes == 1 or is_loopback(address)
+    _choose_interface(address, port, is_local)
+    store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
+    return PrefixStore(f"gnnload/{session}", store)
+
+
+def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: timedelta | None) -> Store:
+    """The job's store, one for the life of the process."""
+    is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if is_local and not is_agents:
+        address = LOOPBACK
+    if (address, port) not in _stores:
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        if is_host and not is_agents:
+            options |= {"is_master": True, "master_listen_fd": _listen(address, port, is_local)}
+        _stores[address, port] = TCPStore(address, port, wait_for_workers=False, **options)
+    return _stores[address, port]
 
 
 def is_loopback(address: str) -> bool:
@@ -67,26 +74,6 @@ def is_loopback(address: str) -> bool:
         return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-@functools.cache
-def job_store(address: str, port: int, *, hosts: bool, is_local: bool, timeout: timedelta | None) -> Store:
-    """The store of this job, one for the life of the process: launches use it one after the other.
-
-    Args:
-        address: the main address, and ``port`` likewise; the only one that the job listens on by itself.
-        hosts: this rank keeps it, unless torchrun's agent does.
-        is_local: all ranks are on this machine.
-        timeout: how long to wait for the one who keeps it, and for each key; None for torch's own.
-    """
-    limit: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-    is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if is_local and not is_agents:
-        address = LOOPBACK
-    listener: dict[str, Any] = {}
-    if hosts and not is_agents:
-        listener = {"is_master": True, "master_listen_fd": _listen(address, port, is_local)}
-    return TCPStore(address, port, wait_for_workers=False, **listener, **limit)
 
 
 def check_alike(store: Store, node_rank: int, roles: RolePlan) -> None:
@@ -105,7 +92,7 @@ def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeou
 
     Args:
         backend: ``"gloo"`` or ``"nccl"``.
-        store: this launch's own part of the job's store.
+        store: this launch's own.
         rank: this trainer, of ``world_size``.
         timeout: of its collectives; None for torch's own.
     """
@@ -113,17 +100,17 @@ def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeou
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, **limit)
 
 
-def choose_interface(address: str, port: int, is_local: bool) -> None:
-    """Tells gloo, which takes it from the environment only; what the user has set there stays."""
-    interface = "lo" if is_local else _interface_towards(address, port)
-    if interface is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-
-
 def leave_group() -> None:
     """The default process group ends in this process, if there is one."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def _choose_interface(address: str, port: int, is_local: bool) -> None:
+    """Tells gloo, which takes it from the environment only; what the user has set there stays."""
+    interface = "lo" if is_local else _interface_towards(address, port)
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def _listen(address: str, port: int, is_local: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
-from lightning_gnnload.plugin.rendezvous import form_group, leave_group, trainers_store
+from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
 
 
@@ -149,6 +150,17 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         # A socket name holds 107 bytes, and a run's id may be longer.
         return f"{hashlib.blake2b('/'.join(run).encode(), digest_size=8).hexdigest()}-{session}"
 
+    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
+        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
+        assert self.cluster_environment is not None
+        return launch_store(
+            self.cluster_environment,
+            num_nodes=self.num_nodes,
+            is_host=self.node_rank == 0 and self.local_rank == 0,
+            session=self.session,
+            timeout=timeout or self._timeout,
+        )
+
     # What Lightning calls, in trainers only unless it says otherwise.
 
     def _configure_launcher(self) -> None:
@@ -161,18 +173,13 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
             leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():
-            assert self.cluster_environment is not None
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
+            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
+            if self.num_nodes > 1:
+                check_alike(store, self.node_rank, self.roles)
             form_group(
                 self._get_process_group_backend(),
-                trainers_store(
-                    self.cluster_environment,
-                    self.roles,
-                    node_rank=self.node_rank,
-                    rank=self.global_rank,
-                    session=self.session,
-                    timeout=self._timeout,
-                ),
+                store,
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,

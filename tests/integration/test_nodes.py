@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.scripts import launch
+from tests.integration.scripts.meeting import by_lightning, by_meeting_agents, by_static_agents, free_port
 from tests.integration.scripts.namespaces import ADDRESSES, two_machines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -25,26 +25,6 @@ def one_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("one")
     launch.run(SCRIPT, 1, 1, CASE, SPAWNED_CASE, folder=folder, num_devices=3)
     return folder
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
-def by_lightning(node: int, port: str, address: str = "127.0.0.1") -> dict[str, Any]:
-    return {"environment": {"MASTER_ADDR": address, "MASTER_PORT": port, "NODE_RANK": str(node)}}
-
-
-def by_static_agents(node: int, port: str) -> dict[str, Any]:
-    meet = ["--master-addr=127.0.0.1", f"--master-port={port}", f"--node-rank={node}"]
-    return {"how": "torchrun", "agent": ["--nnodes=2", *meet]}
-
-
-def by_meeting_agents(node: int, port: str) -> dict[str, Any]:
-    meet = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=nodes"]
-    return {"how": "torchrun", "agent": ["--nnodes=2", *meet]}
 
 
 STARTS = {
