@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,14 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer) -> None:
         connector.received_sigterm = True
 
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
+
+
+def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:
+    """What SLURM warns its tasks by before it ends them, if Lightning then saves a checkpoint and requeues the job."""
+    environment = trainer._accelerator_connector.cluster_environment
+    if not isinstance(environment, environments.SLURMEnvironment) or not environment.auto_requeue:
+        return []
+    return [environment.requeue_signal or signal.SIGUSR1]
 
 
 def set_process_rank(rank: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,14 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
+from lightning_gnnload.plugin.compat import (
+    TrainerFn,
+    TrainerStatus,
+    TunerExit,
+    keep_collectives_out_of_sigterm,
+    pl,
+    requeue_signals,
+)
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.roles import Role
@@ -106,7 +113,7 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         open_source=sources.open,
         connect_timeout_s=strategy.connect_timeout_s,
     )
-    with _deaf_to_signals(service):
+    with _deaf_to_signals(service, requeue_signals(trainer)):
         try:
             outcome = service.serve()
         except PeerError as error:
@@ -166,15 +173,17 @@ class _Sources:
 
 
 @contextmanager
-def _deaf_to_signals(service: SamplerService) -> Iterator[None]:
+def _deaf_to_signals(service: SamplerService, warnings: Sequence[signal.Signals]) -> Iterator[None]:
     """A sampler outlives Ctrl-C and SIGTERM: trainers that stop gracefully still need batches. It ends with them,
-    when they say goodbye or their connections close. Until it has trainers, it ends by itself."""
+    when they say goodbye or their connections close. Until it has trainers, it ends by itself. ``warnings`` are
+    signals that mean something to trainers alone."""
 
     def handle(number: int, frame: Any) -> None:
         if not service.has_all_trainers:
             raise KeyboardInterrupt
 
     handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers |= {number: signal.signal(number, signal.SIG_IGN) for number in warnings}
     try:
         yield
     finally:

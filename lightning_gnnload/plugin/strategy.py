@@ -17,6 +17,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
+from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
@@ -165,6 +166,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
+        assert self.cluster_environment is not None
+        check_environment(self.cluster_environment, self.roles)
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )

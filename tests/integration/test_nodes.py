@@ -19,14 +19,6 @@ SCRIPT = Path(__file__).parent / "scripts" / "nodes.py"
 CASE, SPAWNED_CASE = "after", "max_steps"
 
 
-@pytest.fixture(scope="module")
-def one_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two trainers and a sampler on one machine."""
-    folder = tmp_path_factory.mktemp("one")
-    launch.run(SCRIPT, 1, 1, CASE, SPAWNED_CASE, folder=folder, num_devices=3)
-    return folder
-
-
 STARTS = {
     "Lightning": by_lightning,
     "torchrun, static": by_static_agents,

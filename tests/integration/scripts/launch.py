@@ -85,6 +85,7 @@ def start(
     environment: Mapping[str, str] | None = None,
     agent: Sequence[str] = ("--standalone",),
     prefix: Sequence[str] = (),
+    log: str = "output.txt",
 ) -> Iterator[Job]:
     """Starts ``script`` and kills what is left of it at the end.
 
@@ -95,6 +96,7 @@ def start(
         environment: variables of the job, beside those of this process.
         agent: options of torchrun.
         prefix: a command that runs the one after it, elsewhere.
+        log: the file in ``folder`` that the output goes to.
     """
     mark = uuid.uuid4().hex
     variables = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.fullmatch(name)}
@@ -105,8 +107,8 @@ def start(
         command += ["-m", "torch.distributed.run", *agent, f"--nproc-per-node={num_devices}"]
     command += [str(script), how, str(num_devices), *map(str, arguments)]
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "output.txt"
-    with log.open("w") as out:
+    log_path = folder / log
+    with log_path.open("w") as out:
         # A session of its own, as a shell gives a job: Ctrl-C reaches the job and nobody else.
         process = subprocess.Popen(
             command,
@@ -118,7 +120,7 @@ def start(
             preexec_fn=_hear_interrupts,
             text=True,
         )
-    job = Job(process, mark, log)
+    job = Job(process, mark, log_path)
     try:
         yield job
     finally:

@@ -2,11 +2,13 @@
 
 import inspect
 import re
+import signal
 
 import pytest
 from lightning_fabric.utilities import rank_zero as fabric_rank_zero
 from pytorch_lightning import Trainer
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
+from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.trainer.connectors import data_connector
 from pytorch_lightning.trainer.states import RunningStage
@@ -80,3 +82,18 @@ def test_sigterm_is_noted_without_a_collective() -> None:
     compat.keep_collectives_out_of_sigterm(trainer)
     connector._sigterm_notifier_fn(15, None)
     assert trainer.received_sigterm
+
+
+def test_slurms_signal_is_the_one_that_lightning_listens_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NTASKS": "1", "NTASKS_PER_NODE": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.delenv("SLURM_JOB_NAME", raising=False)
+    for environment, signals in (
+        (SLURMEnvironment(), [signal.SIGUSR1]),
+        (SLURMEnvironment(requeue_signal=signal.SIGHUP), [signal.SIGHUP]),
+        (SLURMEnvironment(auto_requeue=False), []),
+        (LightningEnvironment(), []),
+    ):
+        trainer = Trainer(accelerator="cpu", plugins=[environment], logger=False, enable_checkpointing=False)
+        assert compat.requeue_signals(trainer) == signals
+    assert "environment.requeue_signal" in inspect.getsource(type(trainer._signal_connector).register_signal_handlers)
