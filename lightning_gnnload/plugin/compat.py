@@ -48,6 +48,8 @@ try:
     MultiProcessingLauncher = pl.strategies.launchers._MultiProcessingLauncher
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
     TunerExit = pl.utilities.exceptions._TunerExitException
+    IS_INTERACTIVE: bool = pl.trainer.connectors.accelerator_connector._IS_INTERACTIVE  # type: ignore[attr-defined]
+    """A notebook or a prompt, where Lightning takes strategies that fork, and no others."""
 except AttributeError as error:
     raise LightningCompatibilityError(
         f"{pl.__name__} {pl.__version__} lacks a name that FactoredStrategy relies on: {error}. "

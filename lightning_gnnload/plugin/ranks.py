@@ -52,6 +52,9 @@ def play_role(
         function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
     """
     strategy.session = session
+    if strategy.start_method == "fork":
+        # OpenMP's threads do not outlive a fork: with more than one, a rank hangs if its parent has computed before.
+        torch.set_num_threads(1)
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
     job = strategy.job_name(session)
     if strategy.role is Role.TRAINER:
