@@ -65,6 +65,10 @@ class RoleConfigError(GnnLoadError, ValueError):
     """Numbers of samplers and trainers that the devices cannot carry, or options that exclude each other."""
 
 
+class LaunchError(GnnLoadError, ValueError):
+    """Processes that were not started as the Trainer's settings say, or not told of each other."""
+
+
 class LightningCompatibilityError(GnnLoadError, ImportError):
     """The installed Lightning lacks a name that the strategy relies on."""
 

@@ -90,9 +90,7 @@ def test_three_trainers_stay_alike(records: dict[int, Path], name: str) -> None:
 
 
 @pytest.mark.parametrize("num_trainers", [1, 2])
-def test_a_callbacks_moving_average_is_that_of_the_weights_it_saw(
-    records: dict[int, Path], num_trainers: int
-) -> None:
+def test_a_callbacks_moving_average_is_that_of_the_weights_it_saw(records: dict[int, Path], num_trainers: int) -> None:
     from tests.integration.scripts.toy import digest
 
     average = Reference(CASES["sgd_2"], num_trainers).average

@@ -188,9 +188,7 @@ def run(name: str, case: Case, folder: Path, devices: int) -> None:
     module, watch = Module(case), Watch(case)
     callbacks: list[Callback] = [watch]
     if case.save_every:
-        callbacks.append(
-            ModelCheckpoint(folder / name, "{step}", every_n_train_steps=case.save_every, save_top_k=-1)
-        )
+        callbacks.append(ModelCheckpoint(folder / name, "{step}", every_n_train_steps=case.save_every, save_top_k=-1))
     strategy = FactoredStrategy(staleness=case.staleness, **case.ddp)
     off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"), False)
     trainer = Trainer(
