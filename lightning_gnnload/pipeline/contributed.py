@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import CheckpointError
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Ledger:
         return sorted(step * self.num_ranks + rank for step, rank in ahead)
 
     def state(self, of: int) -> dict[str, Any]:
-        """What a resumed run must know besides the step ``of`` that it begins at."""
+        """What a run must know besides the step ``of`` that it is resumed at."""
         return {"num_ranks": self.num_ranks, "slices": self.ahead(of)}
 
     def resumable(self, state: dict[str, Any]) -> list[int]:
@@ -95,11 +95,18 @@ class Ledger:
         return [step * self.num_ranks + rank for step in whole for rank in range(self.num_ranks)]
 
 
-def refuse_contributed(state: dict[str, Any]) -> None:
-    """Raises LoaderConfigError: the checkpoint passes over steps, which a loader without a ledger cannot do."""
-    if slices := state.get("contributed", {}).get("slices"):
-        raise LoaderConfigError(
+def place_alone(state: Any) -> Any:
+    """A loader's state without the contributed slices.
+
+    Raises:
+        CheckpointError: there are some, and the loader has no ledger to pass over them.
+    """
+    if not isinstance(state, dict) or "contributed" not in state:
+        return state
+    if slices := state["contributed"]["slices"]:
+        raise CheckpointError(
             f"the checkpoint comes from the middle of an epoch, and samplers had trained {len(slices)} mini-batches of "
             f"its end, which would be trained again. Resume it with FactoredStrategy(switching=True), or take a "
             f"checkpoint from an epoch's end."
         )
+    return {name: value for name, value in state.items() if name != "contributed"}

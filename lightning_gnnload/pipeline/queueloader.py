@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger, refuse_contributed
+from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.streams import StreamSpec
@@ -45,31 +45,31 @@ class QueueLoader(EpochLoader):
         self.reload = reload
         self.limit = limit
         self.ledger = ledger
-        self._contributed: tuple[int, list[int]] = (-1, [])  # an epoch's, before an interruption
+        self._contributed: dict[str, Any] = {"num_ranks": self.num_ranks, "slices": []}  # before an interruption
 
     def state_dict(self) -> dict[str, Any]:
+        """The place in the epoch, and what samplers have contributed beyond it."""
         state = super().state_dict()
         if self.ledger is not None:
-            state["contributed"] = self.ledger.state(of=state["step"])
+            unread = self._resume_at is not None
+            state["contributed"] = self._contributed if unread else self.ledger.state(of=state["step"])
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises LoaderConfigError: samplers had trained ahead, which this loader knows no way to pass over."""
-        if self.ledger is None:
-            refuse_contributed(state)
-        elif "contributed" in state:
-            self._contributed = (state["epoch"], self.ledger.resumable(state["contributed"]))
-        self._resume_at = (state["epoch"], state["step"])
+        if self.ledger is not None and "contributed" in state:
+            self._contributed = state["contributed"]
+            state = {**state, "contributed": {"slices": []}}
+        super().load_state_dict(state)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         stop = int(min(len(self), self.limit()))
         stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop))
         is_open = True
         if self.ledger is not None:
-            then, contributed = self._contributed
-            resumed = contributed if then == epoch else []
+            # An epoch that begins anew contributes anew.
+            resumed = self.ledger.resumable(self._contributed) if start else []
             self.ledger.open(stream=stream, epoch=epoch, start=start, stop=stop, contributed=resumed)
-            self._contributed = (-1, [])
+            self._contributed = {"num_ranks": self.num_ranks, "slices": []}
         try:
             for step in range(start, stop):
                 if self._is_contributed(step):

@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -19,12 +20,13 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.compat import environments, pl
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.director import SwitchingStats
+from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.reduction import DelayedReduction, StalenessStats
-from lightning_gnnload.plugin.rendezvous import form_group
+from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizers, check_staleness
 from lightning_gnnload.plugin.switching import Switching, check_switching, check_train_loader, several_loaders
@@ -104,10 +106,23 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
         self._switch: Switching | None = None
         self._updates: DelayedUpdates | None = None
+        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         # A configuration file names every inherited argument, as None where it is not set.
-        super().__init__(**{name: value for name, value in ddp.items() if value is not None})
+        ddp = {name: value for name, value in ddp.items() if value is not None}
+        if compat.IS_INTERACTIVE and "start_method" not in ddp:
+            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
+            pl.utilities.rank_zero.rank_zero_info(
+                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
+                "with one thread each: in a script, they may use more."
+            )
+        super().__init__(**ddp)
+
+    @property
+    def start_method(self) -> str:
+        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
+        return self._start_method
 
     # Which rank is what.
 
@@ -166,35 +181,49 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     def run_name(self) -> str:
         """What the ranks of one machine call themselves, alike in all of them and in no other job."""
         assert self.cluster_environment is not None
-        # Two nodes of one job may be one machine.
+        # Two nodes of one job may be one machine, in tests, and must not meet there.
         run = [str(self.cluster_environment.main_port), str(self.node_rank)]
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
         return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
 
+    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
+        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
+        assert self.cluster_environment is not None
+        return launch_store(
+            self.cluster_environment,
+            num_nodes=self.num_nodes,
+            is_host=self.node_rank == 0 and self.local_rank == 0,
+            session=self.session,
+            timeout=timeout or self._timeout,
+        )
+
     # What Lightning calls, in trainers only unless it says otherwise.
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
+        assert self.cluster_environment is not None
+        check_environment(self.cluster_environment, self.roles)
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )
 
     def setup_distributed(self) -> None:
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
+            leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            assert self.cluster_environment is not None
+            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
+            if self.num_nodes > 1:
+                check_alike(store, self.node_rank, self.roles)
             form_group(
                 self._get_process_group_backend(),
-                address=self.cluster_environment.main_address,
-                port=self.cluster_environment.main_port,
+                store,
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
-                is_local=self.num_nodes == 1
-                and isinstance(self.cluster_environment, environments.LightningEnvironment),
             )
-            atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
+            atexit.register(leave_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
 
     def barrier(self, name: str | None = None) -> None:
@@ -228,7 +257,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
-        return QueueLoader(
+        loader = QueueLoader(
             self.queue,
             dataloader,
             phase=phase,
@@ -237,6 +266,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             limit=limit,
             ledger=ledger,
         )
+        loader.progress = dataloader.progress
+        return loader
 
     # Gradients that come late: what Lightning calls around updates, in trainers only.
 
@@ -358,14 +389,11 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        strategy_registry.register(
-            cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue"
-        )
-
-
-def _leave_process_group() -> None:
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        about = "Sampler ranks and trainer ranks, joined by a queue"
+        strategy_registry.register(cls.strategy_name, cls, description=about)
+        for suffix, start_method in (("spawn", "spawn"), ("fork", "fork"), ("notebook", "fork")):
+            name = f"{cls.strategy_name}_{suffix}"
+            strategy_registry.register(name, cls, description=f"{about}; {start_method}", start_method=start_method)
 
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from lightning_gnnload.errors import LoaderConfigError
-from lightning_gnnload.pipeline.contributed import Ledger, refuse_contributed
+from lightning_gnnload.errors import CheckpointError
+from lightning_gnnload.pipeline.contributed import Ledger, place_alone
 
 
 def opened(num_ranks: int = 2, contributed: tuple[int, ...] = ()) -> Ledger:
@@ -47,7 +47,8 @@ def test_with_another_number_of_trainers_whole_steps_are_kept() -> None:
 
 
 def test_a_loader_without_a_ledger_refuses_contributed_steps_and_nothing_else() -> None:
-    refuse_contributed({"epoch": 0, "step": 3})
-    refuse_contributed({"epoch": 0, "step": 3, "contributed": opened().state(of=3)})
-    with pytest.raises(LoaderConfigError, match=r"2 mini-batches of its end.*switching=True"):
-        refuse_contributed({"epoch": 0, "step": 3, "contributed": opened(contributed=(18, 19)).state(of=3)})
+    place = {"epoch": 0, "step": 3}
+    assert place_alone(place) == place
+    assert place_alone({**place, "contributed": opened().state(of=3)}) == place
+    with pytest.raises(CheckpointError, match=r"2 mini-batches of its end.*switching=True"):
+        place_alone({**place, "contributed": opened(contributed=(18, 19)).state(of=3)})
