@@ -13,8 +13,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -26,17 +26,23 @@ _PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
 
-def serve(service: SamplerService, *, twice: bool) -> dict[str, Any]:
+def serve(service: SamplerService, *, twice: bool, ignore: Sequence[signal.Signals] = ()) -> dict[str, Any]:
     """Serves the trainers to their end; returns the outcome that they tell.
 
     Args:
         service: not serving yet.
         twice: in a child process first, and in this one should that be killed.
+        ignore: signals that mean something to trainers alone.
 
     Raises:
         PeerError: a trainer ended otherwise, or the child raised.
         Exception: what the sampler itself raised.
     """
+    with _handlers(dict.fromkeys(ignore, signal.SIG_IGN)):
+        return _serve(service, twice)
+
+
+def _serve(service: SamplerService, twice: bool) -> dict[str, Any]:
     if twice and torch.cuda.is_initialized():
         _log.warning("This sampler uses CUDA, and cannot fork: should its process be killed, the job ends.")
         twice = False
@@ -100,14 +106,18 @@ def _interrupt_unless_served(service: SamplerService) -> None:
         raise KeyboardInterrupt
 
 
-@contextmanager
-def _signals_to(handle: Callable[[int], None]) -> Iterator[None]:
+def _signals_to(handle: Callable[[int], None]) -> AbstractContextManager[None]:
     """Ctrl-C and SIGTERM meanwhile call ``handle``."""
 
     def handler(number: int, frame: Any) -> None:
         handle(number)
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    return _handlers({signal.SIGINT: handler, signal.SIGTERM: handler})
+
+
+@contextmanager
+def _handlers(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
