@@ -1,7 +1,8 @@
 """A training that goes on until something happens to it.
 
-Arguments: how, num_devices, what happens, and as wanted the number of nodes, and "takeover" where the work of a
-lost sampler is to be taken over. Each rank writes its process id to a file named after its role and rank, trainers once five batches are behind them.
+Arguments: how, num_devices, what happens, and as wanted the number of nodes, and "takeover" where the work of a lost
+sampler is to be taken over. Each rank writes its process id to a file named after its role and rank, trainers once
+five batches are behind them.
 """
 
 from __future__ import annotations
