@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ class BatchQueue:
         num_trainers: trainers of this machine.
         takeover: go on without a sampler that is lost; else its loss is raised.
         has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
+        known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
 
     Attributes:
@@ -72,6 +73,7 @@ class BatchQueue:
         num_trainers: int = 1,
         takeover: bool = True,
         has_ended: Callable[[int], bool] = lambda sampler: False,
+        known_gone: Container[int] = (),
         pinned: bool = False,
     ) -> None:
         self.num_samplers = num_samplers
@@ -91,6 +93,7 @@ class BatchQueue:
             sampler_ranks=range(first_sampler_rank, first_sampler_rank + num_samplers),
             takeover=takeover,
             stall_timeout_s=stall_timeout_s,
+            known_gone=known_gone,
         )
         self._crew.on_message = self._handle
         self._crew.on_lost = self._take_over
@@ -166,6 +169,11 @@ class BatchQueue:
     def alive(self) -> list[int]:
         """Indices of the samplers that make mini-batches."""
         return [peer.index for peer in self._crew.alive]
+
+    @property
+    def gone(self) -> list[int]:
+        """Ranks of the samplers that have no process any more."""
+        return self._crew.gone
 
     @property
     def report(self) -> PeerError | None:

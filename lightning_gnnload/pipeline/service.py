@@ -125,7 +125,7 @@ class SamplerService:
                 self._changed.notify_all()
             for thread in threads:
                 thread.join()
-            self._close()
+            self.close()
         if self._error is not None:
             raise self._error
         if self._failure is not None:
@@ -320,7 +320,8 @@ class SamplerService:
             with contextlib.suppress(OSError):  # it is gone itself
                 trainer.channel.send("failed", **failure.to_json())
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Ends what is not serving, or no more."""
         self._listener.close()
         if self._failure is not None:
             self._tell(self._failure)  # again, for those who came after

@@ -187,6 +187,11 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         # A socket name holds 107 bytes, and a run's id may be longer.
         return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
 
+    @property
+    def ends_with_any_rank(self) -> bool:
+        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
+        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
+
     def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
         """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
         assert self.cluster_environment is not None
