@@ -93,7 +93,7 @@ class Standby:
                         time.sleep(_POLL_S)
                     continue
                 self._ask()
-                if (task := self._next_task()) is not None:
+                if (task := self._next_task()) is not None and self._idles_again():
                     self._contribute(*task)
         except Exception:
             text = traceback.format_exc()[-_MAX_TEXT:]
@@ -133,6 +133,12 @@ class Standby:
         assert self._leader is not None
         stream = self._leader.streams.get(number)
         return None if stream is None else (stream, slice_number)
+
+    def _idles_again(self) -> bool:
+        """Once all is sampled that was asked for since; False when the service is over."""
+        while not (idles := self._service.wait_until_idle(_POLL_S)) and not self._service.is_over:
+            pass
+        return idles
 
     def _contribute(self, stream: Stream, number: int) -> None:
         assert self._understudy is not None

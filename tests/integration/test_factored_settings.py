@@ -25,7 +25,6 @@ from lightning_gnnload.errors import RoleConfigError
         ({"staleness": 1, "ddp_comm_wrapper": print}, "staleness=1 with ddp_comm_wrapper=.*DDP takes one"),
         ({"staleness": 1, "model_averaging_period": 4}, "staleness=1 with model_averaging_period=4"),
         ({"staleness": 1, "broadcast_buffers": True}, "staleness=1 with broadcast_buffers=True.*at flushes"),
-        ({"switching": True}, "switching=True"),
         ({"queue_depth": 0}, "queue_depth=0.*at least 1"),
         ({"sampler_threads": 0}, "sampler_threads=0.*at least 1"),
         ({"stall_timeout_s": 0}, "stall_timeout_s=0.*positive"),

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from lightning_gnnload.errors import CheckpointError
-from lightning_gnnload.pipeline.contributed import Ledger, place_alone
+from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger, place_alone
+from lightning_gnnload.pipeline.queueloader import QueueLoader
+from tests.unit.pipeline.job import job
+from tests.unit.toy import content
+
+NUM_STEPS = 7  # of 100 seeds, two trainers with 8 a step
 
 
 def opened(num_ranks: int = 2, contributed: tuple[int, ...] = ()) -> Ledger:
@@ -52,3 +59,67 @@ def test_a_loader_without_a_ledger_refuses_contributed_steps_and_nothing_else() 
     assert place_alone({**place, "contributed": opened().state(of=3)}) == place
     with pytest.raises(CheckpointError, match=r"2 mini-batches of its end.*switching=True"):
         place_alone({**place, "contributed": opened(contributed=(18, 19)).state(of=3)})
+
+
+def read(loaders: list[QueueLoader], whole: set[int], start: int = 0) -> Iterator[list[Any]]:
+    """Step by step, as trainers go. Steps become known to be whole right before they come."""
+    readers = [iter(loader) for loader in loaders]
+    for step in range(start, len(loaders[0])):
+        for loader in loaders:
+            assert loader.ledger is not None
+            loader.ledger.add([2 * step, 2 * step + 1] if step in whole else [2 * step])
+        yield [batch if isinstance(batch, ContributedStep) else content(batch) for batch in map(next, readers)]
+
+
+@pytest.mark.parametrize("num_samplers", [1, 2])
+@pytest.mark.parametrize("whole", [{2}, {1, 2, 4, 6}, {3, 4, 5, 6}])
+def test_loaders_pass_over_whole_steps_and_give_their_slots_back(whole: set[int], num_samplers: int) -> None:
+    """With one slot for each stream: one that stayed would stall it."""
+    with job(num_trainers=2, num_samplers=num_samplers, queue_depth=1) as running:
+        queues = [running.queue(rank) for rank in range(2)]
+        loaders = [running.loader(queue, rank=rank, ledger=Ledger(2)) for rank, queue in enumerate(queues)]
+        for rank, batches in enumerate(zip(*read(loaders, whole), strict=True)):
+            wanted = running.wanted(rank=rank)
+            assert list(batches) == [ContributedStep(0, s) if s in whole else wanted[s] for s in range(NUM_STEPS)]
+
+
+def test_a_loader_resumes_with_what_was_contributed_ahead() -> None:
+    with job(num_trainers=2) as running:
+        queues = [running.queue(rank) for rank in range(2)]
+        ledgers = [Ledger(2), Ledger(2)]
+        loaders = [running.loader(queue, rank=rank, ledger=ledgers[rank]) for rank, queue in enumerate(queues)]
+        reading = read(loaders, set())
+        for _ in range(3):
+            next(reading)
+        for ledger in ledgers:
+            ledger.add([10, 11, 13])
+        states = [loader.state_dict() for loader in loaders]
+        assert states[0] == states[1]
+        resumed = [running.loader(queue, rank=rank, ledger=Ledger(2)) for rank, queue in enumerate(queues)]
+        for loader in resumed:
+            loader.load_state_dict(states[0])
+            assert loader.state_dict() == states[0]  # a checkpoint before the first step keeps it
+        steps = list(read(resumed, set(), start=3))
+        assert [step[0] == ContributedStep(0, 5) for step in steps] == [False, False, True, False]
+        assert [step[1] for step in steps[:2]] == running.wanted(rank=1)[3:5]
+        assert resumed[0].ledger is not None
+        assert resumed[0].ledger.is_whole(6)  # 13 from the checkpoint, and 12 from this test's reading
+
+
+def test_a_trainer_without_samplers_passes_over_whole_steps_too() -> None:
+    with job(num_trainers=1, takeover=True) as running:
+        queue = running.queue()
+        loader = running.loader(queue, ledger=Ledger(1))
+        assert loader.ledger is not None
+        reading, found = iter(loader), []
+        for step in range(len(loader)):
+            loader.ledger.add([step] if step in (2, 7, 8) else [])
+            if step == 5:
+                queue.take = lambda *_: None  # type: ignore[method-assign]  # as when the last sampler is lost
+            found.append(next(reading))
+        kinds = [isinstance(batch, ContributedStep) for batch in found]
+        assert [step for step, contributed in enumerate(kinds) if contributed] == [2, 7, 8]
+        wanted = running.wanted()
+        assert [content(batch) for step, batch in enumerate(found) if not kinds[step]] == [
+            batch for step, batch in enumerate(wanted) if not kinds[step]
+        ]

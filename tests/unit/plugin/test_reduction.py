@@ -175,3 +175,17 @@ def test_what_was_abandoned_is_never_applied() -> None:
     backward(model, batches()[0])
     reduction.abandon()
     assert list(reduction.drain()) == []
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_where_a_trainers_own_gradient_does_not_count_the_others_do(delay: int) -> None:
+    model, reduction = wrapped(delay)
+    given = reduction.contributions = Given(model)
+    given.take = lambda: Taken({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, own=False)  # type: ignore[method-assign]
+    found = []
+    for batch in batches()[:3]:
+        backward(model, batch.fill_(torch.inf))  # what does not count may be anything
+        found += [reduction.handed_out] if reduction.handed_out is not None else []
+    found += list(reduction.drain())
+    assert len(found) == 3
+    assert all(gradient.eq(3).all() for launch in found for gradient in launch.gradients().values())
