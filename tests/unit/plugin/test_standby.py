@@ -33,7 +33,7 @@ class Pupil:
         self.module: Any = nn.Linear(1, 2)
         self.seconds = seconds
         self.trained: list[Any] = []
-        self.is_dismissed = False
+        self.dismissed = threading.Event()
 
     def train(self, batch: Any, step: int, *, global_step: int, seed: int) -> dict[str, torch.Tensor | None]:
         if step == 2:
@@ -43,7 +43,7 @@ class Pupil:
         return {"weight": self.module.weight.detach() + batch.num_seeds, "bias": None}
 
     def dismiss(self) -> None:
-        self.is_dismissed = True
+        self.dismissed.set()
 
 
 class Play:
@@ -212,5 +212,5 @@ def test_a_failure_ends_the_training_there_but_not_the_sampling(play: Callable[.
     running.publish(1)
     assert "ValueError: nobody can train step 2" in running.until("withdrawn")["text"]
     assert running.queue.take(running.stream, 0) is not None
+    assert running.pupil.dismissed.wait(TIMEOUT_S)  # the script has its module back
     running.queue.close_stream(running.stream)
-    assert running.pupil.is_dismissed
