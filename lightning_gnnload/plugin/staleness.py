@@ -71,12 +71,10 @@ def check_module(staleness: int, module: pl.LightningModule, precision: object) 
         )
 
 
-def check_optimizers(staleness: int, optimizers: list[Optimizer]) -> None:
-    """Raises RoleConfigError: not one optimizer, or one that computes several gradients a step."""
-    if len(optimizers) != 1:
-        raise RoleConfigError(f"staleness={staleness} needs one optimizer, but there are {len(optimizers)}.")
-    if isinstance(optimizers[0], LBFGS):
-        raise _evaluates_again(staleness, optimizers[0])
+def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
+    """Raises RoleConfigError: it computes several gradients a step, as far as is known before it does."""
+    if isinstance(optimizer, LBFGS):
+        raise _evaluates_again(staleness, optimizer)
 
 
 class DelayedUpdates:

@@ -1,6 +1,6 @@
 """Fits under FactoredStrategy(staleness=k): each case's trace of weights, updates and waits, a file a trainer.
 
-Arguments: how, num_devices, numbers of trainers or names of cases (all when there are none). The batches are functions
+Arguments: how, num_devices, names of cases (all when there are none). The batches are functions
 of (epoch, step, rank), whatever the loader yields, so that a plain loop can have the same.
 """
 
@@ -188,9 +188,7 @@ def run(name: str, case: Case, folder: Path, devices: int) -> None:
     module, watch = Module(case), Watch(case)
     callbacks: list[Callback] = [watch]
     if case.save_every:
-        callbacks.append(
-            ModelCheckpoint(folder / name, "{step}", every_n_train_steps=case.save_every, save_top_k=-1)
-        )
+        callbacks.append(ModelCheckpoint(folder / name, "{step}", every_n_train_steps=case.save_every, save_top_k=-1))
     strategy = FactoredStrategy(staleness=case.staleness, **case.ddp)
     off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"), False)
     trainer = Trainer(
@@ -219,6 +217,7 @@ def run(name: str, case: Case, folder: Path, devices: int) -> None:
     record = {
         "trace": watch.trace,
         "weights": digest(module.state_dict().values()),
+        "final": [value.hex() for value in nn.utils.parameters_to_vector(module.parameters()).tolist()],
         "average": digest([watch.average]),
         "points": watch.points,
         "num_updates": module.num_updates,
