@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,6 +52,8 @@ try:
     MultiProcessingLauncher = pl.strategies.launchers._MultiProcessingLauncher
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
     TunerExit = pl.utilities.exceptions._TunerExitException
+    IS_INTERACTIVE: bool = pl.trainer.connectors.accelerator_connector._IS_INTERACTIVE  # type: ignore[attr-defined]
+    """A notebook or a prompt, where Lightning takes strategies that fork, and no others."""
 except AttributeError as error:
     raise LightningCompatibilityError(
         f"{pl.__name__} {pl.__version__} lacks a name that FactoredStrategy relies on: {error}. "
@@ -132,6 +135,23 @@ def collectives_each_step(trainer: pl.Trainer) -> list[str]:
     if any(isinstance(module, SyncBatchNorm) for module in trainer.strategy.lightning_module.modules()):  # type: ignore[union-attr]
         found.append("Trainer(sync_batchnorm=True)")
     return found
+
+
+def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
+    """The training epoch, and how many of its batches are processed; above 0 when a restart goes on in mid-epoch.
+
+    The epoch is not always the one that Lightning announces to loaders: a restart from an epoch's end counts that
+    epoch as processed twice where ``max_steps`` is set."""
+    batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return trainer.current_epoch, batches.processed
+
+
+def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:
+    """What SLURM warns its tasks by before it ends them, if Lightning then saves a checkpoint and requeues the job."""
+    environment = trainer._accelerator_connector.cluster_environment
+    if not isinstance(environment, environments.SLURMEnvironment) or not environment.auto_requeue:
+        return []
+    return [environment.requeue_signal or signal.SIGUSR1]
 
 
 def set_process_rank(rank: int) -> None:

@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -15,13 +16,15 @@ from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.compat import environments, pl
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
+from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
-from lightning_gnnload.plugin.rendezvous import form_group
+from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 
@@ -43,7 +46,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
-        stall_timeout_s: how long a trainer waits for a mini-batch while all samplers live.
+        stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
+        takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
+            stopped, raised): the others take its work over, or the trainers sample themselves. Else the job ends.
         **ddp: arguments of Lightning's DDPStrategy.
 
     Raises:
@@ -64,6 +69,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         sampler_threads: int | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
+        takeover: bool = True,
         **ddp: Any,
     ) -> None:
         if not isinstance(samplers, int) or isinstance(samplers, bool) or samplers < 1:
@@ -80,20 +86,36 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
             if not seconds > 0:
                 raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
+        if not isinstance(takeover, bool):
+            raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.num_samplers = samplers
         self.staleness = staleness
         self.queue_depth = queue_depth
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
+        self.takeover = takeover
         self.queue: BatchQueue | None = None
         self.contributions: Contributions | None = None  # set before a fit; then its gradients are averaged in
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
         self._updates: DelayedUpdates | None = None
+        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         # A configuration file names every inherited argument, as None where it is not set.
-        super().__init__(**{name: value for name, value in ddp.items() if value is not None})
+        ddp = {name: value for name, value in ddp.items() if value is not None}
+        if compat.IS_INTERACTIVE and "start_method" not in ddp:
+            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
+            pl.utilities.rank_zero.rank_zero_info(
+                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
+                "with one thread each: in a script, they may use more."
+            )
+        super().__init__(**ddp)
+
+    @property
+    def start_method(self) -> str:
+        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
+        return self._start_method
 
     # Which rank is what.
 
@@ -148,37 +170,53 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             self.cluster_environment.set_world_size(self.world_size)
         compat.set_process_rank(self.global_rank)
 
-    def job_name(self, session: int) -> str:
-        """What the ranks of one launch on one machine call themselves, alike in all of them and in no other job."""
+    @property
+    def run_name(self) -> str:
+        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
         assert self.cluster_environment is not None
-        run = [str(self.cluster_environment.main_port)]
+        # Two nodes of one job may be one machine, in tests, and must not meet there.
+        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
-        return f"{hashlib.blake2b('/'.join(run).encode(), digest_size=8).hexdigest()}-{session}"
+        return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
+
+    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
+        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
+        assert self.cluster_environment is not None
+        return launch_store(
+            self.cluster_environment,
+            num_nodes=self.num_nodes,
+            is_host=self.node_rank == 0 and self.local_rank == 0,
+            session=self.session,
+            timeout=timeout or self._timeout,
+        )
 
     # What Lightning calls, in trainers only unless it says otherwise.
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
+        assert self.cluster_environment is not None
+        check_environment(self.cluster_environment, self.roles)
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )
 
     def setup_distributed(self) -> None:
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
+            leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            assert self.cluster_environment is not None
+            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
+            if self.num_nodes > 1:
+                check_alike(store, self.node_rank, self.roles)
             form_group(
                 self._get_process_group_backend(),
-                address=self.cluster_environment.main_address,
-                port=self.cluster_environment.main_port,
+                store,
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
-                is_local=self.num_nodes == 1
-                and isinstance(self.cluster_environment, environments.LightningEnvironment),
             )
-            atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
+            atexit.register(leave_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
 
     def barrier(self, name: str | None = None) -> None:
@@ -209,17 +247,16 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
-        return QueueLoader(
+        loader = QueueLoader(
             self.queue,
-            dataloader.source,
+            dataloader,
             phase=phase,
             loader=index,
-            num_ranks=dataloader.num_ranks,
-            rank=dataloader.rank,
-            convert=dataloader.convert,
             reload=self._requests[phase],
             limit=limit,
         )
+        loader.progress = dataloader.progress
+        return loader
 
     # Gradients that come late: what Lightning calls around updates, in trainers only.
 
@@ -285,14 +322,11 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        strategy_registry.register(
-            cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue"
-        )
-
-
-def _leave_process_group() -> None:
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        about = "Sampler ranks and trainer ranks, joined by a queue"
+        strategy_registry.register(cls.strategy_name, cls, description=about)
+        for suffix, start_method in (("spawn", "spawn"), ("fork", "fork"), ("notebook", "fork")):
+            name = f"{cls.strategy_name}_{suffix}"
+            strategy_registry.register(name, cls, description=f"{about}; {start_method}", start_method=start_method)
 
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:

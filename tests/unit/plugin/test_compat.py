@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.demos.boring_classes import BoringModel
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
+from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.trainer.connectors import data_connector
 from pytorch_lightning.trainer.states import RunningStage
@@ -73,6 +75,18 @@ def test_the_processs_rank_reaches_every_rank_zero_function(monkeypatch: pytest.
         monkeypatch.setattr(function, "rank", getattr(function, "rank", 0))
     compat.set_process_rank(5)
     assert [function.rank for function in functions] == [5, 5]
+
+
+def test_the_training_loop_counts_the_batches_it_has_processed() -> None:
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    assert compat.training_progress(trainer) == (0, 0)
+    trainer.fit_loop.epoch_loop.batch_progress.increment_processed()
+    trainer.fit_loop.epoch_progress.increment_completed()
+    assert compat.training_progress(trainer) == (1, 1)
+    # Loaders say in a checkpoint where they are; the loop saves that, and on a restart loads it.
+    source = inspect.getsource(fit_loop)
+    assert "_combined_loader._state_dicts()" in source
+    assert "_combined_loader._load_state_dicts(" in source
 
 
 def test_sigterm_is_noted_without_a_collective() -> None:
@@ -155,3 +169,18 @@ def test_collectives_in_each_step_are_found(monkeypatch: pytest.MonkeyPatch) -> 
         "Trainer(max_time=...)",
         "ModelCheckpoint(train_time_interval=...)",
     ]
+
+
+def test_slurms_signal_is_the_one_that_lightning_listens_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NTASKS": "1", "NTASKS_PER_NODE": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.delenv("SLURM_JOB_NAME", raising=False)
+    for environment, signals in (
+        (SLURMEnvironment(), [signal.SIGUSR1]),
+        (SLURMEnvironment(requeue_signal=signal.SIGHUP), [signal.SIGHUP]),
+        (SLURMEnvironment(auto_requeue=False), []),
+        (LightningEnvironment(), []),
+    ):
+        trainer = Trainer(accelerator="cpu", plugins=[environment], logger=False, enable_checkpointing=False)
+        assert compat.requeue_signals(trainer) == signals
+    assert "environment.requeue_signal" in inspect.getsource(type(trainer._signal_connector).register_signal_handlers)
