@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,7 @@ from torch.futures import Future
 from torch.nn import Parameter
 
 from lightning_gnnload.errors import StalenessError
+from lightning_gnnload.plugin.buckets import Place, parameters_of, places_in
 
 MAX_ANNOUNCED = 16
 """Integers that trainer 0 can announce with a step."""
@@ -82,43 +83,13 @@ class StalenessStats:
     wait_ms: float = 0.0
 
 
-class _Place(NamedTuple):
-    """Where a parameter's gradient lies in its flat bucket, and how DDP lays it out there."""
-
-    parameter: Parameter
-    begin: int
-    size: torch.Size
-    stride: tuple[int, ...]
-
-    def flat(self, bucket: Tensor) -> Tensor:
-        return bucket[self.begin : self.begin + self.size.numel()]
-
-    def shaped(self, bucket: Tensor) -> Tensor:
-        return bucket.as_strided(self.size, self.stride, bucket.storage_offset() + self.begin)
-
-
-def _parameters(bucket: dist.GradBucket) -> list[Parameter]:
-    return cast(list[Parameter], bucket.parameters())
-
-
-def _places(bucket: dist.GradBucket) -> Iterator[_Place]:
-    begin = 0
-    for parameter in _parameters(bucket):
-        # DDP keeps a parameter's strides where they leave no gap, and falls back to contiguous ones.
-        dense = torch.empty_like(parameter, device="meta")
-        if dense.stride() != parameter.stride():
-            dense = torch.empty(parameter.size(), device="meta")
-        yield _Place(parameter, begin, dense.size(), dense.stride())
-        begin += dense.numel()
-
-
 @dataclass(frozen=True)
 class _Bucket:
     """One of DDP's buckets of one step, on its way through an all-reduce."""
 
     total: Tensor
     work: dist.Work
-    places: list[_Place]
+    places: list[Place]
     has_weight: bool
 
     def average(self) -> Tensor:
@@ -160,7 +131,7 @@ class Launch:
         step's bucket need not hold the same parameters."""
         return {place.parameter: place.flat(average) for place, average in self._averages()}
 
-    def _averages(self) -> Iterator[tuple[_Place, Tensor]]:
+    def _averages(self) -> Iterator[tuple[Place, Tensor]]:
         for bucket in self.buckets:
             average = bucket.average()
             yield from ((place, average) for place in bucket.places)
@@ -283,7 +254,7 @@ class DelayedReduction:
         return Launch(number, self.stats.applied, self._num_flushes, extra or {}, weight, words, told)
 
     def _send(self, bucket: dist.GradBucket, launch: Launch) -> _Bucket:
-        own, places = bucket.buffer(), list(_places(bucket))
+        own, places = bucket.buffer(), list(places_in(bucket))
         if launch.weight is None:
             total = own * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
         else:
@@ -302,7 +273,7 @@ class DelayedReduction:
             self.handed_out = self._finish(self._in_flight.popleft())
             segments = self.handed_out.segments()
             for answer, bucket in answers:
-                answer.set_result(torch.cat([segments[parameter] for parameter in _parameters(bucket)]))
+                answer.set_result(torch.cat([segments[parameter] for parameter in parameters_of(bucket)]))
         else:
             for answer, bucket in answers:
                 answer.set_result(torch.zeros_like(bucket.buffer()))

@@ -118,6 +118,7 @@ def test_a_run_with_late_gradients_resumes_in_mid_epoch(stale: Records, num_trai
 @pytest.mark.slow
 def test_late_gradients_of_sampled_batches_are_those_of_a_plain_loop(stale: Records) -> None:
     """Two epochs on the toy graph, each flushed at its end; each update has the gradient of two steps before."""
+    torch.set_num_threads(1)
     seed_everything(1, verbose=False)
     model, data = Recorder(), toy_module()
     optimizer = model.configure_optimizers()
