@@ -31,7 +31,7 @@ from lightning_gnnload.plugin.buckets import Place, parameters_of, places_in
 
 MAX_ANNOUNCED = 16
 """Integers that trainer 0 can announce with a step."""
-_NUM_WORDS = 3 + MAX_ANNOUNCED  # who asks to stop, flushes, how many are announced, and these
+_NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how many are announced, and these
 
 
 class Contributions(Protocol):
@@ -152,6 +152,7 @@ class DelayedReduction:
             after a flush, which leave zeros.
         stop_asked: set it to have all trainers stop at the same step.
         stop_agreed: some trainer had asked; turns true at the same step in all of them.
+        save_asked, save_agreed: likewise, to save a checkpoint.
 
     Raises:
         StalenessError: by a backward pass or flush, when trainers flushed after different steps.
@@ -164,8 +165,8 @@ class DelayedReduction:
         self.contributions = contributions
         self.stats = StalenessStats()
         self.handed_out: Launch | None = None
-        self.stop_asked = False
-        self.stop_agreed = False
+        self.stop_asked = self.stop_agreed = False
+        self.save_asked = self.save_agreed = False
         self._group = dist.new_group(timeout=timeout)
         self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._world_size = dist.get_world_size()
@@ -247,7 +248,7 @@ class DelayedReduction:
             announced = list(self.contributions.announce()) if self._is_first else []
         if len(announced) > MAX_ANNOUNCED:
             raise StalenessError(f"{len(announced)} integers announced with a step: at most {MAX_ANNOUNCED} fit.")
-        said = [int(self.stop_asked), self._num_flushes, len(announced), *announced]
+        said = [int(self.stop_asked), int(self.save_asked), self._num_flushes, len(announced), *announced]
         words = torch.tensor(said + [0] * (_NUM_WORDS - len(said)))
         told = dist.all_reduce(words, group=self._control, async_op=True)
         number, self.stats.launched = self.stats.launched, self.stats.launched + 1
@@ -284,7 +285,7 @@ class DelayedReduction:
         began = time.perf_counter()
         launch.wait()
         self.stats.wait_ms += (time.perf_counter() - began) * 1e3
-        stop, flushes, num_announced, *announced = launch.words.tolist()
+        stop, save, flushes, num_announced, *announced = launch.words.tolist()
         if flushes != launch.flushes * self._world_size:
             raise StalenessError(
                 f"step {launch.number}: this trainer had flushed {launch.flushes} times, all {self._world_size} of "
@@ -292,6 +293,7 @@ class DelayedReduction:
                 f"state dicts must be made in all trainers at the same step, and should_stop be set in all of them."
             )
         self.stop_agreed |= stop > 0
+        self.save_agreed |= save > 0
         if self.contributions is not None:
             self.contributions.announced(launch.number, announced[:num_announced])
         return launch

@@ -101,6 +101,7 @@ class DelayedUpdates:
         self._step = step
         self._sync_buffers = sync_buffers
         self._is_stepping = False
+        self._has_saved = False
         # Those that got a gradient. A static graph's unused parameters are in DDP's buckets too, as zeros, which would
         # still move them.
         self._trained: list[Parameter] = []
@@ -114,6 +115,7 @@ class DelayedUpdates:
         self.trainer.callbacks.insert(0, first)  # type: ignore[attr-defined]
         self._undo.callback(lambda: self.trainer.callbacks.remove(first))  # type: ignore[attr-defined]
         self._undo.enter_context(compat.no_sigterm_broadcast(self.trainer))
+        self._undo.enter_context(compat.requeue_deferred(self.trainer, self._ask_to_save))
         self._undo.callback(self.reduction.close)
 
     def end(self) -> None:
@@ -193,6 +195,15 @@ class DelayedUpdates:
         self._step(optimizer, evaluated, **kwargs)
         self.reduction.count_update(launch)
 
+    def save_if_agreed(self) -> None:
+        """After a step: saves a checkpoint when all trainers know that SLURM will end the job; SLURM ends it once."""
+        if self.reduction.save_agreed and not self._has_saved:
+            self._has_saved = True
+            compat.requeue(self.trainer)
+
+    def _ask_to_save(self) -> None:
+        self.reduction.save_asked = True
+
     @contextmanager
     def _stepping(self) -> Iterator[None]:
         self._is_stepping = True
@@ -210,6 +221,7 @@ class _FlushFirst(pl.Callback):
         self._has_warned = False
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._updates.save_if_agreed()
         staleness = self._updates.reduction.delay
         if staleness and not self._has_warned and (binding := compat.collectives_each_step(trainer)):
             self._has_warned = True

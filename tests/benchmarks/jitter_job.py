@@ -1,4 +1,7 @@
-"""Two trainers whose steps sleep: what the jitter benchmark starts. Arguments: how, num_devices, mode, staleness..."""
+"""Two trainers whose steps sleep: what the jitter benchmark starts.
+
+Arguments: how, num_devices, mode, staleness of each run. Writes the milliseconds a step of each, a file a trainer.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,7 @@ if __name__ == "__main__":
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     _, devices, mode, *values = sys.argv[1:]
+    took: list[float] = []
     for staleness in map(int, values):
         module = Sleeper(mode)
         trainer = Trainer(
@@ -62,5 +66,5 @@ if __name__ == "__main__":
         )
         trainer.fit(module, DataLoader(range(NUM_STEPS)))  # type: ignore[arg-type]
         if module.ended:  # not in the sampler
-            took = {"ms a step": (module.ended - module.began) * 1e3 / NUM_STEPS}
-            Path(f"{staleness}-{trainer.global_rank}.json").write_text(json.dumps(took))
+            took.append((module.ended - module.began) * 1e3 / NUM_STEPS)
+            Path(f"took-{trainer.global_rank}.json").write_text(json.dumps(took))

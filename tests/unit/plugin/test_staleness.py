@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -203,6 +205,27 @@ def test_what_stops_in_mid_epoch_by_an_exception_is_not_waited_for() -> None:
     with pytest.raises(ArithmeticError):
         fit(Module(), Fails(), saved)
     assert saved.counts == [(2, 4)]  # as far as it had come
+
+
+def test_slurms_notice_in_mid_step_saves_a_complete_checkpoint_soon_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Noticed(Callback):
+        def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            if trainer.global_step == 1:
+                trainer._signal_connector._slurm_sigusr_handler_fn(signal.SIGUSR1, None)
+
+    commands: list[Any] = []
+    monkeypatch.setattr(f"{Trainer.__module__.split('.')[0]}.trainer.connectors.signal_connector.call", commands.append)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    fit(Module(), Noticed(), default_root_dir=tmp_path)
+    (file,) = tmp_path.glob("hpc_ckpt_*.ckpt")
+    saved = torch.load(file, weights_only=False)
+    # The notice came with the second step; two steps later, all knew of it with the fifth's hand-out.
+    assert saved["global_step"] == 5
+    assert {int(state["step"]) for state in saved["optimizer_states"][0]["state"].values()} == {5}
+    assert commands == [["scontrol", "requeue", "12"]]
 
 
 def test_fits_leave_nothing_behind() -> None:
