@@ -106,6 +106,24 @@ def end_by_sigterm(trainer: pl.Trainer) -> None:
 
 
 @contextmanager
+def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[None]:
+    """Where SLURM announces a job's end, Lightning saves a checkpoint from the signal's handler, wherever each rank is.
+    Here the handler asks for it instead; :func:`requeue` does it. To be entered before a fit's handlers are set."""
+    connector = trainer._signal_connector
+    connector._slurm_sigusr_handler_fn = lambda number, frame: ask()  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        del connector._slurm_sigusr_handler_fn
+
+
+def requeue(trainer: pl.Trainer) -> None:
+    """Saves a checkpoint and has SLURM start the job again; to be called in all ranks at the same step."""
+    connector = trainer._signal_connector
+    type(connector)._slurm_sigusr_handler_fn(connector, signal.SIGUSR1, None)  # type: ignore[arg-type]
+
+
+@contextmanager
 def no_sigterm_broadcast(trainer: pl.Trainer) -> Iterator[None]:
     """Lightning 2.5.2 and later begin each training step with a broadcast from rank 0, which binds all ranks to it."""
     loop = trainer.fit_loop.epoch_loop

@@ -26,7 +26,7 @@ from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
-from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizers, check_staleness
+from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 
 
 class FactoredStrategy(pl.strategies.DDPStrategy):
@@ -273,7 +273,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         assert self.lightning_module is not None
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
-        check_optimizers(self.staleness, self.optimizers)
+        check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:
         if not self.staleness and self.contributions is None:

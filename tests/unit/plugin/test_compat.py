@@ -117,6 +117,22 @@ def test_a_training_step_begins_with_a_broadcast_that_can_be_left_out() -> None:
     assert loop._broadcast_sigterm_tensor.__func__ is own
 
 
+def test_slurms_notice_leads_to_a_question() -> None:
+    """Under another name, the checkpoint would be saved from the signal's handler again, in mid-step."""
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    connector, asked = trainer._signal_connector, []
+    source = inspect.getsource(type(connector).register_signal_handlers)
+    assert "sigusr_handlers.append(self._slurm_sigusr_handler_fn)" in source
+    assert "self.trainer.save_checkpoint(" in inspect.getsource(type(connector)._slurm_sigusr_handler_fn)
+    with compat.requeue_deferred(trainer, lambda: asked.append(1)):
+        connector._slurm_sigusr_handler_fn(10, None)
+    assert asked == [1]
+    assert "_slurm_sigusr_handler_fn" not in vars(connector)
+    # What is asked for can be done once setup is over: handlers are set after it.
+    run = inspect.getsource(Trainer._run)
+    assert run.index("self.strategy.setup(self)") < run.index("register_signal_handlers()")
+
+
 def test_training_ends_where_a_sigterm_was_noted() -> None:
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     compat.end_by_sigterm(trainer)
@@ -157,10 +173,9 @@ def test_collectives_in_each_step_are_found(monkeypatch: pytest.MonkeyPatch) -> 
         def on_train_batch_end(self, *args: Any) -> None:
             found.append(compat.collectives_each_step(self.trainer))
 
-    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"), False)
     checkpoints = ModelCheckpoint(train_time_interval=timedelta(hours=1))
     trainer = Trainer(**options, accelerator="cpu", max_time="01:00:00:00", fast_dev_run=1, callbacks=[checkpoints])
-    trainer.callbacks.append(checkpoints)  # which a dry run leaves out
     monkeypatch.setattr(type(trainer._accelerator_connector), "is_distributed", True)
     trainer.fit(Logs())
     (words,) = found
