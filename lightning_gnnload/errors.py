@@ -65,6 +65,10 @@ class RoleConfigError(GnnLoadError, ValueError):
     """Numbers of samplers and trainers that the devices cannot carry, or options that exclude each other."""
 
 
+class LaunchError(GnnLoadError, ValueError):
+    """Processes that were not started as the Trainer's settings say, or not told of each other."""
+
+
 class LightningCompatibilityError(GnnLoadError, ImportError):
     """The installed Lightning lacks a name that the strategy relies on."""
 
@@ -105,6 +109,10 @@ class TrainerDiedError(PeerError):
 
 class QueueStalledError(PeerError):
     """All peers live, but no mini-batch came within the time limit."""
+
+
+class StalenessError(GnnLoadError, RuntimeError):
+    """Delayed gradients that cannot be applied alike in all trainers."""
 
 
 class ConformanceError(GnnLoadError, AssertionError):
