@@ -57,6 +57,10 @@ class LoaderConfigError(GnnLoadError, ValueError):
     """Data module settings that cannot work: batch size, threads, formats."""
 
 
+class CheckpointError(GnnLoadError, ValueError):
+    """A checkpoint of mid-epoch that this run cannot go on from, because its steps have other seeds."""
+
+
 class RoleConfigError(GnnLoadError, ValueError):
     """Numbers of samplers and trainers that the devices cannot carry, or options that exclude each other."""
 
@@ -105,6 +109,10 @@ class TrainerDiedError(PeerError):
 
 class QueueStalledError(PeerError):
     """All peers live, but no mini-batch came within the time limit."""
+
+
+class StalenessError(GnnLoadError, RuntimeError):
+    """Delayed gradients that cannot be applied alike in all trainers."""
 
 
 class ConformanceError(GnnLoadError, AssertionError):
