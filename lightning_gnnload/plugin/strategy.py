@@ -23,6 +23,7 @@ from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
+from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
 from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
@@ -111,6 +112,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
                 "with one thread each: in a script, they may use more."
             )
         super().__init__(**ddp)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
 
     @property
     def start_method(self) -> str:
@@ -336,3 +340,4 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:
     FactoredStrategy.register_strategies(pl.strategies.StrategyRegistry)
+    refuse_by_name(name for name in pl.strategies.StrategyRegistry if name.startswith(FactoredStrategy.strategy_name))
