@@ -18,6 +18,7 @@ from lightning_gnnload.pipeline.loader import Convert, EpochLoader
 from lightning_gnnload.pipeline.loans import Loans
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.pipeline.stats import Delivery, Fill
 from lightning_gnnload.pipeline.streams import StreamSpec
 
 _POLL_S = 1.0
@@ -119,6 +120,15 @@ class BatchQueue:
             self._return_slots()
         return batch, payload
 
+    def fill(self, stream: int) -> Fill:
+        """How full the queue is. Receives what has come, so that it counts."""
+        self._return_slots()
+        while self._pump(0):
+            pass
+        ready = sum(number == stream for number, _ in self._inbox)
+        held = sum(len(sampler.loans) for sampler in self._samplers)
+        return Fill(ready, held, self.queue_depth * len(self._samplers))
+
     def close_stream(self, stream: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
         self._open.discard(stream)
@@ -157,10 +167,11 @@ class BatchQueue:
                 slot.close()
             sampler.slots.clear()  # a strategy keeps its queue, which must not keep the mappings
 
-    def _pump(self, timeout_s: float) -> None:
-        """Receives what there is, waiting for something at most so long."""
+    def _pump(self, timeout_s: float) -> bool:
+        """Receives a message of each sampler that sent one, waiting for some at most so long; whether there was one."""
         by_channel = {sampler.channel: sampler for sampler in self._samplers}
-        for channel in wire.readable(list(by_channel), timeout_s):
+        readable = wire.readable(list(by_channel), timeout_s)
+        for channel in readable:
             sampler = by_channel[channel]
             message, fds = self._receive(sampler)
             if message["kind"] != "batch":
@@ -183,6 +194,7 @@ class BatchQueue:
                 )
             else:  # it was on its way when the stream was closed
                 self._free(sampler, slot)
+        return bool(readable)
 
     def _receive(self, sampler: _Sampler) -> tuple[wire.Message, list[int]]:
         try:
@@ -267,12 +279,14 @@ class QueueLoader(EpochLoader):
         is_open = True
         try:
             for step in range(start, stop):
-                began = time.perf_counter()
+                fill = self.queue.fill(stream)
+                asked_s = time.monotonic()
                 batch, payload = self.queue.take(stream, step)
-                taken = time.perf_counter()
+                taken_s = time.monotonic()
                 converted = [self.convert(batch)]
                 del batch  # else it would stay while the consumer works, and its slot with it
-                self.stats.add(payload, wait_ms=(taken - began) * 1e3, convert_ms=(time.perf_counter() - taken) * 1e3)
+                convert_s = (taken_s, time.monotonic())
+                self._note(Delivery.of(payload, step, asked_s=asked_s, taken_s=taken_s, convert_s=convert_s, fill=fill))
                 if step == stop - 1:
                     # Lightning asks a sized loader for no batch after the last: there is no later moment.
                     self.queue.close_stream(stream)

@@ -18,6 +18,7 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from lightning_gnnload.errors import QueueProtocolError
@@ -92,7 +93,8 @@ class SamplerService:
         """
         threads = [threading.Thread(target=self._read, name="gnnload-read", daemon=True)]
         threads += [
-            threading.Thread(target=self._work, name="gnnload-sample", daemon=True) for _ in range(1, self.num_threads)
+            threading.Thread(target=self._work, name=f"gnnload-sample_{number}", daemon=True)
+            for number in range(1, self.num_threads)
         ]
         for thread in threads:
             thread.start()
@@ -126,7 +128,7 @@ class SamplerService:
                 source = self._source_of(stream)
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
-                payload = source.make(request, slot.memory)
+                payload = replace(source.make(request, slot.memory), made_by=self.rank)
                 stage = "publish"
                 self._publish(stream, step, slot, payload)
         except BaseException as error:  # a thread that ended in silence would leave the trainers waiting
