@@ -87,6 +87,13 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer) -> None:
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
+def logging_step(trainer: pl.Trainer) -> int | None:
+    """The step under which Lightning logs the training step that ends, or None where it does not log this one."""
+    if not trainer._logger_connector.should_update_logs:
+        return None
+    return trainer.fit_loop.epoch_loop._batches_that_stepped
+
+
 def set_process_rank(rank: int) -> None:
     """Tells all of Lightning's ``rank_zero_only`` functions which rank this process is."""
     pl.utilities.rank_zero.rank_zero_only.rank = rank  # type: ignore[attr-defined]

@@ -9,7 +9,8 @@ import torch
 
 from lightning_gnnload import GraphDataModule, LoaderMonitor, NeighborSampler
 from lightning_gnnload.pipeline.stats import LoaderStats
-from lightning_gnnload.plugin.monitor import REPORT_NAME, TimeReport, draw
+from lightning_gnnload.plugin.monitor import REPORT_NAME
+from lightning_gnnload.plugin.report import TimeReport, draw
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
 
 
