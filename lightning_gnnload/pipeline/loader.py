@@ -119,7 +119,11 @@ class SampledLoader(EpochLoader):
         self._slots = SlotPool(pinned=pinned)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
-        requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, len(self)))
+        return self.batches(epoch, start, len(self))
+
+    def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
+        """Those of steps ``[start, stop)``."""
+        requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if self.num_threads == 0:
             for request in requests:
                 yield self._deliver(request, partial(self._make, request), Fill(ready=0))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerFailedError
+from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
@@ -43,21 +44,26 @@ def play_role(
         function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
     """
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
-    job = strategy.job_name(session)
+    job = f"{strategy.run_name}-{session}"
     if strategy.role is Role.TRAINER:
         return _train(strategy, trainer, job, partial(function, *args, **kwargs))
     return _sample(strategy, trainer, job, inspect.signature(function).bind(*args, **kwargs).arguments)
 
 
 def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:
+    roles = strategy.roles
     strategy.queue = queue = BatchQueue(
         job,
         trainer=strategy.local_rank,
         rank=strategy.global_rank,
-        num_samplers=strategy.roles.num_samplers,
+        num_samplers=roles.num_samplers,
         queue_depth=strategy.queue_depth,
         connect_timeout_s=strategy.connect_timeout_s,
         stall_timeout_s=strategy.stall_timeout_s,
+        first_sampler_rank=roles.global_rank(strategy.node_rank, roles.num_trainers),
+        num_trainers=roles.num_trainers,
+        takeover=strategy.takeover,
+        has_ended=lambda sampler: flags.is_up(flags.rank_ended(strategy.run_name, roles.num_trainers + sampler)),
         pinned=strategy.root_device.type == "cuda",
     )
     keep_collectives_out_of_sigterm(trainer)
@@ -87,7 +93,6 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
     service = SamplerService(
         job,
         sampler=strategy.roles.index(strategy.local_rank),
-        num_samplers=strategy.roles.num_samplers,
         rank=strategy.global_rank,
         num_trainers=strategy.roles.num_trainers,
         world_size=strategy.world_size,
@@ -95,6 +100,8 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         num_threads=strategy.num_sampler_threads,
         open_source=sources.open,
         connect_timeout_s=strategy.connect_timeout_s,
+        first_trainer_rank=strategy.roles.global_rank(strategy.node_rank, 0),
+        takeover=strategy.takeover,
     )
     with _deaf_to_signals(service):
         try:

@@ -12,7 +12,8 @@ import torch.distributed
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import environments, pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
@@ -36,7 +37,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
-        stall_timeout_s: how long a trainer waits for a mini-batch while all samplers live.
+        stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
+        takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
+            stopped, raised): the others take its work over, or the trainers sample themselves. Else the job ends.
         **ddp: arguments of Lightning's DDPStrategy.
 
     Raises:
@@ -57,6 +60,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         sampler_threads: int | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
+        takeover: bool = True,
         **ddp: Any,
     ) -> None:
         if not isinstance(samplers, int) or isinstance(samplers, bool) or samplers < 1:
@@ -75,11 +79,14 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
             if not seconds > 0:
                 raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
+        if not isinstance(takeover, bool):
+            raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.num_samplers = samplers
         self.queue_depth = queue_depth
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
+        self.takeover = takeover
         self.queue: BatchQueue | None = None
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
@@ -139,13 +146,15 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             self.cluster_environment.set_world_size(self.world_size)
         compat.set_process_rank(self.global_rank)
 
-    def job_name(self, session: int) -> str:
-        """What the ranks of one launch on one machine call themselves, alike in all of them and in no other job."""
+    @property
+    def run_name(self) -> str:
+        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
         assert self.cluster_environment is not None
-        run = [str(self.cluster_environment.main_port)]
+        # Two nodes of one job may be one machine.
+        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
-        return f"{hashlib.blake2b('/'.join(run).encode(), digest_size=8).hexdigest()}-{session}"
+        return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
 
     # What Lightning calls, in trainers only unless it says otherwise.
 
@@ -202,12 +211,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
         return QueueLoader(
             self.queue,
-            dataloader.source,
+            dataloader,
             phase=phase,
             loader=index,
-            num_ranks=dataloader.num_ranks,
-            rank=dataloader.rank,
-            convert=dataloader.convert,
             reload=self._requests[phase],
             limit=limit,
         )

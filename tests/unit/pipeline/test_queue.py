@@ -6,7 +6,10 @@ import pytest
 
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.stats import Fill
 from tests.unit.pipeline.job import job, num_slots, settles
 from tests.unit.toy import content, toy_data, toy_source
 
@@ -166,7 +169,7 @@ def test_batches_that_outgrow_their_slots() -> None:
         loader = running.loader(running.queue())
         reading = iter(loader)
         first = next(reading)
-        assert max(slot.num_bytes for slot in running.queues[0]._samplers[0].slots.values()) == 1 << 20
+        assert max(slot.num_bytes for slot in running.queues[0]._crew.peers[0]._slots.values()) == 1 << 20
         batches = [first, *reading]
         # Held all the while: the first batch's map must not have moved when other slots grew.
         assert [content(batch) for batch in batches] == running.wanted()
@@ -180,7 +183,7 @@ def test_tensors_lie_in_the_slot_and_slots_are_used_again() -> None:
         for epoch in range(6):
             loader.set_epoch(epoch)
             for batch in loader:
-                places = [(s.array.ctypes.data, s.num_bytes) for s in queue._samplers[0].slots.values()]
+                places = [(s.array.ctypes.data, s.num_bytes) for s in queue._crew.peers[0]._slots.values()]
                 for tensor in (batch.nodes, batch.x, batch.y, batch.blocks[0].indices):
                     assert any(begin <= tensor.data_ptr() < begin + size for begin, size in places)
                 del batch, tensor
@@ -210,8 +213,8 @@ def test_slots_are_given_back_from_any_thread() -> None:
                 thread = threading.Thread(target=holder.clear)
                 thread.start()
                 thread.join()
-        queue._return_slots()
-        assert len(queue._samplers[0].loans) == 0
+        queue._crew.free_returned()
+        assert queue._crew.peers[0].num_lent == 0
 
 
 def test_statistics_come_with_the_batches() -> None:
@@ -240,7 +243,8 @@ def test_a_delivery_tells_who_made_a_batch_and_who_converted_it() -> None:
         return batch
 
     with job(num_samplers=2, num_trainers=1, num_threads=2, queue_depth=3) as running:
-        loader = running.loader(running.queue(), convert=convert)
+        loader = running.loader(running.queue())
+        loader.convert = convert
         makers = set()
         for step, batch in enumerate(loader):
             last = loader.last
@@ -264,3 +268,22 @@ def test_a_delivery_tells_how_full_the_queue_is() -> None:
         del held[:]
         assert settles(lambda: running.queues[0].fill(0).held, 0)
         assert settles(lambda: running.queues[0].fill(0).ready, 4)
+
+
+def test_deliveries_go_on_where_no_sampler_is_left() -> None:
+    class Deserted:
+        """A queue whose samplers are all lost."""
+
+        report = None
+
+        def __getattr__(self, name):
+            return lambda *_: {"open": 0, "fill": Fill(0)}.get(name)
+
+    source = toy_source(batch_size=8)
+    loader = QueueLoader(
+        Deserted(), SampledLoader(source), phase="train", loader=0, reload=0, limit=lambda: float("inf")
+    )
+    for step, batch in enumerate(loader):
+        assert (loader.last.step, loader.last.num_nodes) == (step, batch.num_nodes)
+        assert not loader.last.trainer_converts
+    assert loader.stats.num_batches == NUM_STEPS
