@@ -78,13 +78,13 @@ class PipelineMonitor(pl.Callback):
         self.trace = trace
         self.timeline = timeline
         self.stall_s = stall_s
-        self.report: TimeReport | None = None
         self._folder = Path()
         self._begin(None)
 
     # One fit.
 
     def _begin(self, trainer: pl.Trainer | None) -> None:
+        self.report: TimeReport | None = None
         self._sums = Sums.zero()
         self._logged = self._epoch = self._sums.copy()
         self._logged_step = -1
@@ -95,7 +95,8 @@ class PipelineMonitor(pl.Callback):
         self._levers = Levers()
         self._window: TraceWindow | None = None
         self._watch: StallWatch | None = None
-        self._figures: list[Path] = []
+        self._shown: list[Span] = []
+        self._written: list[Path] = []
         if trainer is None:
             return
         if self.figure or self.trace:
@@ -139,7 +140,7 @@ class PipelineMonitor(pl.Callback):
             self._window.add(number, step.spans(rank=trainer.global_rank, number=number))
         if step.delivery is not None:
             self._sums.loader.add(step.delivery)
-            self._log(trainer)
+        self._log(trainer)
         if self._watch is not None and (times := step.times(number)) is not None:
             warning = self._watch.look(times, self._levers)
             if warning is not None:
@@ -173,7 +174,8 @@ class PipelineMonitor(pl.Callback):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """The progress bar is gone by now, and cannot write over the table."""
         if stage == "fit" and self.report is not None and self.report.loader.num_batches:
-            self._publish(self._folder)
+            self._draw_timeline(trainer)
+            self._publish(self.report)
 
     # What comes of it.
 
@@ -183,7 +185,7 @@ class PipelineMonitor(pl.Callback):
         self._resumed_s = now_s
 
     def _log(self, trainer: pl.Trainer) -> None:
-        if not trainer.loggers or not trainer.is_global_zero:
+        if not trainer.loggers or not trainer.is_global_zero or not self._sums.loader.num_batches:
             return
         step = logging_step(trainer)
         if step is None or step == self._logged_step:  # accumulation: several mini-batches a step
@@ -210,28 +212,29 @@ class PipelineMonitor(pl.Callback):
         trainer.strategy.barrier("gnnload_trace")
         if trainer.global_rank != first_rank:
             return
-        spans = join_parts(folder, range(first_rank, first_rank + num_local))
-        machine = f"-{trainer.node_rank}" if trainer.node_rank else ""
+        self._shown = join_parts(folder, range(first_rank, first_rank + num_local))
         if self.trace:
-            self._figures.append(folder / f"trace{machine}.json")
-            self._figures[-1].write_text(json.dumps(to_chrome(spans, trainer.world_size)))
-        if self.figure:
-            self._figures.append(folder / f"timeline{machine}.png")
-            draw_timeline(spans, trainer.world_size, self._figures[-1])
+            self._written.append(folder / f"trace{_machine(trainer)}.json")
+            self._written[-1].write_text(json.dumps(to_chrome(self._shown, trainer.world_size)))
+
+    def _draw_timeline(self, trainer: pl.Trainer) -> None:
+        """After the fit, not in it: the other trainers would wait."""
+        if self.figure and self._shown:
+            self._written.append(self._folder / f"timeline{_machine(trainer)}.png")
+            draw_timeline(self._shown, trainer.world_size, self._written[-1])
 
     @pl.utilities.rank_zero.rank_zero_only
-    def _publish(self, folder: Path) -> None:
-        assert self.report is not None
-        folder.mkdir(parents=True, exist_ok=True)
-        Console().print(as_table(self.report))
-        print(recommended := advice(self.report))
-        file = folder / f"{REPORT_NAME}.json"
-        file.write_text(json.dumps({**asdict(self.report), "advice": recommended}, indent=1) + "\n")
+    def _publish(self, report: TimeReport) -> None:
+        Console().print(as_table(report))
+        print(recommended := advice(report))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / f"{REPORT_NAME}.json"
+        file.write_text(json.dumps({**asdict(report), "advice": recommended}, indent=1) + "\n")
+        self._written.append(file)
         if self.figure:
-            self._figures.append(file.with_suffix(".png"))
-            draw(self.report, self._figures[-1])
-        for figure in self._figures:
-            print(figure)
+            self._written.append(file.with_suffix(".png"))
+            draw(report, self._written[-1])
+        print("Written:", *self._written, sep="\n  ")
 
 
 class LoaderMonitor(PipelineMonitor):
@@ -240,8 +243,9 @@ class LoaderMonitor(PipelineMonitor):
 
 def _early_steps(steps_an_epoch: float) -> tuple[int, int]:
     """Some of the first epoch: after the warm-up, or where it is short, in its later part."""
-    first = int(min(_WARM_UP, steps_an_epoch // 3))
-    return first, int(max(min(first + _SHOWN, steps_an_epoch), first + 1))
+    steps = int(min(steps_an_epoch, 3 * _WARM_UP))  # which may be infinity
+    first = min(_WARM_UP, steps // 3)
+    return first, max(min(first + _SHOWN, steps), first + 1)
 
 
 def _numbers(stats: Any) -> list[tuple[str, float]]:
@@ -255,3 +259,8 @@ def _numbers(stats: Any) -> list[tuple[str, float]]:
 def _folder(trainer: pl.Trainer) -> Path:
     """Where the logger writes. Asked of every rank: it is a collective."""
     return Path(trainer.log_dir or trainer.default_root_dir)
+
+
+def _machine(trainer: pl.Trainer) -> str:
+    """In the names of a machine's files: machines may share a folder, but no two have the same clock."""
+    return f"-{trainer.node_rank}" if trainer.node_rank else ""
