@@ -83,7 +83,9 @@ class StallWatch:
         """A warning if this step stalled and none was given of late, else None."""
         earlier = list(self._steps)
         self._steps.append(step)
-        if len(earlier) < MIN_STEPS:
+        # Most steps end here: medians take longer than all else that the monitor does.
+        shortest_ms = min(MIN_STALL_MS, self.stall_s * 1e3)
+        if len(earlier) < MIN_STEPS or max(step.lost_ms, step.backward_ms) < shortest_ms:
             return None
         usual_ms = median(each.total_ms for each in earlier)
         peers_ms = self._waited_for_trainers(step, earlier)

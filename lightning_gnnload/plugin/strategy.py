@@ -5,21 +5,28 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.compat import environments, pl
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
+from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
-from lightning_gnnload.plugin.rendezvous import form_group
+from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
+from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
+from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizers, check_staleness
 
 
 class FactoredStrategy(pl.strategies.DDPStrategy):
@@ -31,7 +38,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     Args:
         samplers: how many of each machine's ranks sample.
-        staleness: optimizer steps that a gradient may be late; 0, plain DDP, is what this release has.
+        staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
+            0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
+            ``staleness_stats``.
         switching: whether idle samplers train; not in this release.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
@@ -68,11 +77,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
                 f"samplers={samplers!r}: this release needs the number of samplers, at least 1. "
                 f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
             )
-        if staleness != 0 or switching:
-            raise RoleConfigError(
-                f"staleness={staleness!r}, switching={switching!r}"
-                f": this release has staleness=0 and switching=False only."
-            )
+        check_staleness(staleness, ddp)
+        if switching:
+            raise RoleConfigError(f"switching={switching!r}: this release has switching=False only.")
         for name, value in (("queue_depth", queue_depth), ("sampler_threads", sampler_threads)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
@@ -82,16 +89,33 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         if not isinstance(takeover, bool):
             raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.num_samplers = samplers
+        self.staleness = staleness
         self.queue_depth = queue_depth
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
         self.takeover = takeover
         self.queue: BatchQueue | None = None
+        self.contributions: Contributions | None = None  # set before a fit; then its gradients are averaged in
+        self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
+        self._updates: DelayedUpdates | None = None
+        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         # A configuration file names every inherited argument, as None where it is not set.
-        super().__init__(**{name: value for name, value in ddp.items() if value is not None})
+        ddp = {name: value for name, value in ddp.items() if value is not None}
+        if compat.IS_INTERACTIVE and "start_method" not in ddp:
+            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
+            pl.utilities.rank_zero.rank_zero_info(
+                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
+                "with one thread each: in a script, they may use more."
+            )
+        super().__init__(**ddp)
+
+    @property
+    def start_method(self) -> str:
+        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
+        return self._start_method
 
     # Which rank is what.
 
@@ -150,35 +174,49 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     def run_name(self) -> str:
         """What the ranks of one machine call themselves, alike in all of them and in no other job."""
         assert self.cluster_environment is not None
-        # Two nodes of one job may be one machine.
+        # Two nodes of one job may be one machine, in tests, and must not meet there.
         run = [str(self.cluster_environment.main_port), str(self.node_rank)]
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
         return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
 
+    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
+        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
+        assert self.cluster_environment is not None
+        return launch_store(
+            self.cluster_environment,
+            num_nodes=self.num_nodes,
+            is_host=self.node_rank == 0 and self.local_rank == 0,
+            session=self.session,
+            timeout=timeout or self._timeout,
+        )
+
     # What Lightning calls, in trainers only unless it says otherwise.
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
+        assert self.cluster_environment is not None
+        check_environment(self.cluster_environment, self.roles)
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )
 
     def setup_distributed(self) -> None:
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
+            leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            assert self.cluster_environment is not None
+            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
+            if self.num_nodes > 1:
+                check_alike(store, self.node_rank, self.roles)
             form_group(
                 self._get_process_group_backend(),
-                address=self.cluster_environment.main_address,
-                port=self.cluster_environment.main_port,
+                store,
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
-                is_local=self.num_nodes == 1
-                and isinstance(self.cluster_environment, environments.LightningEnvironment),
             )
-            atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
+            atexit.register(leave_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
 
     def barrier(self, name: str | None = None) -> None:
@@ -209,7 +247,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
-        return QueueLoader(
+        loader = QueueLoader(
             self.queue,
             dataloader,
             phase=phase,
@@ -217,17 +255,78 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             reload=self._requests[phase],
             limit=limit,
         )
+        loader.progress = dataloader.progress
+        return loader
+
+    # Gradients that come late: what Lightning calls around updates, in trainers only.
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        delays = trainer.state.fn == compat.TrainerFn.FITTING and (self.staleness or self.contributions is not None)
+        if not delays:
+            super().setup(trainer)
+            return
+        assert self.lightning_module is not None
+        check_module(self.staleness, self.lightning_module, self.precision_plugin)
+        super().setup(trainer)
+        check_optimizers(self.staleness, self.optimizers)
+
+    def _register_ddp_hooks(self) -> None:
+        if not self.staleness and self.contributions is None:
+            super()._register_ddp_hooks()
+            return
+        assert isinstance(self.model, DistributedDataParallel)
+        sync_buffers = not {"broadcast_buffers", "forward_sync_buffers"} & self._ddp_kwargs.keys()
+        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=self.contributions)
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, sync_buffers=sync_buffers)
+        self._updates.begin(self.model)
+        self.staleness_stats = reduction.stats
+
+    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        if self._updates is None:
+            return super().optimizer_step(optimizer, closure, model, **kwargs)
+        return self._updates.optimizer_step(optimizer, closure, model=model, **kwargs)
+
+    def flush(self) -> None:
+        """Applies the gradients that are still on their way, in every trainer after the same step. The strategy does
+        so wherever Lightning needs complete parameters; call it before you read them in mid-epoch."""
+        if self._updates is not None:
+            self._updates.flush()
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        self.flush()
+        return super().lightning_module_state_dict()
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        self.flush()
+        return super().optimizer_state(optimizer)
+
+    def on_validation_start(self) -> None:
+        self.flush()  # where callbacks were replaced, as in a search for a learning rate
+        super().on_validation_start()
+
+    def on_train_end(self) -> None:
+        self.flush()
+        super().on_train_end()
+
+    def defer_sigterm(self) -> bool:
+        """Whether trainers agree among themselves on when to heed a SIGTERM: where no step begins with a broadcast."""
+        if self._updates is not None:
+            self._updates.reduction.stop_asked = True
+        return self._updates is not None
+
+    def teardown(self) -> None:
+        if self._updates is not None:
+            self._updates.end()
+            self._updates = None
+        super().teardown()
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        strategy_registry.register(
-            cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue"
-        )
-
-
-def _leave_process_group() -> None:
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        about = "Sampler ranks and trainer ranks, joined by a queue"
+        strategy_registry.register(cls.strategy_name, cls, description=about)
+        for suffix, start_method in (("spawn", "spawn"), ("fork", "fork"), ("notebook", "fork")):
+            name = f"{cls.strategy_name}_{suffix}"
+            strategy_registry.register(name, cls, description=f"{about}; {start_method}", start_method=start_method)
 
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:

@@ -17,7 +17,14 @@ from lightning_gnnload.errors import RoleConfigError
         ({"samplers": 0}, "samplers=0.*at least 1.*strategy='auto'"),
         ({"samplers": "auto"}, "samplers='auto'.*number of samplers"),
         ({"samplers": True}, "samplers=True"),
-        ({"staleness": 1}, "staleness=1.*staleness=0"),
+        ({"staleness": -1}, "staleness=-1.*whole number.*0 for plain DDP"),
+        ({"staleness": 0.5}, "staleness=0.5.*whole number"),
+        ({"staleness": True}, "staleness=True"),
+        ({"staleness": 1, "find_unused_parameters": True}, "staleness=1 with find_unused_parameters=True.*Leave"),
+        ({"staleness": 2, "ddp_comm_hook": print}, "staleness=2 with ddp_comm_hook=.*DDP takes one"),
+        ({"staleness": 1, "ddp_comm_wrapper": print}, "staleness=1 with ddp_comm_wrapper=.*DDP takes one"),
+        ({"staleness": 1, "model_averaging_period": 4}, "staleness=1 with model_averaging_period=4"),
+        ({"staleness": 1, "broadcast_buffers": True}, "staleness=1 with broadcast_buffers=True.*at flushes"),
         ({"switching": True}, "switching=True"),
         ({"queue_depth": 0}, "queue_depth=0.*at least 1"),
         ({"sampler_threads": 0}, "sampler_threads=0.*at least 1"),
@@ -28,6 +35,12 @@ from lightning_gnnload.errors import RoleConfigError
 def test_bad_options_name_themselves_and_what_is_needed(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(RoleConfigError, match=says):
         FactoredStrategy(**settings)
+
+
+def test_arguments_of_ddp_that_are_off_exclude_nothing() -> None:
+    """A configuration file names them all."""
+    FactoredStrategy(staleness=2, find_unused_parameters=False, ddp_comm_hook=None, broadcast_buffers=False)
+    FactoredStrategy(find_unused_parameters=True, broadcast_buffers=True, model_averaging_period=4)
 
 
 @pytest.mark.parametrize(("devices", "samplers"), [(1, 1), (2, 2), (2, 3)])
