@@ -102,6 +102,13 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
+def logging_step(trainer: pl.Trainer) -> int | None:
+    """The step under which Lightning logs the training step that ends, or None where it does not log this one."""
+    if not trainer._logger_connector.should_update_logs:
+        return None
+    return trainer.fit_loop.epoch_loop._batches_that_stepped
+
+
 def end_by_sigterm(trainer: pl.Trainer) -> None:
     """Has Lightning end the training after this step, as it does on SIGTERM; to be called in all ranks alike."""
     trainer._signal_connector.received_sigterm = True
