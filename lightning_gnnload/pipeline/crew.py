@@ -90,20 +90,17 @@ class Crew:
             self.pump(_CONNECT_INTERVAL_S)
 
     def pump(self, timeout_s: float) -> bool:
-        """Handles the next message of each sampler that has sent one, waiting for the first at most so long.
-
-        Returns:
-            whether there was one, and hence may be more.
+        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
 
         Raises:
             PeerError: a trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
         by_channel = {peer.channel: peer for peer in self.peers if peer.channel is not None}
-        ready = wire.readable(list(by_channel), timeout_s)
-        for channel in ready:
+        readable = wire.readable(list(by_channel), timeout_s)
+        for channel in readable:
             self._hear(by_channel[channel], channel)
-        return bool(ready)
+        return bool(readable)
 
     def free_returned(self) -> None:
         """Gives the slots back whose tensors are gone."""

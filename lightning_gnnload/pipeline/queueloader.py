@@ -9,6 +9,7 @@ from typing import Any
 from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.stats import Delivery
 from lightning_gnnload.pipeline.streams import StreamSpec
 
 
@@ -79,7 +80,8 @@ class QueueLoader(EpochLoader):
                         is_open = False
                     yield ContributedStep(epoch, step)
                     continue
-                began = time.perf_counter()
+                fill = self.queue.fill(stream)
+                asked_s = time.monotonic()
                 taken = self.queue.take(stream, step)
                 if taken is None:
                     self.queue.close_stream(stream)
@@ -88,10 +90,11 @@ class QueueLoader(EpochLoader):
                     return
                 batch, payload = taken
                 del taken
-                came = time.perf_counter()
+                taken_s = time.monotonic()
                 converted = [self.convert(batch)]
                 del batch  # else it would stay while the consumer works, and its slot with it
-                self.stats.add(payload, wait_ms=(came - began) * 1e3, convert_ms=(time.perf_counter() - came) * 1e3)
+                convert_s = (taken_s, time.monotonic())
+                self._note(Delivery.of(payload, step, asked_s=asked_s, taken_s=taken_s, convert_s=convert_s, fill=fill))
                 if step == stop - 1:
                     # Lightning asks a sized loader for no batch after the last: there is no later moment.
                     self.queue.close_stream(stream)
@@ -110,9 +113,8 @@ class QueueLoader(EpochLoader):
 
     def _sampled_here(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Without samplers. What made one of them raise may be raised here too, with that one's report as its cause."""
-        self.local.stats = self.stats
         try:
-            batches = self.local.batches(epoch, start, stop)
+            batches = map(self._note_local, self.local.batches(epoch, start, stop))
             for step in range(start, stop):
                 batch = [next(batches)]
                 yield ContributedStep(epoch, step) if self._is_contributed(step) else batch.pop()
@@ -120,3 +122,8 @@ class QueueLoader(EpochLoader):
             if self.queue.report is None:
                 raise
             raise error from self.queue.report
+
+    def _note_local(self, batch: Any) -> Any:
+        assert self.local.last is not None
+        self._note(self.local.last)
+        return batch

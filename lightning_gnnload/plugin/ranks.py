@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_gnnload.errors import LoaderConfigError, PeerError
+from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerDiedError, TrainerFailedError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -137,7 +137,7 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
     try:
         twice = strategy.takeover and strategy.ends_with_any_rank
         outcome = lives.serve(service, twice=twice, ignore=requeue_signals(trainer))
-    except PeerError as error:
+    except (TrainerFailedError, TrainerDiedError) as error:
         Notices(strategy).leave(error.failure)
         if error.failure.interrupted:
             raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback

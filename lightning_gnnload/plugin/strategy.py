@@ -25,10 +25,11 @@ from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.director import SwitchingStats
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
+from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
 from lightning_gnnload.plugin.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
-from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizers, check_staleness
+from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.switching import Switching, check_switching, check_train_loader, several_loaders
 
 
@@ -118,6 +119,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
                 "with one thread each: in a script, they may use more."
             )
         super().__init__(**ddp)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
 
     @property
     def start_method(self) -> str:
@@ -288,7 +292,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
-        check_optimizers(self.staleness, self.optimizers)
+        check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:
         if not self.staleness and self._switch is None:
@@ -403,3 +407,4 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:
     FactoredStrategy.register_strategies(pl.strategies.StrategyRegistry)
+    refuse_by_name(name for name in pl.strategies.StrategyRegistry if name.startswith(FactoredStrategy.strategy_name))
