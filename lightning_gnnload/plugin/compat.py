@@ -53,6 +53,7 @@ except AttributeError as error:
         f"Releases 2.4 to 2.6 work: pip install 'pytorch-lightning>=2.4,<2.7'"
     ) from error
 
+DummyLogger = pl.loggers.logger.DummyLogger
 TrainerFn = pl.trainer.states.TrainerFn
 TrainerStatus = pl.trainer.states.TrainerStatus
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
+from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin.children import Children, end_with_parent, parent_pid_told
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
+from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.ranks import play_role
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
+        self._check_ranks()
         wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
         try:
             with end_with_parent():
@@ -46,6 +49,18 @@ class ScriptLauncher(SubprocessScriptLauncher):
             if ScriptLauncher._children is not None and not isinstance(error, TunerExit):
                 ScriptLauncher._children.expect_end()
             raise
+
+    def _check_ranks(self) -> None:
+        """Raises RoleConfigError: torchrun or SLURM started another number of processes."""
+        try:
+            self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
+        except ValueError as error:
+            roles = self._factored.roles
+            raise RoleConfigError(
+                f"{roles.num_trainers} trainers and {roles.num_samplers} samplers need {self.num_processes} ranks a "
+                f"machine, but others were started: {error} Start as many as are needed, under torchrun with "
+                f"--nproc-per-node={self.num_processes}, or let Lightning start them."
+            ) from error
 
     def kill(self, signum: int) -> None:
         if ScriptLauncher._children is not None:
@@ -76,6 +91,16 @@ class SpawnLauncher(MultiProcessingLauncher):
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
             raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
+
+    def get_extra_results(self, trainer: pl.Trainer) -> dict[str, Any]:
+        """In rank 0, for the process that spawned it."""
+        decision = self._factored.role_decision
+        return super().get_extra_results(trainer) | {"role_decision": decision and decision.to_json()}
+
+    def update_main_process_results(self, trainer: pl.Trainer, extra: dict[str, Any]) -> None:
+        super().update_main_process_results(trainer, extra)
+        if (decision := extra["role_decision"]) is not None:
+            self._factored.decide(RoleDecision.from_json(decision))
 
 
 class _AllRanks:

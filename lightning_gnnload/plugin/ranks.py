@@ -19,6 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
 from lightning_gnnload.plugin.roles import Role
 
@@ -42,11 +43,17 @@ def play_role(
         session: counts launches, alike in every rank.
         function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
     """
+    strategy.job = job = strategy.job_name(session)
+    arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    if strategy.is_undecided:
+        strategy.decide(agree(strategy, trainer, arguments))
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
-    job = strategy.job_name(session)
-    if strategy.role is Role.TRAINER:
-        return _train(strategy, trainer, job, partial(function, *args, **kwargs))
-    return _sample(strategy, trainer, job, inspect.signature(function).bind(*args, **kwargs).arguments)
+    if strategy.roles.is_lone:
+        return function(*args, **kwargs)
+    with strategy.own_cores():
+        if strategy.role is Role.TRAINER:
+            return _train(strategy, trainer, job, partial(function, *args, **kwargs))
+        return _sample(strategy, trainer, job, arguments)
 
 
 def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:

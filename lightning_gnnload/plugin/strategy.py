@@ -5,20 +5,27 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-from typing import Any
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Literal
 
 import torch
 import torch.distributed
 
 from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
-from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin import compat, resources
 from lightning_gnnload.plugin.compat import environments, pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
+from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
-from lightning_gnnload.plugin.rendezvous import form_group
-from lightning_gnnload.plugin.roles import Role, RolePlan
+from lightning_gnnload.plugin.rendezvous import form_group, meet
+from lightning_gnnload.plugin.roles import Role, RolePlan, check_role_options
+
+_QUEUE_DEPTH = 4
 
 
 class FactoredStrategy(pl.strategies.DDPStrategy):
@@ -26,57 +33,80 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
     alone, which run plain DDP: callbacks, loggers, checkpoints, metrics, validation and test work as ever. Works
-    under Lightning's own launcher, ``start_method="spawn"`` and torchrun.
+    under Lightning's own launcher, ``start_method="spawn"`` and torchrun. With ``devices=1``, the one rank trains and
+    samples in threads beside it.
 
     Args:
-        samplers: how many of each machine's ranks sample.
+        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
+            mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
+            decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
         staleness: optimizer steps that a gradient may be late; 0, plain DDP, is what this release has.
-        switching: whether idle samplers train; not in this release.
+        switching: whether a lone device alternates: it fills a queue with all cores, then trains from it. On more
+            than one rank, whether idle samplers train; not in this release.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
+            ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
+            nothing is measured.
+        trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
+            where there are fewer; else there is one rank a device.
+        queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
+            loader; None takes an eighth of its memory.
+        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs.
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch while all samplers live.
         **ddp: arguments of Lightning's DDPStrategy.
 
     Raises:
-        RoleConfigError: samplers that leave no trainer, or options that this release does not have.
+        RoleConfigError: samplers that leave no trainer, or options that exclude each other or that this release
+            does not have.
 
-    Source: GNNLab (EuroSys'22), section 5.2.
+    Source: GNNLab (EuroSys'22), sections 5.2 and 5.3; the cores, BGL (NSDI'23), section 3.4.
     """
 
     strategy_name = "factored"
 
     def __init__(
         self,
-        samplers: int = 1,
+        samplers: int | Literal["auto"] = 1,
         staleness: int = 0,
         switching: bool = False,
-        queue_depth: int = 4,
+        queue_depth: int | Literal["auto"] = _QUEUE_DEPTH,
         *,
+        trainers: int | None = None,
+        queue_memory_bytes: int | None = None,
+        pin_cores: bool = False,
         sampler_threads: int | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
         **ddp: Any,
     ) -> None:
-        if not isinstance(samplers, int) or isinstance(samplers, bool) or samplers < 1:
-            raise RoleConfigError(
-                f"samplers={samplers!r}: this release needs the number of samplers, at least 1. "
-                f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
-            )
-        if staleness != 0 or switching:
-            raise RoleConfigError(
-                f"staleness={staleness!r}, switching={switching!r}"
-                f": this release has staleness=0 and switching=False only."
-            )
-        for name, value in (("queue_depth", queue_depth), ("sampler_threads", sampler_threads)):
-            if value is not None and (not isinstance(value, int) or value < 1):
+        check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
+        if staleness != 0:
+            raise RoleConfigError(f"staleness={staleness!r}: this release has staleness=0 only.")
+        for name, value in (
+            ("queue_depth", None if queue_depth == "auto" else queue_depth),
+            ("sampler_threads", sampler_threads),
+            ("trainers", trainers),
+            ("queue_memory_bytes", queue_memory_bytes),
+        ):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
             if not seconds > 0:
                 raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
-        self.num_samplers = samplers
-        self.queue_depth = queue_depth
+        self.samplers = samplers
+        self.trainers = trainers
+        self.switching = switching
+        self.pin_cores = pin_cores
+        self.queue_memory_bytes = queue_memory_bytes
+        self.role_decision: RoleDecision | None = None
+        self.num_samplers: int = 1 if samplers == "auto" else samplers  # provisional, until the ranks agree
+        self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
+        self.job = ""
+        self.cores: Collection[int] = ()
+        self._depth_by_memory = queue_depth == "auto"
+        self._store: torch.distributed.Store | None = None
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
@@ -90,8 +120,20 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     @property
     def roles(self) -> RolePlan:
-        """Raises RoleConfigError: the devices leave no trainer."""
+        """Provisional while :attr:`is_undecided`. Raises RoleConfigError: the devices leave no trainer."""
         return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
+
+    @property
+    def is_undecided(self) -> bool:
+        """The ranks must measure, and agree, before they play roles."""
+        return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
+
+    def decide(self, decision: RoleDecision) -> None:
+        """What the ranks agreed on; alike in all of them."""
+        self.role_decision, self.num_samplers = decision, decision.num_samplers
+        if self._depth_by_memory and decision.batch_bytes:
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            self.queue_depth = resources.queue_depth(decision.batch_bytes, self.roles, memory)
 
     @property
     def role(self) -> Role:
@@ -105,9 +147,13 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     @parallel_devices.setter
     def parallel_devices(self, devices: list[torch.device] | None) -> None:
         """Set by Lightning to all devices."""
+        if devices and self.trainers is not None:
+            devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
         self._parallel_devices = devices
-        if devices:
-            _ = self.roles  # an impossible plan is refused before any process starts
+        if devices and not self.roles.is_lone and self.switching:  # an impossible plan is refused here, too
+            raise RoleConfigError(
+                f"switching=True: this release has it for devices=1 only, but there are {len(devices)} ranks."
+            )
 
     @property
     def root_device(self) -> torch.device:
@@ -130,7 +176,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     @property
     def num_sampler_threads(self) -> int:
-        return self.sampler_threads or 2 * default_num_threads(self.roles.num_devices)
+        return self.sampler_threads or len(self.cores) or 2 * default_num_threads(self.roles.num_devices)
 
     def set_world_ranks(self) -> None:
         if self.cluster_environment is not None:
@@ -146,6 +192,42 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
         return f"{hashlib.blake2b('/'.join(run).encode(), digest_size=8).hexdigest()}-{session}"
+
+    @property
+    def _is_local(self) -> bool:
+        """All ranks are on this machine, and were started by Lightning."""
+        return self.num_nodes == 1 and isinstance(self.cluster_environment, environments.LightningEnvironment)
+
+    @contextmanager
+    def own_cores(self) -> Iterator[None]:
+        """Keeps this rank to its cores meanwhile, where that is wanted and there are enough."""
+        if self.pin_cores:
+            divided = resources.divide_cores(
+                os.sched_getaffinity(0), self.roles, self.role_decision, on_gpu=self.root_device.type == "cuda"
+            )
+            if divided:
+                self.cores = divided[self.local_rank]
+            else:
+                pl.utilities.rank_zero.rank_zero_warn(
+                    f"pin_cores=True has no effect: {len(os.sched_getaffinity(0))} cores do not give each of "
+                    f"{self.roles.num_devices} ranks one of its own."
+                )
+        with resources.kept_to(self.cores):
+            yield
+
+    def store(self) -> torch.distributed.Store:
+        """Where all ranks of this launch can meet before they have roles."""
+        assert self.cluster_environment is not None
+        if self._store is None:
+            store = meet(
+                self.cluster_environment.main_address,
+                self.cluster_environment.main_port,
+                is_host=self.node_rank == 0 and self.local_rank == 0,
+                is_local=self._is_local,
+                timeout=timedelta(seconds=self.connect_timeout_s),
+            )
+            self._store = torch.distributed.PrefixStore(f"gnnload-{self.job}", store)
+        return self._store
 
     # What Lightning calls, in trainers only unless it says otherwise.
 
@@ -166,8 +248,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
-                is_local=self.num_nodes == 1
-                and isinstance(self.cluster_environment, environments.LightningEnvironment),
+                is_local=self._is_local,
+                store=self._store,
             )
             atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
@@ -187,6 +269,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
                 f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
             )
             return dataloader
+        if self.roles.is_lone:
+            return self._beside(dataloader)
         assert self.queue is not None
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
@@ -211,6 +295,15 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             reload=self._requests[phase],
             limit=limit,
         )
+
+    def _beside(self, loader: SampledLoader) -> SampledLoader:
+        """The loader of a rank that is both sampler and trainer."""
+        if self.switching:
+            depth = None if self._depth_by_memory else self.queue_depth
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            return AlternatingLoader(loader, num_threads=self.sampler_threads, depth=depth, memory_bytes=memory)
+        loader.num_threads = self.sampler_threads or loader.num_threads
+        return loader
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
