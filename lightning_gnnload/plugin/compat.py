@@ -46,6 +46,7 @@ else:
 try:
     MultiProcessingLauncher = pl.strategies.launchers._MultiProcessingLauncher
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
+    DummyLogger = pl.loggers.logger.DummyLogger
     TunerExit = pl.utilities.exceptions._TunerExitException
 except AttributeError as error:
     raise LightningCompatibilityError(
@@ -53,7 +54,6 @@ except AttributeError as error:
         f"Releases 2.4 to 2.6 work: pip install 'pytorch-lightning>=2.4,<2.7'"
     ) from error
 
-DummyLogger = pl.loggers.logger.DummyLogger
 TrainerFn = pl.trainer.states.TrainerFn
 TrainerStatus = pl.trainer.states.TrainerStatus
 

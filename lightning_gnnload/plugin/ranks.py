@@ -21,6 +21,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
+from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ def play_role(
     if strategy.is_undecided:
         strategy.decide(agree(strategy, trainer, arguments))
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
-    if strategy.roles.is_lone:
-        return function(*args, **kwargs)
-    with strategy.own_cores():
+    with own_cores(strategy):
+        if strategy.roles.is_lone:
+            return function(*args, **kwargs)
         if strategy.role is Role.TRAINER:
             return _train(strategy, trainer, job, partial(function, *args, **kwargs))
         return _sample(strategy, trainer, job, arguments)

@@ -8,11 +8,16 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.roles import Role, RolePlan
+
+if TYPE_CHECKING:
+    from lightning_gnnload.plugin.strategy import FactoredStrategy
 
 MIN_QUEUE_DEPTH, MAX_QUEUE_DEPTH = 2, 16
 _MEMORY_SHARE = 8
@@ -102,8 +107,9 @@ def divide_cores(cores: Collection[int], plan: RolePlan, decision: RoleDecision 
 
 
 @contextmanager
-def kept_to(cores: Collection[int]) -> Iterator[None]:
-    """Keeps all threads of this process, and those that they start, to ``cores``; and torch to as many threads.
+def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterator[None]:
+    """Keeps all threads of this process, and those that they start, to ``cores``; and torch to as many threads,
+    or to ``torch_threads``.
 
     Afterwards everything is as before. With no cores given nothing is touched.
     """
@@ -114,12 +120,33 @@ def kept_to(cores: Collection[int]) -> Iterator[None]:
     before = {thread: mask for thread in _threads() if (mask := _mask(thread)) is not None}
     num_threads = torch.get_num_threads()
     _move({thread: set(cores) for thread in before})
-    torch.set_num_threads(len(cores))
+    torch.set_num_threads(torch_threads or len(cores))
     try:
         yield
     finally:
         torch.set_num_threads(num_threads)
         _move({thread: before.get(thread, own) for thread in _threads()})
+
+
+@contextmanager
+def own_cores(strategy: FactoredStrategy) -> Iterator[None]:
+    """Keeps a rank to its own of the cores that the process came with, where ``pin_cores`` wants it."""
+    cores, plan = os.sched_getaffinity(0), strategy.roles
+    if not strategy.pin_cores or (plan.is_lone and strategy.switching):
+        yield
+        return
+    if plan.is_lone:
+        with kept_to(cores, max(len(cores) - strategy.num_sampler_threads, 1)):
+            yield
+        return
+    divided = divide_cores(cores, plan, strategy.role_decision, on_gpu=strategy.root_device.type == "cuda")
+    if not divided:
+        pl.utilities.rank_zero.rank_zero_warn(
+            f"pin_cores=True has no effect: {len(cores)} cores do not give each of {plan.num_devices} ranks its own."
+        )
+    strategy.cores = divided[strategy.local_rank] if divided else ()
+    with kept_to(strategy.cores):
+        yield
 
 
 def queue_depth(batch_bytes: int, plan: RolePlan, memory_bytes: int) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -51,7 +50,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
             loader; None takes an eighth of its memory.
-        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs.
+        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
+            torch leaves the sampling threads theirs. For machines that the job has for itself.
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch while all samplers live.
@@ -176,7 +176,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     @property
     def num_sampler_threads(self) -> int:
-        return self.sampler_threads or len(self.cores) or 2 * default_num_threads(self.roles.num_devices)
+        shared = default_num_threads(self.roles.num_devices)
+        return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
     def set_world_ranks(self) -> None:
         if self.cluster_environment is not None:
@@ -197,23 +198,6 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     def _is_local(self) -> bool:
         """All ranks are on this machine, and were started by Lightning."""
         return self.num_nodes == 1 and isinstance(self.cluster_environment, environments.LightningEnvironment)
-
-    @contextmanager
-    def own_cores(self) -> Iterator[None]:
-        """Keeps this rank to its cores meanwhile, where that is wanted and there are enough."""
-        if self.pin_cores:
-            divided = resources.divide_cores(
-                os.sched_getaffinity(0), self.roles, self.role_decision, on_gpu=self.root_device.type == "cuda"
-            )
-            if divided:
-                self.cores = divided[self.local_rank]
-            else:
-                pl.utilities.rank_zero.rank_zero_warn(
-                    f"pin_cores=True has no effect: {len(os.sched_getaffinity(0))} cores do not give each of "
-                    f"{self.roles.num_devices} ranks one of its own."
-                )
-        with resources.kept_to(self.cores):
-            yield
 
     def store(self) -> torch.distributed.Store:
         """Where all ranks of this launch can meet before they have roles."""
@@ -253,6 +237,12 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             )
             atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
+
+    def _get_process_group_backend(self) -> str:
+        devices = self.parallel_devices or []
+        if self._process_group_backend is None and len(set(devices)) < len(devices):
+            return "gloo"  # NCCL refuses two ranks of one GPU
+        return super()._get_process_group_backend()
 
     def barrier(self, name: str | None = None) -> None:
         if name in compat.LOADER_BARRIERS:

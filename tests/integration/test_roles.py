@@ -62,7 +62,7 @@ def test_spawned_ranks_measure_too_and_the_parent_hears_of_it(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:
-    cases = ["ddp", "beside", "beside_auto", "alternating", "by_memory"]
+    cases = ["ddp", "beside", "beside_auto", "beside_pinned", "alternating", "by_memory"]
     job = run(SCRIPT, *cases, folder=tmp_path, num_devices=1, timeout_s=LIMIT_S)
     plain, *others = (ranks(tmp_path, case, 1)[0] for case in cases)
     for other in others:
@@ -70,6 +70,9 @@ def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:
         assert other["weights"] == plain["weights"]
         assert other["role"] == "trainer"
     assert "1 of 1 ranks samples: it trains too" in job.output
+    before, during, after = ranks(tmp_path, "beside_pinned", 1)[0]["masks"]
+    assert before == after
+    assert during == [before[0], max(len(before[0]) - 1, 1)]  # one sampling thread has a core left
 
 
 @pytest.mark.slow

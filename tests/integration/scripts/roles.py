@@ -79,6 +79,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fixed_2": {"samplers": 2},
     "beside": {"samplers": 1},
     "beside_auto": {"samplers": "auto"},
+    "beside_pinned": {"pin_cores": True},
     "alternating": {"switching": True, "queue_depth": 3},
     "by_memory": {"switching": True, "queue_depth": "auto", "queue_memory_bytes": 60_000},
     "shared": {"trainers": 2, "samplers": 2},
