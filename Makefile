@@ -22,10 +22,10 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test bench docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
+.PHONY: help setup train test bench bench-strategy docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "ARGS=... adds arguments to train, test and bench; see the head of the Makefile for PYTHON, VENV and ENV."
 
 setup: $(ready)  ## the environment that train and test need, without running anything
@@ -38,6 +38,9 @@ test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part
 
 bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick for the small graph alone)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-strategy: $(ready)  ## measure what the strategy's parts win and cost (ARGS='--parts jitter' for one of them)
+	$(BIN)/python -m tests.benchmarks.strategy $(ARGS)
 
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict

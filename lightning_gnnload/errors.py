@@ -57,8 +57,16 @@ class LoaderConfigError(GnnLoadError, ValueError):
     """Data module settings that cannot work: batch size, threads, formats."""
 
 
+class CheckpointError(GnnLoadError, ValueError):
+    """A checkpoint of mid-epoch that this run cannot go on from, because its steps have other seeds."""
+
+
 class RoleConfigError(GnnLoadError, ValueError):
     """Numbers of samplers and trainers that the devices cannot carry, or options that exclude each other."""
+
+
+class LaunchError(GnnLoadError, ValueError):
+    """Processes that were not started as the Trainer's settings say, or not told of each other."""
 
 
 class LightningCompatibilityError(GnnLoadError, ImportError):
@@ -101,6 +109,10 @@ class TrainerDiedError(PeerError):
 
 class QueueStalledError(PeerError):
     """All peers live, but no mini-batch came within the time limit."""
+
+
+class StalenessError(GnnLoadError, RuntimeError):
+    """Delayed gradients that cannot be applied alike in all trainers."""
 
 
 class ConformanceError(GnnLoadError, AssertionError):

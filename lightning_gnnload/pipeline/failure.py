@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_gnnload.errors import (
     PeerError,
+    QueueStalledError,
     SamplerDiedError,
     SamplerFailedError,
     TrainerDiedError,
@@ -59,7 +60,9 @@ class Failure:
         """The exception to raise in a rank that was told."""
         kind = _ERRORS.get((self.role, self.died), PeerError)
         how = "was interrupted" if self.interrupted else "failed"
-        if self.died:
+        if self.died and self.stage == "start":
+            how = "did not start"
+        elif self.died:
             how = "is gone without a word (killed, out of memory, or crashed)"
         error = kind(f"{self.role} rank {self.rank} {how} in stage {self.stage!r}.\n{self.text}".rstrip())
         error.failure = self
@@ -71,3 +74,25 @@ class Failure:
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Failure:
         return cls(**{name: message[name] for name in ("role", "rank", "died", "stage", "text")})
+
+
+def not_started(rank: int, waited_s: float | None) -> PeerError:
+    """A sampler never connected; ``waited_s`` is None where its process was seen to have ended."""
+    text = "Its process has ended; see its own output above."
+    if waited_s is not None:
+        text = (
+            f"It was waited for {waited_s:.0f} s. See its own output above; "
+            f"if it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
+        )
+    return Failure("sampler", rank, True, "start", text).error()
+
+
+def stalled(rank: int, doing: str, timeout_s: float) -> PeerError:
+    """A sampler owed something and was silent for too long."""
+    text = (
+        f"nothing came from sampler rank {rank} for {timeout_s:.0f} s ({doing}), although it is connected. "
+        f"It may be stopped, or swapping. If a batch really takes so long, raise FactoredStrategy(stall_timeout_s=...)."
+    )
+    error = QueueStalledError(text)
+    error.failure = Failure("sampler", rank, False, doing, text)
+    return error

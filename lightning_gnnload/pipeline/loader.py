@@ -11,11 +11,19 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
 from lightning_gnnload.pipeline.stats import LoaderStats
 
 Convert = Callable[[MiniBatch], Any]
+
+
+class Progress(NamedTuple):
+    """Where a consumer is: its epoch, and how many batches of it it is done with. A batch at work is not among them."""
+
+    epoch: int
+    num_processed: int
 
 
 class _Made(NamedTuple):
@@ -29,6 +37,10 @@ class EpochLoader:
 
     A subclass yields mini-batches from :meth:`_batches`. Making one starts nothing, and neither does ``iter()``:
     Lightning makes and iterates loaders that it never reads.
+
+    Attributes:
+        progress: tells where the consumer is, where it can tell. Then a batch that was at work when an error made the
+            checkpoint comes again; and the consumer decides whether its epoch goes on, and which one that is.
     """
 
     def __init__(self, source: BatchSource, num_ranks: int, rank: int) -> None:
@@ -37,19 +49,24 @@ class EpochLoader:
         self.rank = rank
         self.stats = LoaderStats()
         self.epoch = 0
+        self.progress: Callable[[], Progress] | None = None
         self._num_yielded = 0
-        self._resume_at: tuple[int, int] | None = None
+        self._resume_at: Bookmark | None = None
 
     def __len__(self) -> int:
         return self.source.plan(self.num_ranks).num_steps
 
     def __iter__(self) -> Iterator[Any]:
-        start = 0
-        if self._resume_at is not None:
-            epoch, step = self._resume_at
-            # A checkpoint from an epoch's end is resumed in the next epoch, from its begin.
-            start = step if epoch == self.epoch else 0
-            self._resume_at = None
+        start, bookmark = 0, self._resume_at
+        if self.progress is None:
+            in_mid_epoch = bookmark is not None and bookmark.epoch == self.epoch
+        else:
+            self.epoch, num_processed = self.progress()
+            in_mid_epoch = num_processed > 0
+        if bookmark is not None and in_mid_epoch:
+            bookmark.check(self._bookmark(0), self.num_ranks)
+            self.epoch, start = bookmark.epoch, bookmark.step
+        self._resume_at = None
         self._num_yielded = start
         # A reference kept here would keep the last batch's slot while the next one is waited for.
         yield from map(self._count, self._batches(self.epoch, start))
@@ -62,6 +79,8 @@ class EpochLoader:
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self._num_yielded = 0
         self.epoch = epoch
 
     @property
@@ -72,12 +91,33 @@ class EpochLoader:
         """
         return SimpleNamespace(sampler=self)
 
-    def state_dict(self) -> dict[str, int]:
-        """The place in the stream: batches are pure functions, so two integers say all."""
-        return {"epoch": self.epoch, "step": self._num_yielded}
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the epoch, the same in every rank."""
+        if self._resume_at is not None:
+            return self._resume_at.to_state()  # nothing was read since
+        done = self._num_yielded
+        if self.progress is not None:
+            done = min(done, self.progress().num_processed)
+        return self._bookmark(done).to_state()
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self._resume_at = (state["epoch"], state["step"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on from there.
+
+        Raises:
+            CheckpointError: ``state`` is not a loader's of this class; or, when the iteration begins, its epoch cannot
+                go on with the settings of this one.
+        """
+        self._resume_at = Bookmark.from_state(state)
+
+    def _bookmark(self, step: int) -> Bookmark:
+        return Bookmark(
+            epoch=self.epoch,
+            step=step,
+            num_seeds=len(self.source.seeds),
+            global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
+            seed=self.source.seed,
+            order=type(self.source.order).__name__,
+        )
 
 
 class SampledLoader(EpochLoader):
@@ -110,7 +150,11 @@ class SampledLoader(EpochLoader):
         self._slots = SlotPool(pinned=pinned)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
-        requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, len(self)))
+        return self.batches(epoch, start, len(self))
+
+    def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
+        """Those of steps ``[start, stop)``."""
+        requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if self.num_threads == 0:
             for request in requests:
                 yield self._deliver(partial(self._make, request))

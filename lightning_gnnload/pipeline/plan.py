@@ -6,14 +6,22 @@ from dataclasses import dataclass
 
 from lightning_gnnload.errors import SeedError
 
+SMALLEST_LAST_STEP = 32
+"""An epoch's last step stands alone from this fraction of a full one on: a 32nd."""
+
 
 @dataclass(frozen=True)
 class StepPlan:
     """Cuts an epoch's seeds into global steps, and each step into near-equal slices, one a rank.
 
     Every rank gets the same number of steps and at least one seed in each, so no collective waits for a rank that
-    has run out; every seed comes exactly once. When the last step would have fewer seeds than ranks, they join
-    the step before it, whose slices grow by at most one.
+    has run out; every seed comes exactly once.
+
+    The number of steps and the seeds of each depend on the number of seeds and the global batch size alone, so that
+    another number of ranks sees the same steps. To that end, a last step of less than a 32nd of a global batch joins
+    the step before it, which grows by 3 % at most; a larger rest is a seed for every rank wherever ``batch_size`` is
+    32 or more. Where ``batch_size`` is smaller, a rest of fewer seeds than ranks joins the step before as well, whose
+    slices grow by one: at that one step, the number of ranks shows.
 
     Args:
         num_seeds: seeds in the epoch.
@@ -28,6 +36,8 @@ class StepPlan:
         >>> plan = StepPlan(num_seeds=4097, batch_size=1024, num_ranks=4)
         >>> plan.num_steps, [plan.slice(0, rank) for rank in range(4)]
         (1, [(0, 1024), (1024, 2048), (2048, 3072), (3072, 4097)])
+        >>> StepPlan(num_seeds=4097, batch_size=4096, num_ranks=1).num_steps
+        1
     """
 
     num_seeds: int
@@ -55,8 +65,10 @@ class StepPlan:
     @property
     def num_steps(self) -> int:
         full, rest = divmod(self.num_seeds, self.global_batch_size)
-        has_last = rest >= self.num_ranks and not self.drop_last
-        return full + has_last
+        if self.drop_last:
+            return full
+        stands_alone = rest * SMALLEST_LAST_STEP >= self.global_batch_size and rest >= self.num_ranks
+        return max(full + stands_alone, 1)
 
     def step(self, step: int) -> tuple[int, int]:
         """Positions ``[begin, end)`` in the epoch's order of all seeds of one global step."""

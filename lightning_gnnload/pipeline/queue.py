@@ -1,44 +1,39 @@
-"""BatchQueue: the trainer's end of the queue between the ranks, and the loader that reads from it."""
+"""BatchQueue: the trainer's end of the queue between the ranks."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.errors import PeerError, QueueProtocolError, QueueStalledError
-from lightning_gnnload.pipeline import wire
+from lightning_gnnload.errors import PeerError
+from lightning_gnnload.pipeline.crew import Crew
 from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.pipeline.loader import Convert, EpochLoader
-from lightning_gnnload.pipeline.loans import Loans
-from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.pipeline.peer import SamplerPeer
+from lightning_gnnload.pipeline.source import Payload
 from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.pipeline.wire import Message
 
 _POLL_S = 1.0
-_GOODBYE_S = 2.0
-_LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 
 
-class _Sampler:
-    """One sampler, as a trainer sees it."""
+@dataclass
+class _OpenStream:
+    """A stream that this trainer reads; steps before ``next_step`` are behind it."""
 
-    def __init__(self, channel: wire.Channel, rank: int) -> None:
-        self.channel = channel
-        self.rank = rank
-        self.slots: dict[int, Slot] = {}
-        self.loans: Loans[int] = Loans()  # by slot number
+    spec: StreamSpec
+    next_step: int
 
 
 class BatchQueue:
-    """Connections of one trainer to all samplers of its machine.
+    """Mini-batches of one trainer, from all samplers of its machine.
 
-    Used by one thread. The batches that it hands out may go to any, and end in any.
+    The trainer shares a stream's steps out among the samplers. When it loses one, it shares what that one still owed
+    out among the others: mini-batches are pure functions, so trainers need not agree, and a step that comes twice is
+    the same twice. Used by one thread. The batches that it hands out may go to any, and end in any.
 
     Args:
         job: name that the ranks of this job share.
@@ -47,11 +42,20 @@ class BatchQueue:
         num_samplers: samplers of this machine.
         queue_depth: slots that a stream may have out at each sampler.
         connect_timeout_s: how long to wait for a sampler to start.
-        stall_timeout_s: how long to wait for a mini-batch while all samplers live.
+        stall_timeout_s: how long to wait for a mini-batch that a sampler owes.
+        first_sampler_rank: global rank of the machine's first sampler; the others follow.
+        num_trainers: trainers of this machine.
+        takeover: go on without a sampler that is lost; else its loss is raised.
+        has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
 
+    Attributes:
+        handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
+            message, and file descriptors that the handler then owns.
+        lost: called with the index of a sampler that is lost. That one is back is not announced.
+
     Raises:
-        SamplerDiedError: a sampler did not start.
+        SamplerDiedError: a sampler did not start, without ``takeover``.
     """
 
     def __init__(
@@ -64,220 +68,191 @@ class BatchQueue:
         queue_depth: int,
         connect_timeout_s: float,
         stall_timeout_s: float,
+        first_sampler_rank: int = 0,
+        num_trainers: int = 1,
+        takeover: bool = True,
+        has_ended: Callable[[int], bool] = lambda sampler: False,
         pinned: bool = False,
     ) -> None:
+        self.num_samplers = num_samplers
         self.queue_depth = queue_depth
         self.stall_timeout_s = stall_timeout_s
         self.pinned = pinned
-        self._samplers: list[_Sampler] = []
-        self._streams = itertools.count()
-        self._inbox: dict[tuple[int, int], tuple[_Sampler, int, Payload]] = {}
-        self._open: set[int] = set()
-        for index in range(num_samplers):
-            channel = wire.connect(job, index, connect_timeout_s)
-            channel.send("hello", version=wire.PROTOCOL_VERSION, trainer=trainer, rank=rank)
-            if not wire.readable([channel], connect_timeout_s):
-                raise self._stalled(index, "start", connect_timeout_s)
-            message, _ = self._receive(_Sampler(channel, -1))
-            if message["kind"] != "welcome" or message["version"] != wire.PROTOCOL_VERSION:
-                raise QueueProtocolError(
-                    f"sampler {index} answered {message!r:.200} instead of welcome. Do all ranks run one release?"
-                )
-            self._samplers.append(_Sampler(channel, message["rank"]))
+        self.handlers: dict[str, Callable[[int, Message, list[int]], None]] = {}
+        self.lost: list[Callable[[int], None]] = []
+        self._numbers = itertools.count()
+        self._streams: dict[int, _OpenStream] = {}
+        self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
+        self._crew = Crew(
+            job,
+            trainer=trainer,
+            num_trainers=num_trainers,
+            rank=rank,
+            sampler_ranks=range(first_sampler_rank, first_sampler_rank + num_samplers),
+            takeover=takeover,
+            stall_timeout_s=stall_timeout_s,
+        )
+        self._crew.on_message = self._handle
+        self._crew.on_lost = self._take_over
+        self._crew.on_welcome = self._announce_streams
+        try:
+            self._crew.await_all(connect_timeout_s, has_ended)
+        except BaseException:
+            self._crew.leave()
+            raise
+
+    # Streams.
 
     def open(self, spec: StreamSpec) -> int:
-        """Asks all samplers for a stream; returns its number."""
-        stream = next(self._streams)
-        self._open.add(stream)
-        for sampler in self._samplers:
-            self._send(sampler, "open", stream=stream, **vars(spec))
-        return stream
+        """Asks the samplers for a stream; returns its number."""
+        number = next(self._numbers)
+        self._streams[number] = _OpenStream(spec, spec.start)
+        for peer in self._crew.alive:
+            peer.send("open", stream=number, **vars(spec))
+        self._share(number, [range(spec.start, spec.stop)], more_slots=0)
+        return number
 
-    def take(self, stream: int, step: int) -> tuple[MiniBatch, Payload]:
-        """The mini-batch of a step, in the slot it was written to; waits for it.
+    def take(self, number: int, step: int) -> tuple[MiniBatch, Payload] | None:
+        """The mini-batch of a stream's step, in the slot it was written to; waits for it. Steps are taken in order.
 
         The slot goes back when the last tensor over it is gone, with the next call. Someone who hoards batches
         (predictions that are views of one) gets copies once the slots run low, so that the samplers never starve.
 
+        Returns:
+            None where no sampler is left to make it.
+
         Raises:
-            PeerError: a sampler or another trainer ended; the message says which rank, in which stage, and why.
-            QueueStalledError: no batch came within ``stall_timeout_s``.
+            PeerError: another trainer ended, or without ``takeover`` a sampler; the message says which rank, in
+                which stage, and why.
+            QueueStalledError: without ``takeover``: nothing came within ``stall_timeout_s``.
         """
-        deadline = time.monotonic() + self.stall_timeout_s
-        self._return_slots()
-        while (stream, step) not in self._inbox:
-            self._pump(_POLL_S)
-            self._return_slots()
-            if time.monotonic() > deadline:
-                raise self._stalled(
-                    self._samplers[step % len(self._samplers)].rank, f"step {step}", self.stall_timeout_s
-                )
-        sampler, slot, payload = self._inbox.pop((stream, step))
-        batch = payload.view(sampler.loans.lend(sampler.slots[slot], slot))
-        if len(sampler.loans) >= self.queue_depth:
+        self._streams[number].next_step = step
+        self._crew.free_returned()
+        asked_at = time.monotonic()
+        while (number, step) not in self._inbox:
+            if not self._crew.alive:
+                return None
+            self.pump(min(_POLL_S, self.stall_timeout_s))
+            self._crew.free_returned()
+            self._find_stalled(number, asked_at)
+        peer, slot, payload = self._inbox.pop((number, step))
+        self._streams[number].next_step = step + 1
+        batch = peer.lend(slot, payload)
+        if peer.num_lent >= self.queue_depth:
             batch = batch.clone()
-            self._return_slots()
+            self._crew.free_returned()
         return batch, payload
 
-    def close_stream(self, stream: int) -> None:
+    def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
-        self._open.discard(stream)
-        for sampler in self._samplers:
-            with suppress(OSError):  # a sampler that is gone makes no more anyway
-                sampler.channel.send("close", stream=stream)
-        for key in [key for key in self._inbox if key[0] == stream]:
-            sampler, slot, _ = self._inbox.pop(key)
-            self._free(sampler, slot)
+        del self._streams[number]
+        for peer in self._crew.peers:
+            peer.send("close", stream=number)
+            peer.shares.pop(number, None)
+        for key in [key for key in self._inbox if key[0] == number]:
+            peer, slot, _ = self._inbox.pop(key)
+            peer.free(slot)
+
+    # Messages.
+
+    @property
+    def alive(self) -> list[int]:
+        """Indices of the samplers that make mini-batches."""
+        return [peer.index for peer in self._crew.alive]
+
+    @property
+    def report(self) -> PeerError | None:
+        """What the last sampler that raised said of it, with its traceback."""
+        return self._crew.report
+
+    def send(self, index: int, kind: str, fds: tuple[int, ...] = (), **fields: Any) -> None:
+        """Sends a message to a sampler; to one that is gone, nothing."""
+        self._crew.peers[index].send(kind, fds, **fields)
+
+    def pump(self, timeout_s: float) -> None:
+        """Handles what messages there are, waiting for one at most so long.
+
+        Raises:
+            PeerError: another trainer has ended, or without ``takeover`` a sampler.
+            QueueProtocolError: a sampler sent what it must not.
+        """
+        self._crew.pump(timeout_s)
 
     def failure_behind(self, timeout_s: float = 1.0) -> PeerError | None:
-        """After a collective has failed: the reason, if a sampler knows it (another trainer's end, say)."""
-        deadline = time.monotonic() + timeout_s
-        try:
-            while time.monotonic() < deadline:
-                self._pump(0.1)
-        except PeerError as error:
-            return error
-        return None
+        """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
+        return self._crew.failure_behind(timeout_s)
 
     def goodbye(self, outcome: dict[str, Any] | None = None, failure: Failure | None = None) -> None:
         """Parts from the samplers, in peace or in failure."""
-        for sampler in self._samplers:
-            with suppress(OSError):
-                if failure is None:
-                    sampler.channel.send("bye", outcome=outcome or {})
-                else:
-                    sampler.channel.send("failed", **failure.to_json())
-            sampler.channel.finish()
-        for sampler in self._samplers:
-            sampler.channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
-            if failure is not None and not wire.readable([sampler.channel], 0):
-                _kill(sampler.channel.peer_pid)  # it is stopped, or amid something long, and the job is over
-            sampler.channel.close()
-            for slot in sampler.slots.values():
-                slot.close()
-            sampler.slots.clear()  # a strategy keeps its queue, which must not keep the mappings
+        self._crew.part(outcome, failure)
 
-    def _pump(self, timeout_s: float) -> None:
-        """Receives what there is, waiting for something at most so long."""
-        by_channel = {sampler.channel: sampler for sampler in self._samplers}
-        for channel in wire.readable(list(by_channel), timeout_s):
-            sampler = by_channel[channel]
-            message, fds = self._receive(sampler)
-            if message["kind"] != "batch":
-                raise QueueProtocolError(f"sampler rank {sampler.rank} sent {message['kind']!r} in mid-stream")
-            slot = message["slot"]
-            if fds:
-                if slot in sampler.slots:
-                    os.close(fds[0])
-                    raise QueueProtocolError(f"sampler rank {sampler.rank} sent the memory of slot {slot} twice")
-                sampler.slots[slot] = Slot(message["slot_bytes"], fds[0], pinned=self.pinned)
-            elif slot not in sampler.slots:
-                raise QueueProtocolError(f"sampler rank {sampler.rank} named slot {slot}, whose memory it never sent")
-            elif message["slot_bytes"] > sampler.slots[slot].num_bytes:
-                sampler.slots[slot].remap()
-            if message["stream"] in self._open:
-                self._inbox[message["stream"], message["step"]] = (
-                    sampler,
-                    slot,
-                    Payload.from_json(message["payload"]),
-                )
-            else:  # it was on its way when the stream was closed
-                self._free(sampler, slot)
+    def _handle(self, peer: SamplerPeer, message: Message, fds: list[int]) -> bool:
+        if message["kind"] == "batch":
+            self._keep(peer, message, fds)
+        elif message["kind"] in self.handlers:
+            self.handlers[message["kind"]](peer.index, message, fds)
+        else:
+            return False
+        return True
 
-    def _receive(self, sampler: _Sampler) -> tuple[wire.Message, list[int]]:
-        try:
-            message, fds = sampler.channel.receive()
-        except EOFError:
-            raise Failure(
-                "sampler", sampler.rank, True, "sample", "Its connection closed without a goodbye."
-            ).error() from None
-        if message["kind"] == "failed":
-            raise Failure.from_message(message).error()
-        return message, fds
+    def _keep(self, peer: SamplerPeer, message: Message, fds: list[int]) -> None:
+        peer.fill(message, fds, pinned=self.pinned)
+        number, step = message["stream"], message["step"]
+        if self._has(number, step):
+            peer.free(message["slot"])
+        else:
+            self._inbox[number, step] = (peer, message["slot"], Payload.from_json(message["payload"]))
 
-    def _send(self, sampler: _Sampler, kind: str, **fields: Any) -> None:
-        try:
-            sampler.channel.send(kind, **fields)
-        except OSError:
-            while True:  # its last words, which say why, are still to be read
-                self._receive(sampler)
+    def _has(self, number: int, step: int) -> bool:
+        """A step's mini-batch has come, or is not wanted any more."""
+        stream = self._streams.get(number)
+        return stream is None or step < stream.next_step or (number, step) in self._inbox
 
-    def _return_slots(self) -> None:
-        for sampler in self._samplers:
-            for slot in sampler.loans.returned():
-                self._free(sampler, slot)
+    # Samplers that come and go.
 
-    def _free(self, sampler: _Sampler, slot: int) -> None:
-        with suppress(OSError):  # the queue was closed, or the sampler is gone: there is nobody to tell
-            sampler.channel.send("free", slot=slot)
+    def _share(self, number: int, owed: Iterable[range], *, more_slots: int) -> None:
+        """Asks the living samplers for steps, each for its part of every range.
 
-    def _stalled(self, sampler: int, doing: str, timeout_s: float) -> QueueStalledError:
-        return QueueStalledError(
-            f"nothing came from sampler rank {sampler} for {timeout_s:.0f} s ({doing}), although it is connected. "
-            f"It may be stopped, or swapping. If a batch really takes so long, "
-            f"raise FactoredStrategy(stall_timeout_s=...)."
-        )
+        Who takes over gets more slots with it: those it has may all hold what is needed later than that.
+        """
+        heirs = self._crew.alive
+        for steps in owed:
+            for place, peer in enumerate(heirs):
+                part = steps[place :: len(heirs)]
+                if part:
+                    peer.shares.setdefault(number, []).append(part)
+                    start, stop, stride = part.start, part.stop, part.step
+                    peer.send("share", stream=number, start=start, stop=stop, stride=stride, slots=more_slots)
 
+    def _take_over(self, lost: SamplerPeer) -> None:
+        for number in self._streams:
+            self._share(number, self._owed(lost, number), more_slots=1)
+        lost.shares.clear()
+        for callback in self.lost:
+            callback(lost.index)
 
-def _kill(pid: int) -> None:
-    if pid != os.getpid():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    def _announce_streams(self, peer: SamplerPeer) -> None:
+        """To one that comes in mid-stream, after its predecessor's end: it may have to take over."""
+        for number, stream in self._streams.items():
+            peer.send("open", stream=number, **vars(stream.spec))
 
+    def _owed(self, peer: SamplerPeer, number: int) -> list[range]:
+        """What of a sampler's shares has not come; each range from its first such step."""
+        owed = []
+        for steps in peer.shares.get(number, ()):
+            while steps and self._has(number, steps[0]):
+                steps = steps[1:]
+            if steps:
+                owed.append(steps)
+        return owed
 
-class QueueLoader(EpochLoader):
-    """Stands in for a SampledLoader on a trainer: the same mini-batches, made by the samplers.
-
-    Args:
-        queue: this trainer's end of the queue.
-        source: the phase's mini-batches; only their number is used here.
-        phase: ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
-        loader: which of the phase's loaders this is.
-        num_ranks: trainers that share each step.
-        rank: this trainer.
-        convert: makes of a MiniBatch what the model expects.
-        reload: counts how often Lightning asked for the loaders anew.
-        limit: how many steps will be read at most, once that is known.
-    """
-
-    def __init__(
-        self,
-        queue: BatchQueue,
-        source: BatchSource,
-        *,
-        phase: str,
-        loader: int,
-        num_ranks: int,
-        rank: int,
-        convert: Convert,
-        reload: int,
-        limit: Callable[[], float],
-    ) -> None:
-        super().__init__(source, num_ranks, rank)
-        self.queue = queue
-        self.phase = phase
-        self.loader = loader
-        self.convert = convert
-        self.reload = reload
-        self.limit = limit
-
-    def _batches(self, epoch: int, start: int) -> Iterator[Any]:
-        stop = int(min(len(self), self.limit()))
-        stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop))
-        is_open = True
-        try:
-            for step in range(start, stop):
-                began = time.perf_counter()
-                batch, payload = self.queue.take(stream, step)
-                taken = time.perf_counter()
-                converted = [self.convert(batch)]
-                del batch  # else it would stay while the consumer works, and its slot with it
-                self.stats.add(payload, wait_ms=(taken - began) * 1e3, convert_ms=(time.perf_counter() - taken) * 1e3)
-                if step == stop - 1:
-                    # Lightning asks a sized loader for no batch after the last: there is no later moment.
-                    self.queue.close_stream(stream)
-                    is_open = False
-                yield converted.pop()
-        finally:
-            if is_open:
-                self.queue.close_stream(stream)
+    def _find_stalled(self, number: int, asked_at: float) -> None:
+        """Loses the samplers that owe a step and have been silent for too long."""
+        now = time.monotonic()
+        for peer in self._crew.alive:
+            if now - max(asked_at, peer.heard_at) <= self.stall_timeout_s:
+                continue
+            if any(sender is peer for sender, _, _ in self._inbox.values()):
+                continue  # it may be waiting for these slots
+            if owed := self._owed(peer, number):
+                self._crew.lose_stalled(peer, min(steps[0] for steps in owed))

@@ -13,14 +13,13 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from lightning_gnnload.errors import QueueProtocolError, SamplerDiedError
+from lightning_gnnload.errors import QueueProtocolError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_MESSAGE_BYTES = 1 << 17
-_CONNECT_INTERVAL_S = 0.02
 
 Message = dict[str, Any]
 
@@ -28,11 +27,12 @@ KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
     "hello": {"version": int, "trainer": int, "rank": int},
     "open": {"stream": int, "phase": str, "loader": int, "reload": int, "epoch": int, "start": int, "stop": int},
+    "share": {"stream": int, "start": int, "stop": int, "stride": int, "slots": int},
     "close": {"stream": int},
     "free": {"slot": int},
     "bye": {"outcome": dict},
     # sampler -> trainer
-    "welcome": {"version": int, "rank": int},
+    "welcome": {"version": int, "rank": int, "pid": int},
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "payload": dict},
     # either way: what ended the sender, or a peer that it saw end
     "failed": {"role": str, "rank": int, "died": bool, "stage": str, "text": str},
@@ -45,6 +45,7 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self.peer_pid = _check_peer(connection)
+        """The process at the other end; seen from who connected, the one that made the listening socket."""
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -146,29 +147,22 @@ def accept(listener: socket.socket) -> Channel:
         raise
 
 
-def connect(job: str, sampler: int, timeout_s: float, give_up: Callable[[], bool] = lambda: False) -> Channel:
-    """Connects to a sampler, which may not listen yet.
+def connect(job: str, sampler: int) -> Channel | None:
+    """Connects to a sampler; None where nobody listens, not yet or not any more.
 
     Raises:
-        SamplerDiedError: nobody listened in time.
+        QueueProtocolError: it runs under another user.
     """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-        try:
-            connection.connect(_address(job, sampler))
-            return Channel(connection)
-        except (ConnectionRefusedError, FileNotFoundError) as error:
-            connection.close()
-            if time.monotonic() > deadline or give_up():
-                raise SamplerDiedError(
-                    f"sampler {sampler} did not start within {timeout_s:.0f} s. See its own output above; "
-                    f"if it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
-                ) from error
-            time.sleep(_CONNECT_INTERVAL_S)
-        except BaseException:
-            connection.close()
-            raise
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        connection.connect(_address(job, sampler))
+        return Channel(connection)
+    except (ConnectionRefusedError, FileNotFoundError):
+        connection.close()
+        return None
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _address(job: str, sampler: int) -> bytes:

@@ -10,18 +10,20 @@ import os
 import platform
 import time
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
 from rich.console import Console
 
-from lightning_gnnload.errors import RoleConfigError, SamplerDiedError, TrainerDiedError
+from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import decision as decisions
 from lightning_gnnload.plugin import profile
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 from lightning_gnnload.plugin.decision import RoleDecision
+from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.roles import samplers_needed
 
 if TYPE_CHECKING:
@@ -48,7 +50,9 @@ def agree(strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, 
         decision = RoleDecision(1, 1, reason="it trains too, as it is the only one")
         pl.utilities.rank_zero.rank_zero_info(str(decision))
         return decision
-    store = strategy.store()
+    # An earlier Trainer's: rank 0 must not measure in a group, and there may soon be another number of trainers.
+    leave_group()
+    store = strategy.store(timedelta(seconds=strategy.connect_timeout_s))
     here = strategy.node_rank * strategy.roles.num_devices + strategy.local_rank
     if here != 0:
         store.set(_PRESENT.format(here), "")
@@ -99,8 +103,6 @@ def _decide(strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str
         return RoleDecision(
             plan.num_devices, plan.num_samplers, reason="roles are measured by training, and this run does not train"
         )
-    if torch.distributed.is_initialized():
-        return _as_before(strategy)
     folder = trainer.default_root_dir
     earlier = decisions.load(folder)
     # A sampler's cores are known once the roles are, so it is measured on a rank's equal share.
@@ -142,18 +144,6 @@ def _with_samplers(decision: RoleDecision, strategy: FactoredStrategy) -> RoleDe
     assert decision.train_ms is not None
     needed = samplers_needed(decision.sample_ms, decision.train_ms, strategy.roles.num_devices)
     return replace(decision, num_samplers=needed, reason="")
-
-
-def _as_before(strategy: FactoredStrategy) -> RoleDecision:
-    """An earlier Trainer of this script has left its trainers' group, which a measurement would disturb, too."""
-    num_ranks, world_size = strategy.roles.num_devices, torch.distributed.get_world_size()
-    num_samplers = num_ranks - world_size // strategy.num_nodes
-    if not 1 <= num_samplers < num_ranks or strategy.samplers not in ("auto", num_samplers):
-        raise RoleConfigError(
-            f"samplers={strategy.samplers!r} of {num_ranks} ranks do not leave {world_size} trainers, of which a "
-            f"process group exists already. Call torch.distributed.destroy_process_group() before this fit."
-        )
-    return RoleDecision(num_ranks, num_samplers, reason="as with the Trainer that ran before in these processes")
 
 
 def _facts(strategy: FactoredStrategy) -> dict[str, Any]:

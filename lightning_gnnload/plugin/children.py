@@ -31,22 +31,29 @@ def parent_pid_told() -> Iterator[None]:
 
 @contextmanager
 def end_with_parent() -> Iterator[None]:
-    """In a started rank: should rank 0 die meanwhile, this process ends soon after, however it hangs.
+    """In a started rank: should rank 0, or torchrun's agent, die meanwhile, this process ends soon after.
 
-    While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody.
+    While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody. Ranks of an agent
+    that was killed would train on, with nobody to end them.
     """
     is_over = threading.Event()
 
-    def watch(parent: int) -> None:
+    def watch(parent: int, who: str) -> None:
         while os.getppid() == parent:
             if is_over.wait(_POLL_S):
                 return
+        if parent == agent:
+            _log.error(f"{who} is gone: ending this rank.")
+            os.kill(os.getpid(), signal.SIGTERM)  # as the agent would
         if not is_over.wait(GRACE_S):
-            _log.error("rank 0 is gone, and this rank hangs since: ending it.")
+            _log.error(f"{who} is gone, and this rank hangs since: ending it.")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if _PARENT in os.environ:
-        threading.Thread(target=watch, args=(int(os.environ[_PARENT]),), name="gnnload-parent", daemon=True).start()
+    agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ and _PARENT not in os.environ else None
+    parent = agent or int(os.environ.get(_PARENT, 0))
+    if parent:
+        who = "torchrun's agent" if agent else "rank 0"
+        threading.Thread(target=watch, args=(parent, who), name="gnnload-parent", daemon=True).start()
     try:
         yield
     finally:

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from torch.nn import SyncBatchNorm
 
 from lightning_gnnload.errors import LightningCompatibilityError
 
@@ -48,12 +53,15 @@ try:
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
     DummyLogger = pl.loggers.logger.DummyLogger
     TunerExit = pl.utilities.exceptions._TunerExitException
+    IS_INTERACTIVE: bool = pl.trainer.connectors.accelerator_connector._IS_INTERACTIVE  # type: ignore[attr-defined]
+    """A notebook or a prompt, where Lightning takes strategies that fork, and no others."""
 except AttributeError as error:
     raise LightningCompatibilityError(
         f"{pl.__name__} {pl.__version__} lacks a name that FactoredStrategy relies on: {error}. "
         f"Releases 2.4 to 2.6 work: pip install 'pytorch-lightning>=2.4,<2.7'"
     ) from error
 
+RunningStage = pl.trainer.states.RunningStage
 TrainerFn = pl.trainer.states.TrainerFn
 TrainerStatus = pl.trainer.states.TrainerStatus
 
@@ -65,6 +73,7 @@ LOADER_BARRIERS = {f"{phase}_dataloader()": phase for phase in ("train", "val", 
 STRATEGY_OVERRIDES = (
     "_configure_launcher",
     "_get_process_group_backend",
+    "_register_ddp_hooks",
     "barrier",
     "process_dataloader",
     "set_world_ranks",
@@ -73,19 +82,77 @@ STRATEGY_OVERRIDES = (
 """Methods of DDPStrategy that FactoredStrategy overrides or calls; a test checks that they are still there."""
 
 
-def keep_collectives_out_of_sigterm(trainer: pl.Trainer) -> None:
+def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], bool]) -> None:
     """On SIGTERM, Lightning broadcasts from the signal's handler, in the middle of whatever collective is under way,
     and ranks may wait for each other for good. Every rank gets the signal, and every training step begins with a
-    broadcast that says so: the handler need only note it."""
+    broadcast that says so: the handler need only note it, unless ``defer`` answers that it will be seen to."""
     connector = trainer._signal_connector
+    heard = False
 
     def note(number: int, frame: Any) -> None:
+        nonlocal heard
         _log.info(f"[rank: {trainer.local_rank}] Received SIGTERM: {number}")
-        if not connector.received_sigterm and trainer.strategy.launcher is not None:
+        if not heard and trainer.strategy.launcher is not None:
             trainer.strategy.launcher.kill(number)
-        connector.received_sigterm = True
+        heard = True
+        if not defer():
+            connector.received_sigterm = True
 
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
+
+
+def end_by_sigterm(trainer: pl.Trainer) -> None:
+    """Has Lightning end the training after this step, as it does on SIGTERM; to be called in all ranks alike."""
+    trainer._signal_connector.received_sigterm = True
+
+
+@contextmanager
+def no_sigterm_broadcast(trainer: pl.Trainer) -> Iterator[None]:
+    """Lightning 2.5.2 and later begin each training step with a broadcast from rank 0, which binds all ranks to it."""
+    loop = trainer.fit_loop.epoch_loop
+    loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del loop._broadcast_sigterm_tensor
+
+
+def is_last_step(trainer: pl.Trainer) -> bool:
+    """Within an optimizer step: whether Lightning will not begin another one in this epoch, as far as can be known."""
+    loop = trainer.fit_loop.epoch_loop
+    return loop._num_ready_batches_reached() or 0 <= loop.max_steps <= loop.global_step + 1
+
+
+def collectives_each_step(trainer: pl.Trainer) -> list[str]:
+    """What makes all ranks wait for each other in every training step, in a user's words. After a step's logging."""
+    results = trainer.fit_loop.epoch_loop._results.values()
+    reduced = {each.meta.name for each in results if each.meta.on_step and each.meta.sync.should}
+    found = [f"self.log({name!r}, sync_dist=True) with on_step=True" for name in sorted(reduced)]
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, pl.callbacks.Timer) and callback._interval == "step" and callback._duration is not None:
+            found.append("Trainer(max_time=...) or a Timer that looks at the clock in every step")
+        if isinstance(callback, pl.callbacks.ModelCheckpoint) and callback._train_time_interval is not None:
+            found.append("ModelCheckpoint(train_time_interval=...)")
+    if any(isinstance(module, SyncBatchNorm) for module in trainer.strategy.lightning_module.modules()):  # type: ignore[union-attr]
+        found.append("Trainer(sync_batchnorm=True)")
+    return found
+
+
+def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
+    """The training epoch, and how many of its batches are processed; above 0 when a restart goes on in mid-epoch.
+
+    The epoch is not always the one that Lightning announces to loaders: a restart from an epoch's end counts that
+    epoch as processed twice where ``max_steps`` is set."""
+    batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return trainer.current_epoch, batches.processed
+
+
+def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:
+    """What SLURM warns its tasks by before it ends them, if Lightning then saves a checkpoint and requeues the job."""
+    environment = trainer._accelerator_connector.cluster_environment
+    if not isinstance(environment, environments.SLURMEnvironment) or not environment.auto_requeue:
+        return []
+    return [environment.requeue_signal or signal.SIGUSR1]
 
 
 def set_process_rank(rank: int) -> None:

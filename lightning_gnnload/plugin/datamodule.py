@@ -16,10 +16,10 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seeds import SeedOrder, Sequential, seed_order
 from lightning_gnnload.errors import LoaderConfigError, SeedError
-from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
 from lightning_gnnload.sample.base import Sampler
 
 BatchFormat = Literal["blocks", "dgl", "pyg"]
@@ -260,6 +260,10 @@ class GraphDataModule(pl.LightningDataModule):
             convert=self._convert(),
             pinned=pinned,
         )
+        trainer = self.trainer
+        if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
+            # Not for a loader that is read by hand before a fit, or after one.
+            loader.progress = lambda: Progress(*training_progress(trainer))
         loader.source.plan(num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
-from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin.children import Children, end_with_parent, parent_pid_told
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
@@ -40,7 +39,6 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
-        self._check_ranks()
         wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
         try:
             with end_with_parent():
@@ -49,18 +47,6 @@ class ScriptLauncher(SubprocessScriptLauncher):
             if ScriptLauncher._children is not None and not isinstance(error, TunerExit):
                 ScriptLauncher._children.expect_end()
             raise
-
-    def _check_ranks(self) -> None:
-        """Raises RoleConfigError: torchrun or SLURM started another number of processes."""
-        try:
-            self.cluster_environment.validate_settings(num_devices=self.num_processes, num_nodes=self.num_nodes)
-        except ValueError as error:
-            roles = self._factored.roles
-            raise RoleConfigError(
-                f"{roles.num_trainers} trainers and {roles.num_samplers} samplers need {self.num_processes} ranks a "
-                f"machine, but others were started: {error} Start as many as are needed, under torchrun with "
-                f"--nproc-per-node={self.num_processes}, or let Lightning start them."
-            ) from error
 
     def kill(self, signum: int) -> None:
         if ScriptLauncher._children is not None:

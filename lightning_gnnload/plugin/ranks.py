@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import inspect
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerFailedError
+from lightning_gnnload.errors import LoaderConfigError, PeerError
+from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
@@ -20,7 +21,16 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.agreement import agree
-from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, TunerExit, keep_collectives_out_of_sigterm, pl
+from lightning_gnnload.plugin.compat import (
+    TrainerFn,
+    TrainerStatus,
+    TunerExit,
+    keep_collectives_out_of_sigterm,
+    pl,
+    requeue_signals,
+)
+from lightning_gnnload.plugin.notices import NOTICE_S, Notices
+from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role
 
@@ -44,11 +54,15 @@ def play_role(
         session: counts launches, alike in every rank.
         function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
     """
-    strategy.job = job = strategy.job_name(session)
+    strategy.session = session
+    if strategy.start_method == "fork":
+        # OpenMP's threads do not outlive a fork: with more than one, a rank hangs if its parent has computed before.
+        torch.set_num_threads(1)
     arguments = inspect.signature(function).bind(*args, **kwargs).arguments
     if strategy.is_undecided:
         strategy.decide(agree(strategy, trainer, arguments))
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
+    job = f"{strategy.run_name}-{session}"
     with own_cores(strategy):
         if strategy.roles.is_lone:
             return function(*args, **kwargs)
@@ -58,31 +72,42 @@ def play_role(
 
 
 def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:
+    roles = strategy.roles
     strategy.queue = queue = BatchQueue(
         job,
         trainer=strategy.local_rank,
         rank=strategy.global_rank,
-        num_samplers=strategy.roles.num_samplers,
+        num_samplers=roles.num_samplers,
         queue_depth=strategy.queue_depth,
         connect_timeout_s=strategy.connect_timeout_s,
         stall_timeout_s=strategy.stall_timeout_s,
+        first_sampler_rank=roles.global_rank(strategy.node_rank, roles.num_trainers),
+        num_trainers=roles.num_trainers,
+        takeover=strategy.takeover,
+        has_ended=lambda sampler: flags.is_up(flags.rank_ended(strategy.run_name, roles.num_trainers + sampler)),
         pinned=strategy.root_device.type == "cuda",
     )
-    keep_collectives_out_of_sigterm(trainer)
+    keep_collectives_out_of_sigterm(trainer, strategy.defer_sigterm)
     try:
         result = function()
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
         queue.goodbye()
         raise
     except BaseException as error:
-        # When a rank ends, gloo and NCCL fail in the others with some RuntimeError; a sampler knows the reason.
-        cause = queue.failure_behind() if isinstance(error, RuntimeError) and not isinstance(error, PeerError) else None
+        notices = Notices(strategy)
+        cause: PeerError | None = None
+        if isinstance(error, RuntimeError) and not isinstance(error, PeerError):
+            # When a rank ends, gloo and NCCL fail in the others with some RuntimeError. A sampler knows the reason, or
+            # another machine does.
+            cause = notices.find() or queue.failure_behind() or notices.find(NOTICE_S)
         stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
-        queue.goodbye(failure=Failure.of(cause or error, role="trainer", rank=strategy.global_rank, stage=stage))
+        failure = Failure.of(cause or error, role="trainer", rank=strategy.global_rank, stage=stage)
+        queue.goodbye(failure=failure)
+        notices.leave(failure)
         if cause is not None:
             raise cause from error
         raise
-    queue.goodbye(outcome=_outcome(trainer, result) if strategy.is_global_zero else None)
+    queue.goodbye(outcome=_outcome(trainer, result) if strategy.local_rank == 0 else None)
     return result
 
 
@@ -91,11 +116,11 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
     if sources.model is not None:
         # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
         strategy._lightning_module = strategy.model = sources.model
+    leave_group()  # this rank may have trained in an earlier launch
     torch.set_num_threads(1)  # sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4)
     service = SamplerService(
         job,
         sampler=strategy.roles.index(strategy.local_rank),
-        num_samplers=strategy.roles.num_samplers,
         rank=strategy.global_rank,
         num_trainers=strategy.roles.num_trainers,
         world_size=strategy.world_size,
@@ -103,11 +128,14 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         num_threads=strategy.num_sampler_threads,
         open_source=sources.open,
         connect_timeout_s=strategy.connect_timeout_s,
+        first_trainer_rank=strategy.roles.global_rank(strategy.node_rank, 0),
+        takeover=strategy.takeover,
     )
-    with _deaf_to_signals(service):
+    with _deaf_to_signals(service, requeue_signals(trainer)):
         try:
             outcome = service.serve()
-        except TrainerFailedError as error:
+        except PeerError as error:
+            Notices(strategy).leave(error.failure)
             if error.failure.interrupted:
                 raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
             raise
@@ -163,15 +191,17 @@ class _Sources:
 
 
 @contextmanager
-def _deaf_to_signals(service: SamplerService) -> Iterator[None]:
+def _deaf_to_signals(service: SamplerService, warnings: Sequence[signal.Signals]) -> Iterator[None]:
     """A sampler outlives Ctrl-C and SIGTERM: trainers that stop gracefully still need batches. It ends with them,
-    when they say goodbye or their connections close. Until it has trainers, it ends by itself."""
+    when they say goodbye or their connections close. Until it has trainers, it ends by itself. ``warnings`` are
+    signals that mean something to trainers alone."""
 
     def handle(number: int, frame: Any) -> None:
         if not service.has_all_trainers:
             raise KeyboardInterrupt
 
     handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers |= {number: signal.signal(number, signal.SIG_IGN) for number in warnings}
     try:
         yield
     finally:

@@ -123,3 +123,10 @@ def check_role_options(samplers: object, trainers: object, queue_depth: object, 
             f"queue_depth={queue_depth!r}, queue_memory_bytes={queue_memory_bytes!r}: the one sets how deep the "
             f"queue is, and so does the other. Leave one out, or give queue_depth='auto'."
         )
+    for name, value in (
+        ("trainers", trainers),
+        ("queue_depth", None if queue_depth == "auto" else queue_depth),
+        ("queue_memory_bytes", queue_memory_bytes),
+    ):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")

@@ -5,24 +5,30 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Any, Literal
 
 import torch
 import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat, resources
-from lightning_gnnload.plugin.compat import environments, pl
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.decision import RoleDecision
+from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
-from lightning_gnnload.plugin.rendezvous import form_group, meet
+from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
+from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan, check_role_options
+from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizers, check_staleness
 
 _QUEUE_DEPTH = 4
 
@@ -39,7 +45,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
             mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
             decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
-        staleness: optimizer steps that a gradient may be late; 0, plain DDP, is what this release has.
+        staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
+            0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
+            ``staleness_stats``.
         switching: whether a lone device alternates: it fills a queue with all cores, then trains from it. On more
             than one rank, whether idle samplers train; not in this release.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
@@ -54,14 +62,15 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             torch leaves the sampling threads theirs. For machines that the job has for itself.
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
-        stall_timeout_s: how long a trainer waits for a mini-batch while all samplers live.
+        stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
+        takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
+            stopped, raised): the others take its work over, or the trainers sample themselves. Else the job ends.
         **ddp: arguments of Lightning's DDPStrategy.
 
     Raises:
-        RoleConfigError: samplers that leave no trainer, or options that exclude each other or that this release
-            does not have.
+        RoleConfigError: samplers that leave no trainer, or options that this release does not have.
 
-    Source: GNNLab (EuroSys'22), sections 5.2 and 5.3; the cores, BGL (NSDI'23), section 3.4.
+    Source: GNNLab (EuroSys'22), section 5.2.
     """
 
     strategy_name = "factored"
@@ -79,22 +88,18 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         sampler_threads: int | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
+        takeover: bool = True,
         **ddp: Any,
     ) -> None:
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
-        if staleness != 0:
-            raise RoleConfigError(f"staleness={staleness!r}: this release has staleness=0 only.")
-        for name, value in (
-            ("queue_depth", None if queue_depth == "auto" else queue_depth),
-            ("sampler_threads", sampler_threads),
-            ("trainers", trainers),
-            ("queue_memory_bytes", queue_memory_bytes),
-        ):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+        check_staleness(staleness, ddp)
+        if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
+            raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
             if not seconds > 0:
                 raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
+        if not isinstance(takeover, bool):
+            raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.samplers = samplers
         self.trainers = trainers
         self.switching = switching
@@ -102,19 +107,35 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self.queue_memory_bytes = queue_memory_bytes
         self.role_decision: RoleDecision | None = None
         self.num_samplers: int = 1 if samplers == "auto" else samplers  # provisional, until the ranks agree
+        self.staleness = staleness
         self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
-        self.job = ""
-        self.cores: Collection[int] = ()
+        self.cores: Collection[int] = ()  # of this rank alone, while it runs
         self._depth_by_memory = queue_depth == "auto"
-        self._store: torch.distributed.Store | None = None
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
+        self.takeover = takeover
         self.queue: BatchQueue | None = None
+        self.contributions: Contributions | None = None  # set before a fit; then its gradients are averaged in
+        self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
+        self._updates: DelayedUpdates | None = None
+        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         # A configuration file names every inherited argument, as None where it is not set.
-        super().__init__(**{name: value for name, value in ddp.items() if value is not None})
+        ddp = {name: value for name, value in ddp.items() if value is not None}
+        if compat.IS_INTERACTIVE and "start_method" not in ddp:
+            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
+            pl.utilities.rank_zero.rank_zero_info(
+                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
+                "with one thread each: in a script, they may use more."
+            )
+        super().__init__(**ddp)
+
+    @property
+    def start_method(self) -> str:
+        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
+        return self._start_method
 
     # Which rank is what.
 
@@ -186,56 +207,53 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             self.cluster_environment.set_world_size(self.world_size)
         compat.set_process_rank(self.global_rank)
 
-    def job_name(self, session: int) -> str:
-        """What the ranks of one launch on one machine call themselves, alike in all of them and in no other job."""
+    @property
+    def run_name(self) -> str:
+        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
         assert self.cluster_environment is not None
-        run = [str(self.cluster_environment.main_port)]
+        # Two nodes of one job may be one machine, in tests, and must not meet there.
+        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
-        return f"{hashlib.blake2b('/'.join(run).encode(), digest_size=8).hexdigest()}-{session}"
+        return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
 
-    @property
-    def _is_local(self) -> bool:
-        """All ranks are on this machine, and were started by Lightning."""
-        return self.num_nodes == 1 and isinstance(self.cluster_environment, environments.LightningEnvironment)
-
-    def store(self) -> torch.distributed.Store:
-        """Where all ranks of this launch can meet before they have roles."""
+    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
+        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
         assert self.cluster_environment is not None
-        if self._store is None:
-            store = meet(
-                self.cluster_environment.main_address,
-                self.cluster_environment.main_port,
-                is_host=self.node_rank == 0 and self.local_rank == 0,
-                is_local=self._is_local,
-                timeout=timedelta(seconds=self.connect_timeout_s),
-            )
-            self._store = torch.distributed.PrefixStore(f"gnnload-{self.job}", store)
-        return self._store
+        return launch_store(
+            self.cluster_environment,
+            num_nodes=self.num_nodes,
+            is_host=self.node_rank == 0 and self.local_rank == 0,
+            session=self.session,
+            timeout=timeout or self._timeout,
+        )
 
     # What Lightning calls, in trainers only unless it says otherwise.
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
+        assert self.cluster_environment is not None
+        check_environment(self.cluster_environment, self.roles)
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )
 
     def setup_distributed(self) -> None:
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
+            leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            assert self.cluster_environment is not None
+            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
+            if self.num_nodes > 1:
+                check_alike(store, self.node_rank, self.roles)
             form_group(
                 self._get_process_group_backend(),
-                address=self.cluster_environment.main_address,
-                port=self.cluster_environment.main_port,
+                store,
                 rank=self.global_rank,
                 world_size=self.world_size,
                 timeout=self._timeout,
-                is_local=self._is_local,
-                store=self._store,
             )
-            atexit.register(_leave_process_group)  # as Lightning does for the groups that it makes
+            atexit.register(leave_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
 
     def _get_process_group_backend(self) -> str:
@@ -274,17 +292,16 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
-        return QueueLoader(
+        loader = QueueLoader(
             self.queue,
-            dataloader.source,
+            dataloader,
             phase=phase,
             loader=index,
-            num_ranks=dataloader.num_ranks,
-            rank=dataloader.rank,
-            convert=dataloader.convert,
             reload=self._requests[phase],
             limit=limit,
         )
+        loader.progress = dataloader.progress
+        return loader
 
     def _beside(self, loader: SampledLoader) -> SampledLoader:
         """The loader of a rank that is both sampler and trainer."""
@@ -295,16 +312,75 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         loader.num_threads = self.sampler_threads or loader.num_threads
         return loader
 
+    # Gradients that come late: what Lightning calls around updates, in trainers only.
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        delays = trainer.state.fn == compat.TrainerFn.FITTING and (self.staleness or self.contributions is not None)
+        if not delays:
+            super().setup(trainer)
+            return
+        assert self.lightning_module is not None
+        check_module(self.staleness, self.lightning_module, self.precision_plugin)
+        super().setup(trainer)
+        check_optimizers(self.staleness, self.optimizers)
+
+    def _register_ddp_hooks(self) -> None:
+        if not self.staleness and self.contributions is None:
+            super()._register_ddp_hooks()
+            return
+        assert isinstance(self.model, DistributedDataParallel)
+        sync_buffers = not {"broadcast_buffers", "forward_sync_buffers"} & self._ddp_kwargs.keys()
+        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=self.contributions)
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, sync_buffers=sync_buffers)
+        self._updates.begin(self.model)
+        self.staleness_stats = reduction.stats
+
+    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        if self._updates is None:
+            return super().optimizer_step(optimizer, closure, model, **kwargs)
+        return self._updates.optimizer_step(optimizer, closure, model=model, **kwargs)
+
+    def flush(self) -> None:
+        """Applies the gradients that are still on their way, in every trainer after the same step. The strategy does
+        so wherever Lightning needs complete parameters; call it before you read them in mid-epoch."""
+        if self._updates is not None:
+            self._updates.flush()
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        self.flush()
+        return super().lightning_module_state_dict()
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        self.flush()
+        return super().optimizer_state(optimizer)
+
+    def on_validation_start(self) -> None:
+        self.flush()  # where callbacks were replaced, as in a search for a learning rate
+        super().on_validation_start()
+
+    def on_train_end(self) -> None:
+        self.flush()
+        super().on_train_end()
+
+    def defer_sigterm(self) -> bool:
+        """Whether trainers agree among themselves on when to heed a SIGTERM: where no step begins with a broadcast."""
+        if self._updates is not None:
+            self._updates.reduction.stop_asked = True
+        return self._updates is not None
+
+    def teardown(self) -> None:
+        if self._updates is not None:
+            self._updates.end()
+            self._updates = None
+        super().teardown()
+
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        strategy_registry.register(
-            cls.strategy_name, cls, description="Sampler ranks and trainer ranks, joined by a queue"
-        )
-
-
-def _leave_process_group() -> None:
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        about = "Sampler ranks and trainer ranks, joined by a queue"
+        strategy_registry.register(cls.strategy_name, cls, description=about)
+        for suffix, start_method in (("spawn", "spawn"), ("fork", "fork"), ("notebook", "fork")):
+            name = f"{cls.strategy_name}_{suffix}"
+            strategy_registry.register(name, cls, description=f"{about}; {start_method}", start_method=start_method)
 
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:

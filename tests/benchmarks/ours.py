@@ -9,7 +9,8 @@ from typing import Any
 from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler, Sampler
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource
 from tests.benchmarks import service
@@ -123,12 +124,9 @@ class Ours:
             self._queues[job] = queue
         loader = QueueLoader(
             self._queues[job],
-            source,
+            SampledLoader(source),
             phase="train",
             loader=0,
-            num_ranks=1,
-            rank=0,
-            convert=lambda batch: batch,
             reload=0,
             limit=lambda: num_batches,
         )

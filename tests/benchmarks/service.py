@@ -40,7 +40,6 @@ def main() -> None:
     SamplerService(
         job,
         sampler=0,
-        num_samplers=1,
         rank=1,
         num_trainers=1,
         world_size=1,

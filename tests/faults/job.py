@@ -1,4 +1,4 @@
-"""A training that goes on until something happens to it. Arguments: how, num_devices, what happens.
+"""A training that goes on until something happens to it. Arguments: how, num_devices, what happens, num_nodes.
 
 Each rank writes its process id to a file named after its role and rank, trainers once five batches are behind them.
 """
@@ -126,6 +126,7 @@ if __name__ == "__main__":
     trainer = Trainer(
         accelerator="cpu",
         devices=devices,
+        num_nodes=int(sys.argv[4]) if len(sys.argv) > 4 else 1,
         strategy=strategy,
         max_epochs=1000,
         limit_val_batches=0,

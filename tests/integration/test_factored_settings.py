@@ -20,7 +20,14 @@ from lightning_gnnload.errors import RoleConfigError
         ({"samplers": "auto", "trainers": 2}, "samplers='auto', trainers=2.*number of both"),
         ({"trainers": 0}, "trainers=0.*at least 1"),
         ({"samplers": True}, "samplers=True"),
-        ({"staleness": 1}, "staleness=1.*staleness=0"),
+        ({"staleness": -1}, "staleness=-1.*whole number.*0 for plain DDP"),
+        ({"staleness": 0.5}, "staleness=0.5.*whole number"),
+        ({"staleness": True}, "staleness=True"),
+        ({"staleness": 1, "find_unused_parameters": True}, "staleness=1 with find_unused_parameters=True.*Leave"),
+        ({"staleness": 2, "ddp_comm_hook": print}, "staleness=2 with ddp_comm_hook=.*DDP takes one"),
+        ({"staleness": 1, "ddp_comm_wrapper": print}, "staleness=1 with ddp_comm_wrapper=.*DDP takes one"),
+        ({"staleness": 1, "model_averaging_period": 4}, "staleness=1 with model_averaging_period=4"),
+        ({"staleness": 1, "broadcast_buffers": True}, "staleness=1 with broadcast_buffers=True.*at flushes"),
         ({"queue_depth": "deep"}, "queue_depth='deep'.*whole number"),
         ({"queue_memory_bytes": 1 << 30}, "queue_memory_bytes=1073741824.*queue_depth='auto'"),
         ({"queue_depth": "auto", "queue_memory_bytes": 0}, "queue_memory_bytes=0.*at least 1"),
@@ -33,6 +40,12 @@ from lightning_gnnload.errors import RoleConfigError
 def test_bad_options_name_themselves_and_what_is_needed(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(RoleConfigError, match=says):
         FactoredStrategy(**settings)
+
+
+def test_arguments_of_ddp_that_are_off_exclude_nothing() -> None:
+    """A configuration file names them all."""
+    FactoredStrategy(staleness=2, find_unused_parameters=False, ddp_comm_hook=None, broadcast_buffers=False)
+    FactoredStrategy(find_unused_parameters=True, broadcast_buffers=True, model_averaging_period=4)
 
 
 def trainer(devices: int, **settings: Any) -> Trainer:

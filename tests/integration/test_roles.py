@@ -47,9 +47,9 @@ def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None
     lines = [line for job in (first, second) for line in job.output.splitlines() if "ranks sample" in line]
     assert len(lines) == 3
     assert lines[0].startswith("2 of 4 ranks sample: a batch takes ")
-    assert lines[1] == "2 of 4 ranks sample: as with the Trainer that ran before in these processes"
-    assert lines[2].startswith(lines[0])
-    assert "measured in an earlier run" in lines[2]
+    for line in lines[1:]:  # in the same processes, and in others
+        assert line.startswith(lines[0])
+        assert "measured in an earlier run" in line
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,9 @@ import psutil
 
 ROOT = Path(__file__).parents[3]
 JOB_MARK = "GNNLOAD_TEST_JOB"
-_OF_A_LAUNCHER = re.compile(r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|PL_GLOBAL_SEED")
+_OF_A_LAUNCHER = re.compile(
+    r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|PL_GLOBAL_SEED|SLURM_.*|GNNLOAD_LIGHTNING"
+)
 
 
 @dataclass
@@ -74,36 +76,51 @@ class Job:
 
 
 @contextmanager
-def start(script: Path, *arguments: object, folder: Path, how: str = "script", num_devices: int = 1) -> Iterator[Job]:
+def start(
+    script: Path,
+    *arguments: object,
+    folder: Path,
+    how: str = "script",
+    num_devices: int = 1,
+    environment: Mapping[str, str] | None = None,
+    agent: Sequence[str] = ("--standalone",),
+    prefix: Sequence[str] = (),
+    log: str = "output.txt",
+) -> Iterator[Job]:
     """Starts ``script`` and kills what is left of it at the end.
 
     Args:
         arguments: of the script; the first ones it gets are ``how`` and ``num_devices``.
         folder: working directory, for all that the job writes.
         how: ``"torchrun"`` starts the ranks itself; under any other name the script does.
+        environment: variables of the job, beside those of this process.
+        agent: options of torchrun.
+        prefix: a command that runs the one after it, elsewhere.
+        log: the file in ``folder`` that the output goes to.
     """
     mark = uuid.uuid4().hex
-    environment = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.fullmatch(name)}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", JOB_MARK: mark}
-    command = [sys.executable]
+    variables = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.fullmatch(name)}
+    variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", JOB_MARK: mark}
+    variables |= environment or {}
+    command = [*prefix, sys.executable]
     if how == "torchrun":
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_devices}"]
+        command += ["-m", "torch.distributed.run", *agent, f"--nproc-per-node={num_devices}"]
     command += [str(script), how, str(num_devices), *map(str, arguments)]
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "output.txt"
-    with log.open("w") as out:
+    log_path = folder / log
+    with log_path.open("w") as out:
         # A session of its own, as a shell gives a job: Ctrl-C reaches the job and nobody else.
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=environment,
+            env=variables,
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=_hear_interrupts,
             text=True,
         )
-    job = Job(process, mark, log)
+    job = Job(process, mark, log_path)
     try:
         yield job
     finally:

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue, QueueLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
@@ -32,7 +33,9 @@ class Job:
         num_threads: int,
         queue_depth: int,
         connect_timeout_s: float,
+        takeover: bool,
     ) -> None:
+        self.takeover = takeover
         self.name = uuid.uuid4().hex[:16]
         self.sources = sources
         self.num_samplers, self.num_trainers, self.queue_depth = num_samplers, num_trainers, queue_depth
@@ -42,7 +45,6 @@ class Job:
             SamplerService(
                 self.name,
                 sampler=sampler,
-                num_samplers=num_samplers,
                 rank=num_trainers + sampler,
                 num_trainers=num_trainers,
                 world_size=num_trainers,
@@ -50,6 +52,7 @@ class Job:
                 num_threads=num_threads,
                 open_source=open_source or (lambda spec: sources[spec.phase]),
                 connect_timeout_s=connect_timeout_s,
+                takeover=takeover,
             )
             for sampler in range(num_samplers)
         ]
@@ -72,6 +75,9 @@ class Job:
             queue_depth=self.queue_depth,
             connect_timeout_s=TIMEOUT_S,
             stall_timeout_s=stall_timeout_s,
+            first_sampler_rank=self.num_trainers,
+            num_trainers=self.num_trainers,
+            takeover=self.takeover,
         )
         self.queues.append(queue)
         return queue
@@ -79,16 +85,8 @@ class Job:
     def loader(
         self, queue: BatchQueue, phase: str = "train", rank: int = 0, limit: float = float("inf"), **kw: Any
     ) -> QueueLoader:
-        settings = {"loader": 0, "reload": 0, "convert": lambda batch: batch, **kw}
-        return QueueLoader(
-            queue,
-            self.sources[phase],
-            phase=phase,
-            num_ranks=self.num_trainers,
-            rank=rank,
-            limit=lambda: limit,
-            **settings,
-        )
+        local = SampledLoader(self.sources[phase], num_ranks=self.num_trainers, rank=rank)
+        return QueueLoader(queue, local, phase=phase, limit=lambda: limit, **{"loader": 0, "reload": 0, **kw})
 
     def wanted(self, phase: str = "train", rank: int = 0, epoch: int = 0) -> list[Any]:
         """The stream that this process would sample itself."""
@@ -122,11 +120,13 @@ def job(
     num_threads: int = 1,
     queue_depth: int = 2,
     connect_timeout_s: float = 5.0,
+    takeover: bool = False,
 ) -> Iterator[Job]:
     """A job that is over when the block ends, whatever happened in it."""
     source = source or toy_source(batch_size=8)
     sources = {"train": source, "val": val or source}
-    started = Job(sources, open_source, num_samplers, num_trainers, num_threads, queue_depth, connect_timeout_s)
+    settings = (num_samplers, num_trainers, num_threads, queue_depth, connect_timeout_s, takeover)
+    started = Job(sources, open_source, *settings)
     try:
         yield started
     finally:

@@ -1,11 +1,12 @@
 import threading
 import time
+from itertools import chain
 
 import pytest
 
 from lightning_gnnload import NeighborSampler
-from lightning_gnnload.errors import SeedError
-from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.errors import CheckpointError, SeedError
+from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from tests.unit.toy import content, toy_data, toy_source
 
 NUM_STEPS = 13  # 100 seeds, 8 a batch
@@ -44,6 +45,11 @@ def stream(loader: SampledLoader) -> list:
     return [content(batch) for batch in loader]
 
 
+def place(loader: SampledLoader) -> tuple[int, int]:
+    state = loader.state_dict()
+    return state["epoch"], state["step"]
+
+
 def sampling_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
 
@@ -76,7 +82,7 @@ def test_making_and_iterating_start_nothing() -> None:
     iter(each)
     iter(each)
     assert not sampling_threads()
-    assert each.state_dict() == {"epoch": 0, "step": 0}
+    assert place(each) == (0, 0)
 
 
 @pytest.mark.parametrize("num_threads", [0, 1, 3])
@@ -122,20 +128,99 @@ def test_a_run_resumes_at_any_step(num_threads: int) -> None:
         for _ in range(done):
             next(iterator)
         state = interrupted.state_dict()
-        assert state == {"epoch": 3, "step": done}  # batches made ahead do not count
+        assert place(interrupted) == (3, done)  # batches made ahead do not count
         del iterator
         resumed = loader(num_threads)
         resumed.load_state_dict(state)
         resumed.set_epoch(3)  # Lightning announces the epoch after it has loaded the state
         assert stream(resumed) == wanted[done:]
-        assert resumed.state_dict() == {"epoch": 3, "step": NUM_STEPS}
+        assert place(resumed) == (3, NUM_STEPS)
         assert stream(resumed) == wanted  # the place counts once
+
+
+def test_a_batch_at_work_is_not_done() -> None:
+    """A checkpoint made because of an error in a step has its batch again."""
+    each = loader()
+    each.progress = lambda: Progress(0, 2)
+    reading = iter(each)
+    for done in range(3):
+        assert place(each) == (0, done)
+        next(reading)
+    assert place(each) == (0, 2)
+
+
+def test_a_new_epoch_has_nothing_done_before_its_first_batch() -> None:
+    each = loader()
+    stream(each)
+    each.progress = lambda: Progress(0, NUM_STEPS)  # Lightning's count is of the last epoch still
+    assert place(each) == (0, NUM_STEPS)
+    each.set_epoch(1)
+    assert place(each) == (1, 0)
+
+
+def test_the_consumer_knows_whether_its_epoch_goes_on() -> None:
+    whole = loader()
+    whole.set_epoch(1)
+    wanted = stream(whole)
+    state = {**whole.state_dict(), "step": 5}
+    for progress, goes_on in ((Progress(2, 5), True), (Progress(2, 0), False), (Progress(1, 0), False)):
+        resumed = loader()
+        resumed.progress = lambda progress=progress: progress
+        resumed.load_state_dict(state)
+        resumed.set_epoch(9)  # Lightning may announce another one than it is in
+        epochs = [batch.epoch for batch in resumed]
+        assert epochs == ([1] * (NUM_STEPS - 5) if goes_on else [progress.epoch] * NUM_STEPS)
+    resumed.progress = lambda: Progress(1, 5)
+    resumed.load_state_dict(state)
+    assert stream(resumed) == wanted[5:]
+
+
+def test_a_state_that_was_not_read_from_is_kept() -> None:
+    resumed = loader()
+    state = {**resumed.state_dict(), "epoch": 3, "step": 5}
+    resumed.load_state_dict(state)
+    resumed.progress = lambda: Progress(3, 5)
+    assert resumed.state_dict() == state
+    resumed.set_epoch(3)
+    iter(resumed)
+    assert resumed.state_dict() == state
+
+
+def test_other_numbers_of_trainers_go_on_where_the_global_batch_is_the_same() -> None:
+    loaders = {ranks: ranks_of_one_global_batch(ranks) for ranks in (1, 2, 4)}
+    wanted = seeds_by_step(loaders[1])
+    for before in (1, 2, 4):
+        states = [each.state_dict() | {"step": 2} for each in loaders[before]]
+        assert states == [states[0]] * before  # Lightning keeps that of rank 0
+        for after in (1, 2, 4):
+            resumed = ranks_of_one_global_batch(after)
+            for each in resumed:
+                each.load_state_dict(states[0])
+            assert seeds_by_step(resumed) == wanted[2:]
+
+
+def ranks_of_one_global_batch(num_ranks: int) -> list[SampledLoader]:
+    source = toy_source(batch_size=8 // num_ranks)
+    return [SampledLoader(source, num_ranks=num_ranks, rank=rank) for rank in range(num_ranks)]
+
+
+def seeds_by_step(ranks: list[SampledLoader]) -> list[list[int]]:
+    return [list(chain.from_iterable(batch.seeds.tolist() for batch in step)) for step in zip(*ranks, strict=True)]
+
+
+def test_another_global_batch_is_refused_in_mid_epoch_alone() -> None:
+    after = SampledLoader(toy_source(batch_size=6))
+    after.load_state_dict(loader().state_dict() | {"step": 2})
+    with pytest.raises(CheckpointError, match=r"global_batch_size=8 then and 6 now.*batch_size=8"):
+        next(iter(after))
+    after.set_epoch(1)
+    assert next(iter(after)).num_seeds == 6
 
 
 def test_a_state_of_an_epochs_end_resumes_at_the_next_ones_begin() -> None:
     first = loader()
     stream(first)
-    assert first.state_dict() == {"epoch": 0, "step": NUM_STEPS}
+    assert place(first) == (0, NUM_STEPS)
     resumed = loader()
     resumed.load_state_dict(first.state_dict())
     resumed.set_epoch(1)

@@ -29,38 +29,49 @@ def test_steps_and_slices_cover_the_seeds_once(settings) -> None:
         assert min(sizes) >= 1
         assert max(sizes) - min(sizes) <= 1
         is_last = step == plan.num_steps - 1
-        assert max(sizes) <= batch_size + (is_last and not drop_last)
         if not is_last or drop_last:
             assert set(sizes) == {batch_size}
+        else:  # it grew by less than a 32nd, or by less than one seed a rank
+            assert sum(sizes) < num_ranks * (batch_size + max(batch_size / 32, 1))
     dropped = num_seeds - end
     assert dropped == (num_seeds % plan.global_batch_size if drop_last else 0)
 
 
 @pytest.mark.parametrize(
-    ("num_seeds", "num_steps", "last"),
+    ("num_seeds", "batch_size", "num_steps", "last"),
     [
-        (4096, 1, [1024] * 4),
-        (4097, 1, [1024, 1024, 1024, 1025]),  # one seed cannot be shared by four
-        (4099, 1, [1024, 1025, 1025, 1025]),
-        (4100, 2, [1, 1, 1, 1]),
-        (4, 1, [1] * 4),
+        (4096, 1024, 1, [1024] * 4),
+        (4097, 1024, 1, [1024, 1024, 1024, 1025]),
+        (4096 + 127, 1024, 1, [1055, 1056, 1056, 1056]),  # 127 seeds are less than a 32nd of 4096
+        (4096 + 128, 1024, 2, [32] * 4),
+        (100, 1024, 1, [25] * 4),  # there is no step before
+        (4, 1024, 1, [1] * 4),
+        (43, 10, 1, [10, 11, 11, 11]),  # a 32nd and more, but three seeds cannot be shared by four
+        (44, 10, 2, [1] * 4),
     ],
 )
-def test_a_rest_too_small_to_share_joins_the_step_before(num_seeds: int, num_steps: int, last: list[int]) -> None:
-    plan = StepPlan(num_seeds, 1024, 4)
+def test_a_small_rest_joins_the_step_before(num_seeds: int, batch_size: int, num_steps: int, last: list[int]) -> None:
+    plan = StepPlan(num_seeds, batch_size, 4)
     assert plan.num_steps == num_steps
     assert sorted(end - begin for begin, end in slices(plan)[-1]) == last
 
 
+@given(st.integers(16, 20_000), st.integers(11, 64).map(lambda times: 48 * times), st.booleans())
+def test_global_steps_do_not_depend_on_the_number_of_ranks(num_seeds: int, global_batch: int, drop_last: bool) -> None:
+    # Of 16 ranks, each has 33 seeds and more.
+    assume(not drop_last or num_seeds >= global_batch)
+    plans = [StepPlan(num_seeds, global_batch // ranks, ranks, drop_last) for ranks in (1, 2, 3, 4, 8, 16)]
+    steps = [[plan.step(step) for step in range(plan.num_steps)] for plan in plans]
+    assert steps == [steps[0]] * len(steps)
+
+
 @given(st.integers(4, 400), st.sampled_from([4, 8, 20]))
-def test_global_steps_do_not_depend_on_the_number_of_ranks(num_seeds: int, global_batch: int) -> None:
-    # Except for a rest below four, which one rank can take as a step of its own and four cannot.
-    assume(not 0 < num_seeds % global_batch < 4)
-    by_ranks = []
-    for ranks in (1, 2, 4):
-        plan = StepPlan(num_seeds, global_batch // ranks, ranks)
-        by_ranks.append([plan.step(step) for step in range(plan.num_steps)])
-    assert by_ranks[0] == by_ranks[1] == by_ranks[2]
+def test_below_32_seeds_a_rank_they_may_at_the_last_step(num_seeds: int, global_batch: int) -> None:
+    plans = [StepPlan(num_seeds, global_batch // ranks, ranks) for ranks in (1, 2, 4)]
+    steps = [[plan.step(step) for step in range(plan.num_steps)] for plan in plans]
+    if 0 < num_seeds % global_batch < 4 and num_seeds > global_batch:
+        steps = [each[: num_seeds // global_batch - 1] for each in steps]
+    assert steps == [steps[0]] * len(steps)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_a_stream_resumes_at_a_step() -> None:
         queue = running.queue()
         for done in (1, 6, NUM_STEPS):
             loader = running.loader(queue)
-            loader.load_state_dict({"epoch": 0, "step": done})
+            loader.load_state_dict(loader.state_dict() | {"step": done})
             assert [content(batch) for batch in loader] == running.wanted()[done:]
 
 
@@ -166,7 +166,7 @@ def test_batches_that_outgrow_their_slots() -> None:
         loader = running.loader(running.queue())
         reading = iter(loader)
         first = next(reading)
-        assert max(slot.num_bytes for slot in running.queues[0]._samplers[0].slots.values()) == 1 << 20
+        assert max(slot.num_bytes for slot in running.queues[0]._crew.peers[0]._slots.values()) == 1 << 20
         batches = [first, *reading]
         # Held all the while: the first batch's map must not have moved when other slots grew.
         assert [content(batch) for batch in batches] == running.wanted()
@@ -180,7 +180,7 @@ def test_tensors_lie_in_the_slot_and_slots_are_used_again() -> None:
         for epoch in range(6):
             loader.set_epoch(epoch)
             for batch in loader:
-                places = [(s.array.ctypes.data, s.num_bytes) for s in queue._samplers[0].slots.values()]
+                places = [(s.array.ctypes.data, s.num_bytes) for s in queue._crew.peers[0]._slots.values()]
                 for tensor in (batch.nodes, batch.x, batch.y, batch.blocks[0].indices):
                     assert any(begin <= tensor.data_ptr() < begin + size for begin, size in places)
                 del batch, tensor
@@ -210,8 +210,8 @@ def test_slots_are_given_back_from_any_thread() -> None:
                 thread = threading.Thread(target=holder.clear)
                 thread.start()
                 thread.join()
-        queue._return_slots()
-        assert len(queue._samplers[0].loans) == 0
+        queue._crew.free_returned()
+        assert queue._crew.peers[0].num_lent == 0
 
 
 def test_statistics_come_with_the_batches() -> None:

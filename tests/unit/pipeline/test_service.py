@@ -1,4 +1,5 @@
 import contextlib
+import os
 import socket
 import threading
 import uuid
@@ -16,7 +17,7 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import queue as queue_module
+from lightning_gnnload.pipeline import crew as crew_module
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.queue import BatchQueue
@@ -30,7 +31,7 @@ SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=3)
 @pytest.fixture(autouse=True)
 def _kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer ends a sampler that does not answer its last words: here it would be this process."""
-    monkeypatch.setattr(queue_module, "_kill", lambda pid: pytest.fail("a sampler did not part in time"))
+    monkeypatch.setattr(crew_module, "_kill", lambda pid: pytest.fail("a sampler did not part in time"))
 
 
 class Failing(NeighborSampler):
@@ -92,7 +93,7 @@ def test_a_trainer_that_vanishes_is_noticed() -> None:
     with job(num_trainers=2) as running:
         dying, other = running.queue(0), running.queue(1)
         iter(running.loader(dying))
-        dying._samplers[0].channel.close()
+        dying._crew.peers[0].channel.close()
         running.queues.remove(dying)
         error = other.failure_behind(timeout_s=5)
         assert isinstance(error, TrainerDiedError)
@@ -195,14 +196,15 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
     [
         ("free", {"slot": 99}, "freed slot 99, of 0"),
         ("free", {"slot": -1}, "freed slot -1"),
-        ("welcome", {"version": 1, "rank": 0}, "sent 'welcome', which only samplers may"),
-        ("batch", {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "payload": {}}, "only samplers may"),
+        ("welcome", {"version": 2, "rank": 0, "pid": 1}, "'welcome'"),
+        ("batch", {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "payload": {}}, "which it must not"),
+        ("share", {"stream": 7, "start": 0, "stop": 1, "stride": 1, "slots": 0}, "which it must not"),
     ],
 )
 def test_a_trainer_that_sends_what_it_must_not(kind: str, fields: dict[str, Any], message: str) -> None:
     with job() as running:
         queue = running.queue()
-        queue._samplers[0].channel.send(kind, **fields)
+        queue._crew.peers[0].channel.send(kind, **fields)
         error = queue.failure_behind(timeout_s=5)
         assert isinstance(error, SamplerFailedError)
         assert message in str(error)
@@ -217,7 +219,7 @@ def test_a_slot_freed_twice_is_noticed() -> None:
         queue = running.queue()
         next(iter(running.loader(queue)))
         for _ in range(3):
-            queue._samplers[0].channel.send("free", slot=0)
+            queue._crew.peers[0].channel.send("free", slot=0)
         error = queue.failure_behind(timeout_s=5)
         assert error is not None
         assert "freed twice" in str(error)
@@ -226,7 +228,7 @@ def test_a_slot_freed_twice_is_noticed() -> None:
 def test_a_malformed_message_of_a_trainer_ends_the_job() -> None:
     with job() as running:
         queue = running.queue()
-        queue._samplers[0].channel._socket.send(b"}{")
+        queue._crew.peers[0].channel._socket.send(b"}{")
         error = queue.failure_behind(timeout_s=5)
         assert "malformed message" in str(error)
 
@@ -245,7 +247,7 @@ def played_sampler(
     def play() -> None:
         channel = wire.accept(listener)
         channel.receive()
-        channel.send("welcome", **{"version": wire.PROTOCOL_VERSION, "rank": 7, **(welcome or {})})
+        channel.send("welcome", **{"version": wire.PROTOCOL_VERSION, "rank": 7, "pid": os.getpid(), **(welcome or {})})
         with contextlib.suppress(OSError, EOFError):
             for message in messages:
                 if message == b"":
@@ -268,10 +270,9 @@ def played_sampler(
         listener.close()
 
 
-def connected(name: str, stall_timeout_s: float = 5.0) -> BatchQueue:
-    return BatchQueue(
-        name, trainer=0, rank=0, num_samplers=1, queue_depth=2, connect_timeout_s=5, stall_timeout_s=stall_timeout_s
-    )
+def connected(name: str, stall_timeout_s: float = 5.0, **settings: Any) -> BatchQueue:
+    settings = {"num_samplers": 1, "connect_timeout_s": 5.0, "takeover": False, **settings}
+    return BatchQueue(name, trainer=0, rank=0, queue_depth=2, stall_timeout_s=stall_timeout_s, **settings)
 
 
 BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "payload": {}}
@@ -317,7 +318,7 @@ def test_another_release_is_refused() -> None:
 
 
 def test_no_sampler_starts() -> None:
-    with pytest.raises(SamplerDiedError, match="sampler 0 did not start"):
-        BatchQueue(
-            uuid.uuid4().hex, trainer=0, rank=0, num_samplers=1, queue_depth=2, connect_timeout_s=0.1, stall_timeout_s=1
-        )
+    with pytest.raises(SamplerDiedError, match=r"sampler rank 4 did not start(.|\n)*raise .*connect_timeout_s"):
+        connected(uuid.uuid4().hex, connect_timeout_s=0.1, first_sampler_rank=4)
+    with pytest.raises(SamplerDiedError, match=r"sampler rank 0 did not start(.|\n)*its own output"):
+        connected(uuid.uuid4().hex, connect_timeout_s=60, has_ended=lambda sampler: True)

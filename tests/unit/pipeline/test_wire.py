@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_gnnload.errors import QueueProtocolError, SamplerDiedError
+from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import wire
 
 FREE = {"kind": "free", "slot": 3}
@@ -196,7 +196,8 @@ def test_readable_names_who_has_something_to_say(channels) -> None:
 def test_listening_connecting_and_parting() -> None:
     job = uuid.uuid4().hex
     listener = wire.listen(job, 0)
-    trainer = wire.connect(job, 0, timeout_s=5)
+    trainer = wire.connect(job, 0)
+    assert trainer is not None
     sampler = wire.accept(listener)
     trainer.send("free", slot=4)
     assert sampler.receive()[0]["slot"] == 4
@@ -214,19 +215,15 @@ def test_the_longest_job_name_fits() -> None:
 
 def test_nobody_listens() -> None:
     before = num_fds()
-    began = time.monotonic()
-    with pytest.raises(SamplerDiedError, match=r"sampler 3 did not start within 0 s.*connect_timeout_s"):
-        wire.connect(uuid.uuid4().hex, 3, timeout_s=0.2)
-    assert 0.2 <= time.monotonic() - began < 2
-    with pytest.raises(SamplerDiedError):
-        wire.connect(uuid.uuid4().hex, 3, timeout_s=60, give_up=lambda: True)
+    assert wire.connect(uuid.uuid4().hex, 3) is None
     assert num_fds() == before
 
 
 def test_another_users_process_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     job = uuid.uuid4().hex
     listener = wire.listen(job, 0)
-    stranger = wire.connect(job, 0, timeout_s=5)
+    stranger = wire.connect(job, 0)
+    assert stranger is not None
     before = num_fds()
     uid = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)

@@ -2,11 +2,17 @@
 
 import inspect
 import re
+import signal
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from lightning_fabric.utilities import rank_zero as fabric_rank_zero
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.demos.boring_classes import BoringModel
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
+from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.trainer.connectors import data_connector
 from pytorch_lightning.trainer.states import RunningStage
@@ -71,12 +77,110 @@ def test_the_processs_rank_reaches_every_rank_zero_function(monkeypatch: pytest.
     assert [function.rank for function in functions] == [5, 5]
 
 
+def test_the_training_loop_counts_the_batches_it_has_processed() -> None:
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    assert compat.training_progress(trainer) == (0, 0)
+    trainer.fit_loop.epoch_loop.batch_progress.increment_processed()
+    trainer.fit_loop.epoch_progress.increment_completed()
+    assert compat.training_progress(trainer) == (1, 1)
+    # Loaders say in a checkpoint where they are; the loop saves that, and on a restart loads it.
+    source = inspect.getsource(fit_loop)
+    assert "_combined_loader._state_dicts()" in source
+    assert "_combined_loader._load_state_dicts(" in source
+
+
 def test_sigterm_is_noted_without_a_collective() -> None:
     """Lightning's own handler is replaced by name: under another name, its broadcast would hang ranks again."""
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     connector = trainer._signal_connector
     assert not connector.received_sigterm
     assert "self._sigterm_notifier_fn" in inspect.getsource(type(connector).register_signal_handlers)
-    compat.keep_collectives_out_of_sigterm(trainer)
+    deferred = [True, False]
+    compat.keep_collectives_out_of_sigterm(trainer, lambda: deferred.pop(0))
+    connector._sigterm_notifier_fn(15, None)
+    assert not trainer.received_sigterm
     connector._sigterm_notifier_fn(15, None)
     assert trainer.received_sigterm
+
+
+def test_a_training_step_begins_with_a_broadcast_that_can_be_left_out() -> None:
+    """Under another name, the broadcast would come back, and late trainers would delay all others again."""
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    loop = trainer.fit_loop.epoch_loop
+    own = type(loop)._broadcast_sigterm_tensor
+    assert "self._broadcast_sigterm_tensor()" in inspect.getsource(type(loop).advance)
+    # No other collective comes before the forward pass.
+    assert inspect.getsource(type(loop).advance).count("torch.distributed.") == 2
+    with compat.no_sigterm_broadcast(trainer):
+        loop._broadcast_sigterm_tensor()  # would ask for the strategy's device
+        assert loop._broadcast_sigterm_tensor.__name__ != own.__name__
+    assert loop._broadcast_sigterm_tensor.__func__ is own
+
+
+def test_training_ends_where_a_sigterm_was_noted() -> None:
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    compat.end_by_sigterm(trainer)
+    assert trainer.received_sigterm
+    for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop):
+        assert "trainer.received_sigterm" in inspect.getsource(type(loop).on_advance_end)
+
+
+def test_the_last_step_is_known_within_it() -> None:
+    seen = []
+
+    class Asks(BoringModel):
+        def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+            seen.append(compat.is_last_step(self.trainer))
+            super().optimizer_step(*args, **kwargs)
+
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False) | {
+        "accelerator": "cpu",
+        "limit_val_batches": 0,
+    }
+    Trainer(**quiet, max_epochs=2, limit_train_batches=3).fit(Asks())
+    assert seen == [False, False, True] * 2
+    seen.clear()
+    Trainer(**quiet, max_steps=2, limit_train_batches=3).fit(Asks())
+    assert seen == [False, True]
+
+
+def test_collectives_in_each_step_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    class Logs(BoringModel):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("reduced", 1.0, sync_dist=True)
+            self.log("at_the_end", 1.0, sync_dist=True, on_step=False, on_epoch=True)
+            self.log("alone", 1.0)
+            return super().training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            found.append(compat.collectives_each_step(self.trainer))
+
+    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    checkpoints = ModelCheckpoint(train_time_interval=timedelta(hours=1))
+    trainer = Trainer(**options, accelerator="cpu", max_time="01:00:00:00", fast_dev_run=1, callbacks=[checkpoints])
+    trainer.callbacks.append(checkpoints)  # which a dry run leaves out
+    monkeypatch.setattr(type(trainer._accelerator_connector), "is_distributed", True)
+    trainer.fit(Logs())
+    (words,) = found
+    assert [word.split(" ")[0] for word in words] == [
+        "self.log('reduced',",
+        "Trainer(max_time=...)",
+        "ModelCheckpoint(train_time_interval=...)",
+    ]
+
+
+def test_slurms_signal_is_the_one_that_lightning_listens_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NTASKS": "1", "NTASKS_PER_NODE": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.delenv("SLURM_JOB_NAME", raising=False)
+    for environment, signals in (
+        (SLURMEnvironment(), [signal.SIGUSR1]),
+        (SLURMEnvironment(requeue_signal=signal.SIGHUP), [signal.SIGHUP]),
+        (SLURMEnvironment(auto_requeue=False), []),
+        (LightningEnvironment(), []),
+    ):
+        trainer = Trainer(accelerator="cpu", plugins=[environment], logger=False, enable_checkpointing=False)
+        assert compat.requeue_signals(trainer) == signals
+    assert "environment.requeue_signal" in inspect.getsource(type(trainer._signal_connector).register_signal_handlers)

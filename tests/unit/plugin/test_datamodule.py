@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pytorch_lightning.trainer.states import TrainerState
 
 from lightning_gnnload import Dataset, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.data.seeds import Sequential
@@ -43,7 +44,12 @@ def module(
     if num_ranks is not None:
         strategy = SimpleNamespace(root_device=torch.device("cpu"))
         made.trainer = SimpleNamespace(  # type: ignore[assignment]
-            world_size=num_ranks, global_rank=rank, num_devices=num_ranks, overfit_batches=overfit, strategy=strategy
+            world_size=num_ranks,
+            global_rank=rank,
+            num_devices=num_ranks,
+            overfit_batches=overfit,
+            strategy=strategy,
+            state=TrainerState(),
         )
     return made
 

@@ -1,0 +1,60 @@
+"""Flags: what one process of a machine tells all others by a name's being there.
+
+A flag is a datagram socket bound to a name in Linux's abstract namespace. To look at one is to try to connect to it,
+which costs the owner nothing; it goes down with its process, however that ends, and leaves no file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+
+class Flag:
+    """Up from its making until :meth:`lower`, or until this process ends. To raise one twice is no error."""
+
+    def __init__(self, name: str) -> None:
+        self._socket = _socket()
+        try:
+            self._socket.bind(_address(name))
+        except OSError as error:
+            self._socket.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+
+    def lower(self) -> None:
+        self._socket.close()
+
+
+def is_up(name: str) -> bool:
+    """Whether some process of this machine has raised the flag."""
+    with _socket() as looking:
+        try:
+            looking.connect(_address(name))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
+def trainer_lives(job: str, trainer: int) -> str:
+    """The flag of a trainer that is in this launch, and needs its samplers."""
+    return f"{job}-trainer-{trainer}"
+
+
+def sampler_stalled(job: str, pid: int) -> str:
+    """The flag of who ends a sampler that made nothing for too long, so that others do not guess at why it is gone."""
+    return f"{job}-stalled-{pid}"
+
+
+def rank_ended(run: str, local_rank: int) -> str:
+    """The flag that a rank's parent raises once the rank's process has ended: it will never connect."""
+    return f"{run}-ended-{local_rank}"
+
+
+def _socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+
+def _address(name: str) -> bytes:
+    return f"\0gnnload-flag-{os.getuid()}-{name}".encode()

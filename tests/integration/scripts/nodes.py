@@ -1,0 +1,38 @@
+"""Trains on several nodes, one launch of this script each, and writes what each trainer saw and listened on.
+
+Arguments: how, num_devices, num_nodes, num_samplers, cases of loops.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pytorch_lightning import Callback, Trainer
+
+from lightning_gnnload import FactoredStrategy
+from tests.integration.scripts.loops import CASES, run
+
+
+class Listening(Callback):
+    """Writes down at which addresses the trainer's process listens, in mid-epoch."""
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == 2:
+            found = [c.laddr.ip for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN]
+            Path(f"listens-{trainer.global_rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    how, (devices, num_nodes, num_samplers) = sys.argv[1], map(int, sys.argv[2:5])
+    for name in sys.argv[5:]:
+        case = CASES[name]
+        case.options["num_nodes"] = num_nodes
+        case.callbacks = lambda given=case.callbacks: [*given(), Listening()]
+        strategy = FactoredStrategy(num_samplers, start_method=how if how in ("spawn", "fork") else "popen")
+        run(case, Path.cwd() / name, devices, strategy)
