@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning_gnnload.pipeline.loader import SampledLoader, _Made
 from lightning_gnnload.pipeline.source import BatchRequest
+from lightning_gnnload.pipeline.stats import Fill
 
 _MAX_DEPTH = 1024
 
@@ -39,23 +40,28 @@ class AlternatingLoader(SampledLoader):
             convert=loader.convert,
             pinned=loader._slots.pinned,
         )
+        self.progress = loader.progress
         self.depth = depth
         self.memory_bytes = memory_bytes
 
-    def _batches(self, epoch: int, start: int) -> Iterator[Any]:
-        requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, len(self)))
+    def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
+        requests = [BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop)]
+        left, queue = iter(requests), deque[_Made]()
         with ThreadPoolExecutor(self.num_threads, "gnnload-sample") as threads:
-            made = self._by_turns(requests, threads)
-            for _ in range(start, len(self)):
-                yield self._deliver(made.__next__)
 
-    def _by_turns(self, requests: Iterator[BatchRequest], threads: ThreadPoolExecutor) -> Iterator[_Made]:
-        for first in requests:
-            queue = deque([self._make(first)])
-            depth = self.depth or self._depth_for(queue[0].payload.num_bytes)
-            queue.extend(threads.map(self._make, itertools.islice(requests, depth - 1)))
-            while queue:
-                yield queue.popleft()
+            def take() -> _Made:
+                if not queue:
+                    queue.extend(self._turn(left, threads))
+                return queue.popleft()
+
+            for request in requests:
+                yield self._deliver(request, take, Fill(ready=len(queue), slots=self.depth or 0))
+
+    def _turn(self, left: Iterator[BatchRequest], threads: ThreadPoolExecutor) -> Iterator[_Made]:
+        first = self._make(next(left))
+        depth = self.depth or self._depth_for(first.payload.num_bytes)
+        yield first
+        yield from threads.map(self._make, itertools.islice(left, depth - 1))
 
     def _depth_for(self, batch_bytes: int) -> int:
         return min(max(self.memory_bytes // batch_bytes, 1), _MAX_DEPTH)

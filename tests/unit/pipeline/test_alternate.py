@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -67,9 +68,10 @@ def test_memory_decides_how_much_is_made_at_once() -> None:
 
 def test_it_resumes_in_mid_epoch() -> None:
     expected = [content(batch) for batch in plain()]
-    loader = alternating(4)
-    loader.load_state_dict({"epoch": 0, "step": 6})
-    assert [content(batch) for batch in loader] == expected[6:]
+    interrupted, resumed = alternating(4), alternating(5)
+    assert [content(batch) for batch in itertools.islice(interrupted, 6)] == expected[:6]
+    resumed.load_state_dict(interrupted.state_dict())
+    assert [content(batch) for batch in resumed] == expected[6:]
 
 
 def test_a_reader_that_stops_leaves_no_thread() -> None:
