@@ -12,15 +12,15 @@ import pytest
 from lightning_gnnload.plugin.decision import FILE_NAME
 from tests.integration.scripts.launch import ROOT, run, start
 
-LIMIT_S = 400
+LIMIT_S = 300  # on a quiet machine a job takes ten seconds
 SCRIPT = ROOT / "tests/integration/scripts/roles.py"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S + 10)]
 
 
 def ranks(folder: Path, case: str, count: int) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{case}-{rank}.json").read_text()) for rank in range(count)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["script", "torchrun"])
 def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None:
     first = run(SCRIPT, "auto", "auto_once_more", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S)
@@ -52,7 +52,6 @@ def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None
         assert "measured in an earlier run" in line
 
 
-@pytest.mark.slow
 def test_spawned_ranks_measure_too_and_the_parent_hears_of_it(tmp_path: Path) -> None:
     run(SCRIPT, "auto", folder=tmp_path, how="spawn", num_devices=3, timeout_s=LIMIT_S)
     (parent,) = ranks(tmp_path, "auto", 1)
@@ -60,7 +59,6 @@ def test_spawned_ranks_measure_too_and_the_parent_hears_of_it(tmp_path: Path) ->
     assert parent["decision"]["num_samplers"] == 2 if parent["decision"]["train_ms"] < 60 else 1
 
 
-@pytest.mark.slow
 def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:
     cases = ["ddp", "beside", "beside_auto", "beside_pinned", "alternating", "by_memory"]
     job = run(SCRIPT, *cases, folder=tmp_path, num_devices=1, timeout_s=LIMIT_S)
@@ -75,7 +73,6 @@ def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:
     assert during == [before[0], max(len(before[0]) - 1, 1)]  # one sampling thread has a core left
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_ranks_share_devices(devices: int, tmp_path: Path) -> None:
     run(SCRIPT, "shared", folder=tmp_path, num_devices=devices, timeout_s=LIMIT_S)
@@ -86,7 +83,6 @@ def test_ranks_share_devices(devices: int, tmp_path: Path) -> None:
     assert len(found[0]["devices"]) == 4
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores, one for each rank")
 def test_each_rank_keeps_to_its_cores_while_it_runs(tmp_path: Path) -> None:
     run(SCRIPT, "pinned", folder=tmp_path, num_devices=2, timeout_s=LIMIT_S)
@@ -99,7 +95,6 @@ def test_each_rank_keeps_to_its_cores_while_it_runs(tmp_path: Path) -> None:
     assert trainer[1][1] == len(trainer[1][0])  # torch computes with as many threads
 
 
-@pytest.mark.slow
 def test_a_model_that_cannot_be_measured_ends_every_rank(tmp_path: Path) -> None:
     with start(SCRIPT, "broken", folder=tmp_path, num_devices=3) as job:
         job.wait(LIMIT_S)
