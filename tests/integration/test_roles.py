@@ -23,8 +23,8 @@ def ranks(folder: Path, case: str, count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("how", ["script", "torchrun"])
 def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None:
-    first = run(SCRIPT, "auto", "auto_once_more", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S)
-    second = run(SCRIPT, "again", "fixed_2", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S)
+    first = run(SCRIPT, "auto", "auto_once_more", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S).output
+    second = run(SCRIPT, "again", "fixed_2", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S).output
     auto, again, fixed = (ranks(tmp_path, case, 4) for case in ("auto", "again", "fixed_2"))
     # A sampler takes 30 ms a batch and feeds 1 to 3 trainers, which take 50 ms and more: 4 / (K + 1) is in (1, 2].
     assert [rank["role"] for rank in auto] == ["trainer", "trainer", "sampler", "sampler"]
@@ -44,7 +44,7 @@ def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None
     assert saved["num_samplers"] == 2
     assert [rank["decision"]["reused"] for rank in again] == [True] * 4
     assert again[0]["decision"]["train_ms"] == saved["train_ms"]
-    lines = [line for job in (first, second) for line in job.output.splitlines() if "ranks sample" in line]
+    lines = [line for line in (first + second).splitlines() if "ranks sample" in line]
     assert len(lines) == 3
     assert lines[0].startswith("2 of 4 ranks sample: a batch takes ")
     for line in lines[1:]:  # in the same processes, and in others
