@@ -16,7 +16,7 @@ from tests.integration.scripts import launch
 from tests.integration.scripts.resume import BREAKING, CASES, CHECKPOINT
 from tests.integration.scripts.toy import Recorder, toy_module
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test of a launch waits for it
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a launch's first test waits for it
 SCRIPT = Path(__file__).parent / "scripts" / "resume.py"
 # Lightning counts an epoch as done that max_steps or should_stop has ended before a checkpoint is made.
 ENDED_EARLY = {"stopped": 20, "endless_ended": 4}
