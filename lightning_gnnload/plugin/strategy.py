@@ -23,6 +23,7 @@ from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
+from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
 from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
@@ -112,6 +113,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             )
         super().__init__(**ddp)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
+
     @property
     def start_method(self) -> str:
         """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
@@ -179,6 +183,11 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
         return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
+
+    @property
+    def ends_with_any_rank(self) -> bool:
+        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
+        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
 
     def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
         """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
@@ -331,3 +340,4 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:
     FactoredStrategy.register_strategies(pl.strategies.StrategyRegistry)
+    refuse_by_name(name for name in pl.strategies.StrategyRegistry if name.startswith(FactoredStrategy.strategy_name))

@@ -18,12 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from torch.utils.data import TensorDataset
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
+from lightning_gnnload.plugin.compat import pl
 from tests.integration.scripts.toy import NUM_FEATURES, Recorder, TwoValLoaders, digest, toy_data, toy_module
+
+Callback, Trainer, EarlyStopping, ModelCheckpoint = (
+    pl.Callback,
+    pl.Trainer,
+    pl.callbacks.EarlyStopping,
+    pl.callbacks.ModelCheckpoint,
+)
 
 
 class StopAt(Callback):
@@ -53,9 +59,9 @@ def shrinking() -> GraphDataModule:
     return Shrinking(toy_data(), NeighborSampler([4, 3]), batch_size=8, seed=5)
 
 
-def plain_loader() -> LightningDataModule:
+def plain_loader() -> pl.LightningDataModule:
     rows = torch.arange(64 * NUM_FEATURES, dtype=torch.float32).view(64, NUM_FEATURES) / 1000
-    return LightningDataModule.from_datasets(TensorDataset(rows), batch_size=8)
+    return pl.LightningDataModule.from_datasets(TensorDataset(rows), batch_size=8)
 
 
 class PlainRecorder(Recorder):
@@ -75,7 +81,7 @@ class Case:
     data: Callable[[], GraphDataModule] = toy_module
     callbacks: Callable[[], list[Callback]] = list
     after: tuple[str, ...] = ()
-    record: Callable[[], LightningModule] = Recorder
+    record: Callable[[], pl.LightningModule] = Recorder
     strategy: dict[str, Any] = field(default_factory=dict)
     by_name: bool = False
 
@@ -164,7 +170,7 @@ class WriteDown(Callback):
 
 def run(case: Case, out: Path, devices: int, strategy: Any) -> None:
     """Writes ``out/trainer-<rank>.json``, and in every local rank what its script has in hand afterwards."""
-    seed_everything(1, verbose=False)
+    pl.seed_everything(1, verbose=False)
     module, data = case.record(), case.data()
     callbacks = [*case.callbacks(), WriteDown(out)]
     options: dict[str, Any] = {"max_epochs": 1}
@@ -196,7 +202,7 @@ def run(case: Case, out: Path, devices: int, strategy: Any) -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     how, devices, kind, names = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
     cases = CASES | {"factored": FACTORED_ONLY, "stale": STALE_ONLY}.get(kind, {})
     is_factored = kind in ("factored", "stale")

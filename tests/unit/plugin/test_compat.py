@@ -4,6 +4,7 @@ import inspect
 import re
 import signal
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from lightning_fabric.utilities import rank_zero as fabric_rank_zero
 from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.demos.boring_classes import BoringModel
+from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
 from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy
@@ -199,3 +201,33 @@ def test_slurms_signal_is_the_one_that_lightning_listens_to(monkeypatch: pytest.
         trainer = Trainer(accelerator="cpu", plugins=[environment], logger=False, enable_checkpointing=False)
         assert compat.requeue_signals(trainer) == signals
     assert "environment.requeue_signal" in inspect.getsource(type(trainer._signal_connector).register_signal_handlers)
+
+
+def test_the_step_of_a_log_is_lightnings_own(tmp_path: Path) -> None:
+    told, logged = [], []
+
+    class Logs(BoringModel):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("loss", 1.0)
+            return super().training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            told.append(compat.logging_step(self.trainer))
+
+    class Listener(CSVLogger):
+        def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+            logged.append(step)
+
+    Trainer(
+        accelerator="cpu",
+        max_steps=3,
+        accumulate_grad_batches=2,
+        log_every_n_steps=2,
+        logger=Listener(tmp_path),
+        callbacks=[],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=0,
+    ).fit(Logs())
+    assert {step for step in told if step is not None} == set(logged) == {1}
