@@ -256,7 +256,7 @@ def test_a_search_for_a_learning_rate_leaves_nothing_in_flight() -> None:
         strategy = Alone(staleness=staleness)
         trainer = Trainer(accelerator="cpu", devices=1, strategy=strategy, max_epochs=1, limit_val_batches=0, **QUIET)
         loader: Any = DataLoader(range(6))  # type: ignore[arg-type]
-        found = Tuner(trainer).lr_find(module, loader, num_training=5, update_attr=False)
+        found = Tuner(trainer).lr_find(module, loader, num_training=5, early_stop_threshold=None)
         assert found is not None
         tried.append(found.results["lr"])
         torch.testing.assert_close(module.net.weight.detach(), start, rtol=0, atol=0)
