@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lightning_fabric.utilities import rank_zero as fabric_rank_zero
 from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import LearningRateFinder, ModelCheckpoint
 from pytorch_lightning.demos.boring_classes import BoringModel
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
 from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment
@@ -184,3 +184,12 @@ def test_slurms_signal_is_the_one_that_lightning_listens_to(monkeypatch: pytest.
         trainer = Trainer(accelerator="cpu", plugins=[environment], logger=False, enable_checkpointing=False)
         assert compat.requeue_signals(trainer) == signals
     assert "environment.requeue_signal" in inspect.getsource(type(trainer._signal_connector).register_signal_handlers)
+
+
+def test_a_search_for_a_learning_rate_holds_what_samplers_must_be_told() -> None:
+    callback = LearningRateFinder()
+    wanted = {"optimal_lr", "_mode", "_min_lr", "_max_lr", "_num_training_steps", "_update_attr", "_attr_name"}
+    assert wanted <= set(vars(callback)) | {"optimal_lr"}  # 2.4 has no optimal_lr until it has searched
+    rates = compat.LearningRates("linear", 0.1, 1.0, 2)
+    assert rates.results == {}
+    assert callable(rates.suggestion)
