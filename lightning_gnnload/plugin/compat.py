@@ -53,6 +53,7 @@ else:
 try:
     MultiProcessingLauncher = pl.strategies.launchers._MultiProcessingLauncher
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
+    DummyLogger = pl.loggers.logger.DummyLogger
     TunerExit = pl.utilities.exceptions._TunerExitException
     LearningRates = pl.tuner.lr_finder._LRFinder  # type: ignore[attr-defined]
     learning_rate_name = pl.tuner.lr_finder._determine_lr_attr_name  # type: ignore[attr-defined]

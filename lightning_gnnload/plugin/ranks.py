@@ -19,6 +19,7 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin import lives, search
+from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.compat import (
     TrainerFn,
     TrainerStatus,
@@ -29,6 +30,7 @@ from lightning_gnnload.plugin.compat import (
 )
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
+from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role
 
 if TYPE_CHECKING:
@@ -59,11 +61,17 @@ def play_role(
     if strategy.start_method == "fork":
         # OpenMP's threads do not outlive a fork: with more than one, a rank hangs if its parent has computed before.
         torch.set_num_threads(1)
+    arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    if strategy.is_undecided:
+        strategy.decide(agree(strategy, trainer, arguments))
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
     job = f"{strategy.run_name}-{session}"
-    if strategy.role is Role.TRAINER:
-        return _train(strategy, trainer, job, partial(function, *args, **kwargs))
-    return _sample(strategy, trainer, job, inspect.signature(function).bind(*args, **kwargs).arguments)
+    with own_cores(strategy):
+        if strategy.roles.is_lone:
+            return function(*args, **kwargs)
+        if strategy.role is Role.TRAINER:
+            return _train(strategy, trainer, job, partial(function, *args, **kwargs))
+        return _sample(strategy, trainer, job, arguments)
 
 
 def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:
