@@ -89,16 +89,18 @@ class Crew:
                     self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
             self.pump(_CONNECT_INTERVAL_S)
 
-    def pump(self, timeout_s: float) -> None:
-        """Handles what messages there are, waiting for one at most so long.
+    def pump(self, timeout_s: float) -> bool:
+        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
 
         Raises:
             PeerError: a trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
         by_channel = {peer.channel: peer for peer in self.peers if peer.channel is not None}
-        for channel in wire.readable(list(by_channel), timeout_s):
+        readable = wire.readable(list(by_channel), timeout_s)
+        for channel in readable:
             self._hear(by_channel[channel], channel)
+        return bool(readable)
 
     def free_returned(self) -> None:
         """Gives the slots back whose tensors are gone."""

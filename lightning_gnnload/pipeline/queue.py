@@ -14,6 +14,7 @@ from lightning_gnnload.pipeline.crew import Crew
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.peer import SamplerPeer
 from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.stats import Fill
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.pipeline.wire import Message
 
@@ -146,6 +147,15 @@ class BatchQueue:
             self._crew.free_returned()
         return batch, payload
 
+    def fill(self, number: int) -> Fill:
+        """How full a stream's queue is. Handles the messages that have come, so that they count."""
+        self._crew.free_returned()
+        while self.pump(0):
+            pass
+        ready = sum(stream == number for stream, _ in self._inbox)
+        alive = self._crew.alive
+        return Fill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
+
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
         del self._streams[number]
@@ -177,14 +187,14 @@ class BatchQueue:
         """Sends a message to a sampler; to one that is gone, nothing."""
         self._crew.peers[index].send(kind, fds, **fields)
 
-    def pump(self, timeout_s: float) -> None:
-        """Handles what messages there are, waiting for one at most so long.
+    def pump(self, timeout_s: float) -> bool:
+        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
 
         Raises:
             PeerError: another trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
-        self._crew.pump(timeout_s)
+        return self._crew.pump(timeout_s)
 
     def failure_behind(self, timeout_s: float = 1.0) -> PeerError | None:
         """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from lightning_gnnload.errors import QueueProtocolError
@@ -106,7 +107,8 @@ class SamplerService:
         self._is_successor = is_successor
         threads = [threading.Thread(target=self._read, name="gnnload-read", daemon=True)]
         threads += [
-            threading.Thread(target=self._work, name="gnnload-sample", daemon=True) for _ in range(1, self.num_threads)
+            threading.Thread(target=self._work, name=f"gnnload-sample_{number}", daemon=True)
+            for number in range(1, self.num_threads)
         ]
         for thread in threads:
             thread.start()
@@ -155,7 +157,7 @@ class SamplerService:
                 source = self._source_of(stream)
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
-                payload = source.make(request, slot.memory)
+                payload = replace(source.make(request, slot.memory), made_by=self.rank)
                 stage = "publish"
                 self._publish(stream, step, slot, payload)
         except Exception as error:
