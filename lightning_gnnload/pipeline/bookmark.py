@@ -70,4 +70,4 @@ class Bookmark:
         batch_size, rest = divmod(self.global_batch_size, num_ranks)
         if rest:
             return f"The number of trainers, {num_ranks}, must divide the global batch size of then."
-        return f"For {num_ranks} trainers, give batch_size={batch_size}."
+        return f"Give batch_size={batch_size}, for {num_ranks} x {batch_size} seeds a step."

@@ -83,3 +83,11 @@ class StepPlan:
         begin, end = self.step(step)
         count = end - begin
         return begin + count * rank // self.num_ranks, begin + count * (rank + 1) // self.num_ranks
+
+    def weight(self, step: int, rank: int) -> float:
+        """What a rank's mean over its seeds counts, so that the plain mean over ranks, which DDP takes of gradients,
+        is the mean over the step's seeds. 1 where slices are equal, which only an epoch's last step may not have;
+        there it differs from 1 by less than the inverse of the smallest slice."""
+        begin, end = self.step(step)
+        first, last = self.slice(step, rank)
+        return (last - first) * self.num_ranks / (end - begin)

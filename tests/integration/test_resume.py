@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
 
+from lightning_gnnload.errors import CheckpointError
 from tests.integration.scripts import launch
 from tests.integration.scripts.resume import BREAKING, CASES, CHECKPOINT
 from tests.integration.scripts.toy import Recorder, toy_module
@@ -148,6 +150,25 @@ def test_a_job_that_sigterm_has_ended_goes_on(tmp_path: Path, ddp: Launch) -> No
     resumed = Launch(tmp_path / "resumed").run(3, "factored", "crossed", "sigterm", other=ended)
     for rank in range(2):
         check_end(ddp.of("batch_end", "whole", rank), resumed.of("sigterm", "crossed", rank))
+
+
+def test_another_global_batch_is_refused_in_mid_epoch_and_not_at_an_epochs_end(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+    options |= {"limit_val_batches": 0, "default_root_dir": tmp_path, "max_epochs": 2}
+    saves = [
+        ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=7, save_top_k=-1),
+        ModelCheckpoint(tmp_path, "end", every_n_epochs=1),
+    ]
+    Trainer(**(options | {"max_epochs": 1}), callbacks=saves).fit(Recorder(), toy_module(16))
+    for batch_size in (8, 32):
+        says = (
+            rf"after 7 steps of epoch 0.*global_batch_size=16 then and {batch_size} now.*Give batch_size=16, for 1 x 16"
+        )
+        with pytest.raises(CheckpointError, match=says):
+            Trainer(**options).fit(Recorder(), toy_module(batch_size), ckpt_path=tmp_path / "step=7.ckpt")
+        module = Recorder()
+        Trainer(**options).fit(module, toy_module(batch_size), ckpt_path=tmp_path / "end.ckpt")
+        assert [(entry[2], entry[4]) for entry in module.seen] == [(1, step) for step in range(320 // batch_size)]
 
 
 def test_a_checkpoint_of_weights_alone_is_no_place_to_resume_at(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Runs cases with one strategy, many Trainers in one launch, and writes what each trainer saw.
 
 Arguments: how, num_devices, strategy, names of cases (all when there are none). With "factored" on three devices all
-cases run twice: with one sampler and two trainers, and with two samplers and one trainer.
+cases run twice: with one sampler and two trainers, and with two samplers and one trainer. "stale" is "factored" with a
+staleness of 2.
 """
 
 from __future__ import annotations
@@ -126,6 +127,13 @@ FACTORED_ONLY = {
 }
 
 
+STALE_ONLY = {
+    # A checkpoint completes the updates: a run repeats another one's weights where it saves at the same steps.
+    "saving": Case({"max_epochs": 2}, callbacks=save_every_7),
+    "resumed_saving": Case({"max_epochs": 2}, callbacks=save_every_7, after=("resume",)),
+}
+
+
 WITH_TWO_TRAINERS = [
     *(
         "two_val_loaders",
@@ -137,9 +145,9 @@ WITH_TWO_TRAINERS = [
         "after",
         "union",
     ),
-    *("uninterrupted", "interrupted", "resumed", "plain_loader", "by_name"),
+    *("uninterrupted", "interrupted", "resumed", "plain_loader", "by_name", *STALE_ONLY),
 ]
-ALL_CASES = [name for name in (*CASES, *FACTORED_ONLY) if name != "by_name"]
+ALL_CASES = [name for name in (*CASES, *FACTORED_ONLY, *STALE_ONLY) if name != "by_name"]
 
 
 class WriteDown(Callback):
@@ -153,6 +161,7 @@ class WriteDown(Callback):
             "seen": pl_module.seen,
             "drawn": pl_module.drawn,
             "step": trainer.global_step,
+            "updates": max((int(each["step"]) for each in trainer.optimizers[0].state.values()), default=0),
             "weights": digest(pl_module.state_dict().values()),
         }
         self.path.mkdir(exist_ok=True, parents=True)
@@ -195,8 +204,9 @@ def run(case: Case, out: Path, devices: int, strategy: Any) -> None:
 if __name__ == "__main__":
     logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     how, devices, kind, names = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
-    cases = CASES | FACTORED_ONLY if kind == "factored" else CASES
-    numbers_of_samplers = range(1, devices) if kind == "factored" else [0]
+    cases = CASES | {"factored": FACTORED_ONLY, "stale": STALE_ONLY}.get(kind, {})
+    is_factored = kind in ("factored", "stale")
+    numbers_of_samplers = range(1, devices) if is_factored else [0]
     start_method = how if how in ("spawn", "fork") else "popen"
     for num_samplers in numbers_of_samplers:
         num_trainers = devices - num_samplers
@@ -205,8 +215,9 @@ if __name__ == "__main__":
                 continue
             case = cases[name]
             strategy: Any = kind
-            if kind == "factored" and not case.by_name:
-                strategy = FactoredStrategy(num_samplers, start_method=start_method, **case.strategy)
+            if is_factored and not case.by_name:
+                staleness = 2 if kind == "stale" else 0
+                strategy = FactoredStrategy(num_samplers, staleness, start_method=start_method, **case.strategy)
             if name == "union":
                 case.data = partial(toy_module, 32 // num_trainers)
             run(case, Path.cwd() / f"trainers-{num_trainers}" / name, devices, strategy)

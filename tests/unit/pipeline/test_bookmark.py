@@ -17,7 +17,7 @@ def test_an_epoch_goes_on_with_the_same_settings(num_ranks: int) -> None:
 @pytest.mark.parametrize(
     ("change", "num_ranks", "says"),
     [
-        ({"global_batch_size": 64}, 4, r"global_batch_size=32 then and 64 now.*For 4 trainers, give batch_size=8\."),
+        ({"global_batch_size": 64}, 4, r"global_batch_size=32 then and 64 now.*Give batch_size=8, for 4 x 8 seeds"),
         ({"global_batch_size": 48}, 3, r"global_batch_size=32 then.*trainers, 3, must divide"),
         ({"num_seeds": 321}, 1, r"after 7 steps of epoch 3.*num_seeds=320 then and 321 now.*settings of then"),
         ({"seed": 6, "order": "Sequential"}, 1, r"seed=5 then and 6 now, order='Shuffled' then and 'Sequential' now"),

@@ -33,6 +33,12 @@ def test_steps_and_slices_cover_the_seeds_once(settings) -> None:
             assert set(sizes) == {batch_size}
         else:  # it grew by less than a 32nd, or by less than one seed a rank
             assert sum(sizes) < num_ranks * (batch_size + max(batch_size / 32, 1))
+        weights = [plan.weight(step, rank) for rank in range(num_ranks)]
+        assert sum(weights) == pytest.approx(num_ranks)
+        for weight, size in zip(weights, sizes, strict=True):  # each seed counts the same
+            assert weight / size == pytest.approx(num_ranks / sum(sizes))
+        assert max(abs(weight - 1) for weight in weights) < 1 / min(sizes)
+        assert is_last or set(weights) == {1.0}
     dropped = num_seeds - end
     assert dropped == (num_seeds % plan.global_batch_size if drop_last else 0)
 
