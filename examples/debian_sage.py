@@ -13,9 +13,9 @@ from lightning_gnnload import (
     Debian,
     FactoredStrategy,
     GraphDataModule,
-    LoaderMonitor,
     NeighborSampler,
     NoGraphBaseline,
+    PipelineMonitor,
 )
 
 
@@ -36,7 +36,7 @@ def main() -> None:
         log_every_n_steps=10,
         default_root_dir="runs/debian_sage",
         callbacks=[
-            LoaderMonitor(),  # * where the time went, as a table and a figure
+            PipelineMonitor(),  # * where the time goes, in the log, as a table, a timeline and a trace
             NoGraphBaseline(),  # * what the same features give without the graph
             pl.callbacks.ModelCheckpoint(monitor="val_accuracy", mode="max"),
         ],

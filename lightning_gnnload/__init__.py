@@ -8,7 +8,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
 from lightning_gnnload.plugin.datamodule import GraphDataModule
-from lightning_gnnload.plugin.monitor import LoaderMonitor
+from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.labor import LaborSampler
@@ -37,6 +37,7 @@ __all__ = [
     "MiniBatch",
     "NeighborSampler",
     "NoGraphBaseline",
+    "PipelineMonitor",
     "RandomWalkSampler",
     "Sampler",
     "ShadowSampler",

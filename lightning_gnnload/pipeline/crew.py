@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import Any
 
@@ -32,6 +32,7 @@ class Crew:
         sampler_ranks: global ranks of the machine's samplers.
         takeover: go on without a sampler that is lost; else its loss is raised.
         stall_timeout_s: for messages: what others mean when they say that a sampler stalled.
+        known_gone: ranks of samplers whose loss has been told in an earlier launch.
 
     Attributes:
         peers: the samplers, by index.
@@ -51,7 +52,9 @@ class Crew:
         sampler_ranks: range,
         takeover: bool,
         stall_timeout_s: float,
+        known_gone: Container[int],
     ) -> None:
+        self.known_gone = known_gone
         self.job = job
         self.trainer = trainer
         self.num_trainers = num_trainers
@@ -71,6 +74,11 @@ class Crew:
         """Those that make mini-batches."""
         return [peer for peer in self.peers if peer.is_alive]
 
+    @property
+    def gone(self) -> list[int]:
+        """Ranks of the samplers that have no process any more."""
+        return [peer.rank for peer in self.peers if peer.channel is None and peer.end is not None]
+
     def await_all(self, timeout_s: float, has_ended: Callable[[int], bool]) -> None:
         """Connects to each; loses those that do not answer in time, or whose process is known to have ended."""
         deadline = time.monotonic() + timeout_s
@@ -81,16 +89,18 @@ class Crew:
                     self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
             self.pump(_CONNECT_INTERVAL_S)
 
-    def pump(self, timeout_s: float) -> None:
-        """Handles what messages there are, waiting for one at most so long.
+    def pump(self, timeout_s: float) -> bool:
+        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
 
         Raises:
             PeerError: a trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
         by_channel = {peer.channel: peer for peer in self.peers if peer.channel is not None}
-        for channel in wire.readable(list(by_channel), timeout_s):
+        readable = wire.readable(list(by_channel), timeout_s)
+        for channel in readable:
             self._hear(by_channel[channel], channel)
+        return bool(readable)
 
     def free_returned(self) -> None:
         """Gives the slots back whose tensors are gone."""
@@ -111,8 +121,9 @@ class Crew:
             self.report = reason
         if is_gone:
             self._call_successor(peer)
-        tell = _log.warning if self.trainer == 0 else _log.debug  # each trainer loses it, but it is lost once
-        tell("%s\n%s The mini-batches stay the same.", reason, self._heirs())
+        # Each trainer loses it in each launch, but it is lost once.
+        is_news = self.trainer == 0 and peer.rank not in self.known_gone
+        _log.log(logging.WARNING if is_news else logging.DEBUG, "%s\n%s", reason, self._heirs())
         self.on_lost(peer)
 
     def lose_stalled(self, peer: SamplerPeer, step: int) -> None:
@@ -209,8 +220,8 @@ class Crew:
     def _heirs(self) -> str:
         ranks = [str(peer.rank) for peer in self.alive]
         if not ranks:
-            return "The trainers sample for themselves from here on, unless a sampler comes back."
-        return f"Sampler rank {', '.join(ranks)} takes its work over."
+            return "The trainers sample themselves from here on, the same mini-batches, unless a sampler comes back."
+        return f"Sampler rank {' and '.join(ranks)} takes its work over: the same mini-batches."
 
 
 def _kill(pid: int) -> None:

@@ -14,7 +14,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
-from lightning_gnnload.pipeline.stats import LoaderStats
+from lightning_gnnload.pipeline.stats import Delivery, Fill, LoaderStats
 
 Convert = Callable[[MiniBatch], Any]
 
@@ -29,7 +29,7 @@ class Progress(NamedTuple):
 class _Made(NamedTuple):
     payload: Payload
     batch: Any
-    convert_ms: float
+    convert_s: tuple[float, float]
 
 
 class EpochLoader:
@@ -39,6 +39,8 @@ class EpochLoader:
     Lightning makes and iterates loaders that it never reads.
 
     Attributes:
+        stats: sums over the mini-batches delivered.
+        last: the last one delivered, or None.
         progress: tells where the consumer is, where it can tell. Then a batch that was at work when an error made the
             checkpoint comes again; and the consumer decides whether its epoch goes on, and which one that is.
     """
@@ -48,6 +50,7 @@ class EpochLoader:
         self.num_ranks = num_ranks
         self.rank = rank
         self.stats = LoaderStats()
+        self.last: Delivery | None = None
         self.epoch = 0
         self.progress: Callable[[], Progress] | None = None
         self._num_yielded = 0
@@ -77,6 +80,10 @@ class EpochLoader:
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         raise NotImplementedError
+
+    def _note(self, delivery: Delivery) -> None:
+        self.last = delivery
+        self.stats.add(delivery)
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -157,18 +164,18 @@ class SampledLoader(EpochLoader):
         requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if self.num_threads == 0:
             for request in requests:
-                yield self._deliver(partial(self._make, request))
+                yield self._deliver(request, partial(self._make, request), Fill(ready=0))
             return
         threads = ThreadPoolExecutor(self.num_threads, thread_name_prefix="gnnload-sample")
         # One more than there are threads: a batch waits to be consumed while each thread makes another.
-        ahead: deque[Future[_Made]] = deque()
+        ahead: deque[tuple[BatchRequest, Future[_Made]]] = deque()
         try:
             for request in requests:
-                ahead.append(threads.submit(self._make, request))
+                ahead.append((request, threads.submit(self._make, request)))
                 if len(ahead) > self.num_threads:
-                    yield self._deliver(ahead.popleft().result)
+                    yield self._next(ahead)
             while ahead:
-                yield self._deliver(ahead.popleft().result)
+                yield self._next(ahead)
         finally:
             threads.shutdown(cancel_futures=True)
 
@@ -179,12 +186,22 @@ class SampledLoader(EpochLoader):
         except BaseException:
             self._slots.give(slot)
             raise
-        began = time.perf_counter()
+        began = time.monotonic()
         batch = self.convert(payload.view(self._slots.lend(slot)))
-        return _Made(payload, batch, (time.perf_counter() - began) * 1e3)
+        return _Made(payload, batch, (began, time.monotonic()))
 
-    def _deliver(self, get: Callable[[], _Made]) -> Any:
-        began = time.perf_counter()
+    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made]]]) -> Any:
+        fill = Fill(ready=sum(made.done() for _, made in ahead))
+        request, made = ahead.popleft()
+        return self._deliver(request, made.result, fill)
+
+    def _deliver(self, request: BatchRequest, get: Callable[[], _Made], fill: Fill) -> Any:
+        asked_s = time.monotonic()
         made = get()
-        self.stats.add(made.payload, wait_ms=(time.perf_counter() - began) * 1e3, convert_ms=made.convert_ms)
+        taken_s = time.monotonic()
+        self._note(
+            Delivery.of(
+                made.payload, request.step, asked_s=asked_s, taken_s=taken_s, convert_s=made.convert_s, fill=fill
+            )
+        )
         return made.batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from lightning_gnnload.pipeline.crew import Crew
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.peer import SamplerPeer
 from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.stats import Fill
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.pipeline.wire import Message
 
@@ -47,6 +48,7 @@ class BatchQueue:
         num_trainers: trainers of this machine.
         takeover: go on without a sampler that is lost; else its loss is raised.
         has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
+        known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
 
     Attributes:
@@ -72,6 +74,7 @@ class BatchQueue:
         num_trainers: int = 1,
         takeover: bool = True,
         has_ended: Callable[[int], bool] = lambda sampler: False,
+        known_gone: Container[int] = (),
         pinned: bool = False,
     ) -> None:
         self.num_samplers = num_samplers
@@ -91,6 +94,7 @@ class BatchQueue:
             sampler_ranks=range(first_sampler_rank, first_sampler_rank + num_samplers),
             takeover=takeover,
             stall_timeout_s=stall_timeout_s,
+            known_gone=known_gone,
         )
         self._crew.on_message = self._handle
         self._crew.on_lost = self._take_over
@@ -143,6 +147,15 @@ class BatchQueue:
             self._crew.free_returned()
         return batch, payload
 
+    def fill(self, number: int) -> Fill:
+        """How full a stream's queue is. Handles the messages that have come, so that they count."""
+        self._crew.free_returned()
+        while self.pump(0):
+            pass
+        ready = sum(stream == number for stream, _ in self._inbox)
+        alive = self._crew.alive
+        return Fill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
+
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
         del self._streams[number]
@@ -161,6 +174,11 @@ class BatchQueue:
         return [peer.index for peer in self._crew.alive]
 
     @property
+    def gone(self) -> list[int]:
+        """Ranks of the samplers that have no process any more."""
+        return self._crew.gone
+
+    @property
     def report(self) -> PeerError | None:
         """What the last sampler that raised said of it, with its traceback."""
         return self._crew.report
@@ -169,14 +187,14 @@ class BatchQueue:
         """Sends a message to a sampler; to one that is gone, nothing."""
         self._crew.peers[index].send(kind, fds, **fields)
 
-    def pump(self, timeout_s: float) -> None:
-        """Handles what messages there are, waiting for one at most so long.
+    def pump(self, timeout_s: float) -> bool:
+        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
 
         Raises:
             PeerError: another trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
-        self._crew.pump(timeout_s)
+        return self._crew.pump(timeout_s)
 
     def failure_behind(self, timeout_s: float = 1.0) -> PeerError | None:
         """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
@@ -211,22 +229,22 @@ class BatchQueue:
     # Samplers that come and go.
 
     def _share(self, number: int, owed: Iterable[range], *, more_slots: int) -> None:
-        """Asks the living samplers for steps, each for its part of every range.
-
-        Who takes over gets more slots with it: those it has may all hold what is needed later than that.
-        """
+        """Asks the living samplers for steps, each for its part of every range."""
         heirs = self._crew.alive
-        for steps in owed:
-            for place, peer in enumerate(heirs):
-                part = steps[place :: len(heirs)]
-                if part:
-                    peer.shares.setdefault(number, []).append(part)
-                    start, stop, stride = part.start, part.stop, part.step
-                    peer.send("share", stream=number, start=start, stop=stop, stride=stride, slots=more_slots)
+        owed = list(owed)
+        for place, peer in enumerate(heirs):
+            slots = more_slots
+            for part in filter(None, [steps[place :: len(heirs)] for steps in owed]):
+                peer.shares.setdefault(number, []).append(part)
+                start, stop, stride = part.start, part.stop, part.step
+                peer.send("share", stream=number, start=start, stop=stop, stride=stride, slots=slots)
+                slots = 0
 
     def _take_over(self, lost: SamplerPeer) -> None:
+        # An heir's slots may all hold what is needed later than what it inherits, or be held by the consumer, who may
+        # have all but one of ``queue_depth``: with as many more, there is always one for the step that is needed next.
         for number in self._streams:
-            self._share(number, self._owed(lost, number), more_slots=1)
+            self._share(number, self._owed(lost, number), more_slots=self.queue_depth)
         lost.shares.clear()
         for callback in self.lost:
             callback(lost.index)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.stats import Delivery
 from lightning_gnnload.pipeline.streams import StreamSpec
 
 
@@ -48,7 +49,8 @@ class QueueLoader(EpochLoader):
         is_open = True
         try:
             for step in range(start, stop):
-                began = time.perf_counter()
+                fill = self.queue.fill(stream)
+                asked_s = time.monotonic()
                 taken = self.queue.take(stream, step)
                 if taken is None:
                     self.queue.close_stream(stream)
@@ -57,10 +59,11 @@ class QueueLoader(EpochLoader):
                     return
                 batch, payload = taken
                 del taken
-                came = time.perf_counter()
+                taken_s = time.monotonic()
                 converted = [self.convert(batch)]
                 del batch  # else it would stay while the consumer works, and its slot with it
-                self.stats.add(payload, wait_ms=(came - began) * 1e3, convert_ms=(time.perf_counter() - came) * 1e3)
+                convert_s = (taken_s, time.monotonic())
+                self._note(Delivery.of(payload, step, asked_s=asked_s, taken_s=taken_s, convert_s=convert_s, fill=fill))
                 if step == stop - 1:
                     # Lightning asks a sized loader for no batch after the last: there is no later moment.
                     self.queue.close_stream(stream)
@@ -72,10 +75,14 @@ class QueueLoader(EpochLoader):
 
     def _sampled_here(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Without samplers. What made one of them raise may be raised here too, with that one's report as its cause."""
-        self.local.stats = self.stats
         try:
-            yield from self.local.batches(epoch, start, stop)
+            yield from map(self._note_local, self.local.batches(epoch, start, stop))
         except Exception as error:
             if self.queue.report is None:
                 raise
             raise error from self.queue.report
+
+    def _note_local(self, batch: Any) -> Any:
+        assert self.local.last is not None
+        self._note(self.local.last)
+        return batch

@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from lightning_gnnload.errors import QueueProtocolError
@@ -106,7 +107,8 @@ class SamplerService:
         self._is_successor = is_successor
         threads = [threading.Thread(target=self._read, name="gnnload-read", daemon=True)]
         threads += [
-            threading.Thread(target=self._work, name="gnnload-sample", daemon=True) for _ in range(1, self.num_threads)
+            threading.Thread(target=self._work, name=f"gnnload-sample_{number}", daemon=True)
+            for number in range(1, self.num_threads)
         ]
         for thread in threads:
             thread.start()
@@ -121,7 +123,7 @@ class SamplerService:
                 self._changed.notify_all()
             for thread in threads:
                 thread.join()
-            self._close()
+            self.close()
         if self._error is not None:
             raise self._error
         if self._failure is not None:
@@ -155,7 +157,7 @@ class SamplerService:
                 source = self._source_of(stream)
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
-                payload = source.make(request, slot.memory)
+                payload = replace(source.make(request, slot.memory), made_by=self.rank)
                 stage = "publish"
                 self._publish(stream, step, slot, payload)
         except Exception as error:
@@ -310,7 +312,8 @@ class SamplerService:
             with contextlib.suppress(OSError):  # it is gone itself
                 trainer.channel.send("failed", **failure.to_json())
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Ends what is not serving, or no more."""
         self._listener.close()
         if self._failure is not None:
             self._tell(self._failure)  # again, for those who came after

@@ -51,21 +51,46 @@ class TableLayout:
 
 @dataclass(frozen=True)
 class Payload:
-    """Where a mini-batch lies in a slot, and what it took to make."""
+    """Where a mini-batch lies in a slot, and what it took to make.
+
+    Attributes:
+        made_by: global rank that made it; the trainer's own unless a sampler says otherwise.
+        thread: name of the thread that did.
+        began_s: when it began, by ``time.monotonic``, the one clock of all processes of a machine.
+        sample_ms: sampling.
+        gather_ms: gathering features and labels.
+        cpu_ms: of these two, the time that the thread ran on a core.
+    """
 
     layout: SampleLayout
     num_seeds: int
     key: DrawKey
     x: TableLayout | None
     y: TableLayout | None
+    made_by: int
+    thread: str
+    began_s: float
     sample_ms: float
     gather_ms: float
+    cpu_ms: float
 
     @property
     def num_edges(self) -> int:
         """Edges of all blocks; hops that share one array (``expand="new"``) count once."""
         by_place = {hop.indices_offset: hop.num_edges for hop in self.layout.hops}
         return sum(by_place.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """What the mini-batch's arrays take of its slot, without the gaps between them."""
+        tables = [table for table in (self.x, self.y) if table is not None]
+        total = 8 * self.layout.num_nodes
+        total += sum(math.prod(table.shape) * getattr(torch, table.dtype).itemsize for table in tables)
+        for hop in {hop.indices_offset: hop for hop in self.layout.hops}.values():
+            optional = ((8, hop.edge_ids_offset), (4, hop.edge_weights_offset), (4, hop.edge_types_offset))
+            an_edge = 4 + sum(size for size, offset in optional if offset >= 0)
+            total += 4 * (hop.num_dst + 1) + an_edge * hop.num_edges
+        return total
 
     def view(self, buffer: Any) -> MiniBatch:
         """The mini-batch, without a copy; its tensors keep ``buffer`` alive.
@@ -128,8 +153,11 @@ class Payload:
         for table in tables:
             if not isinstance(getattr(torch, table.dtype, None), torch.dtype):
                 raise ValueError(f"{table.dtype!r} is no dtype")
-        if not all(isinstance(duration, int | float) for duration in (self.sample_ms, self.gather_ms)):
-            raise ValueError("a duration is no number")
+        if type(self.made_by) is not int or type(self.thread) is not str:
+            raise ValueError("its maker has no rank, or no name")
+        for time_taken in (self.began_s, self.sample_ms, self.gather_ms, self.cpu_ms):
+            if not isinstance(time_taken, int | float) or not math.isfinite(time_taken):
+                raise ValueError(f"{time_taken!r} is no time")
 
 
 class BatchSource:
@@ -191,7 +219,7 @@ class BatchSource:
             if self.fixed_draws
             else DrawKey(self.seed, request.epoch, request.step)
         )
-        began = time.perf_counter()
+        began, cpu_began = time.monotonic(), time.thread_time()
         while True:
             try:
                 layout = self.sampler.sample_into(self.data.graph, seeds, key, slot.array)
@@ -203,14 +231,26 @@ class BatchSource:
             except ArenaTooSmall as small:
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
-        sampled = time.perf_counter()
+        sampled = time.monotonic()
         batch = MiniBatch.view(slot.array, layout, len(seeds))
         if x is not None and self.data.x is not None:
             self.data.x.gather(batch.nodes, x.view(slot.array))
         if y is not None and self.data.y is not None:
             gather(self.data.y, batch.seeds, y.view(slot.array))
-        gathered = time.perf_counter()
-        return Payload(layout, len(seeds), key, x, y, (sampled - began) * 1e3, (gathered - sampled) * 1e3)
+        gathered = time.monotonic()
+        return Payload(
+            layout,
+            len(seeds),
+            key,
+            x,
+            y,
+            made_by=request.rank,
+            thread=threading.current_thread().name,
+            began_s=began,
+            sample_ms=(sampled - began) * 1e3,
+            gather_ms=(gathered - sampled) * 1e3,
+            cpu_ms=(time.thread_time() - cpu_began) * 1e3,
+        )
 
     def _epoch_order(self, epoch: int) -> np.ndarray:
         with self._ordering:

@@ -1,10 +1,117 @@
-"""LoaderStats: where a loader's time went."""
+"""What a loader measures: each mini-batch on its way to the trainer, and where its time went in sum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from lightning_gnnload.pipeline.source import Payload
+
+
+class Fill(NamedTuple):
+    """How full a loader's queue is.
+
+    Attributes:
+        ready: mini-batches that wait for the trainer.
+        held: mini-batches whose memory the trainer still uses.
+        slots: how many may be ready, held or in the making; 0 where nothing bounds them.
+    """
+
+    ready: int
+    held: int = 0
+    slots: int = 0
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One mini-batch, from its making to the trainer.
+
+    Moments are seconds of ``time.monotonic``, the machine's own clock: they compare between its processes.
+
+    Attributes:
+        step: of the epoch.
+        num_seeds: of this trainer's slice.
+        num_nodes: input nodes.
+        num_edges: sampled edges.
+        made_by: global rank that sampled and gathered it.
+        thread: name of the thread that did.
+        began_s: when sampling began.
+        sample_ms: sampling.
+        gather_ms: gathering features and labels, from then on.
+        cpu_ms: of these two, the time that the thread ran on a core.
+        asked_s: when the trainer asked for it.
+        taken_s: when the trainer got it.
+        convert_s: when turning it into what the model expects began and ended.
+        fill: the queue when the trainer asked.
+    """
+
+    step: int
+    num_seeds: int
+    num_nodes: int
+    num_edges: int
+    made_by: int
+    thread: str
+    began_s: float
+    sample_ms: float
+    gather_ms: float
+    cpu_ms: float
+    asked_s: float
+    taken_s: float
+    convert_s: tuple[float, float]
+    fill: Fill
+
+    @classmethod
+    def of(
+        cls,
+        payload: Payload,
+        step: int,
+        *,
+        asked_s: float,
+        taken_s: float,
+        convert_s: tuple[float, float],
+        fill: Fill,
+    ) -> Delivery:
+        """What ``payload`` says of its making, and what the loader saw of its way."""
+        return cls(
+            step,
+            payload.num_seeds,
+            payload.layout.num_nodes,
+            payload.num_edges,
+            payload.made_by,
+            payload.thread,
+            payload.began_s,
+            payload.sample_ms,
+            payload.gather_ms,
+            payload.cpu_ms,
+            asked_s,
+            taken_s,
+            convert_s,
+            fill,
+        )
+
+    @property
+    def sampled_s(self) -> float:
+        """When sampling ended, and gathering began."""
+        return self.began_s + self.sample_ms / 1e3
+
+    @property
+    def made_s(self) -> float:
+        """When gathering ended."""
+        return self.sampled_s + self.gather_ms / 1e3
+
+    @property
+    def wait_ms(self) -> float:
+        """The trainer waited for it."""
+        return (self.taken_s - self.asked_s) * 1e3
+
+    @property
+    def convert_ms(self) -> float:
+        return (self.convert_s[1] - self.convert_s[0]) * 1e3
+
+    @property
+    def trainer_converts(self) -> bool:
+        """The trainer converted it, after taking it; else its maker did."""
+        return self.convert_s[0] >= self.taken_s
 
 
 @dataclass
@@ -13,8 +120,10 @@ class LoaderStats:
 
     Attributes:
         num_batches: mini-batches delivered.
+        num_seeds: seeds of these.
         num_nodes: input nodes of these.
         num_edges: sampled edges of these.
+        num_ready: mini-batches that waited for the trainer when it asked, itself included; summed.
         sample_ms: sampling, summed over the threads or ranks that did it.
         gather_ms: gathering features and labels, likewise.
         convert_ms: turning mini-batches into what the model expects.
@@ -22,22 +131,26 @@ class LoaderStats:
     """
 
     num_batches: int = 0
+    num_seeds: int = 0
     num_nodes: int = 0
     num_edges: int = 0
+    num_ready: int = 0
     sample_ms: float = 0.0
     gather_ms: float = 0.0
     convert_ms: float = 0.0
     wait_ms: float = 0.0
 
-    def add(self, payload: Payload, *, wait_ms: float, convert_ms: float) -> None:
+    def add(self, delivery: Delivery) -> None:
         """Counts one delivered mini-batch."""
         self.num_batches += 1
-        self.num_nodes += payload.layout.num_nodes
-        self.num_edges += payload.num_edges
-        self.sample_ms += payload.sample_ms
-        self.gather_ms += payload.gather_ms
-        self.convert_ms += convert_ms
-        self.wait_ms += wait_ms
+        self.num_seeds += delivery.num_seeds
+        self.num_nodes += delivery.num_nodes
+        self.num_edges += delivery.num_edges
+        self.num_ready += delivery.fill.ready
+        self.sample_ms += delivery.sample_ms
+        self.gather_ms += delivery.gather_ms
+        self.convert_ms += delivery.convert_ms
+        self.wait_ms += delivery.wait_ms
 
     def __sub__(self, other: LoaderStats) -> LoaderStats:
         return LoaderStats(**{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)})

@@ -45,9 +45,10 @@ class Stream:
 
     def add_share(self, start: int, stop: int, stride: int, more_slots: int) -> None:
         """Raises QueueProtocolError: no steps of this stream."""
-        if not (self.spec.start <= start < stop <= self.spec.stop and stride >= 1 and more_slots >= 0):
+        steps = range(start, stop, max(stride, 1))
+        if stride < 1 or more_slots < 0 or not steps or steps[0] < self.spec.start or steps[-1] >= self.spec.stop:
             raise QueueProtocolError(f"steps {start}:{stop}:{stride} are not of a stream of {self.spec}")
-        self.shares.append(range(start, stop, stride))
+        self.shares.append(steps)
         self.depth += more_slots
 
     @property

@@ -9,8 +9,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from lightning_gnnload.pipeline import flags
+from lightning_gnnload.pipeline.flags import Flag
 
 GRACE_S = 5.0
 """Ranks that see another one end need so long to say why, and to stop in good order."""
@@ -27,6 +30,11 @@ def parent_pid_told() -> Iterator[None]:
         yield
     finally:
         del os.environ[_PARENT]
+
+
+def is_child() -> bool:
+    """This process was started while :func:`parent_pid_told`."""
+    return _PARENT in os.environ
 
 
 @contextmanager
@@ -64,17 +72,32 @@ class Children:
     """Watches the started ranks in a thread, and this process's end.
 
     Lightning's own observer kills all ranks within five seconds of one's end, often before any could tell the
-    reason. This one waits for this process to notice by itself, and kills only what hangs.
+    reason. This one waits for this process to notice by itself, and kills only what hangs. A rank that may end, as a
+    sampler may whose work is taken over, is let go; a flag tells all others that it will never connect.
 
     Args:
         processes: local ranks 1, 2, ..., in order.
+        run: name that the ranks of this machine share.
+        may_end: whether a local rank is one that may.
     """
 
-    def __init__(self, processes: Sequence[subprocess.Popen]) -> None:
+    def __init__(self, processes: Sequence[subprocess.Popen], run: str, may_end: Callable[[int], bool]) -> None:
         self.processes = list(processes)
+        self._run = run
+        self._may_end = may_end
+        self._ended: dict[int, Flag] = {}
         self._ending = False
         threading.Thread(target=self._watch, name="gnnload-children", daemon=True).start()
         atexit.register(self._at_exit)
+
+    def begin_launch(self, may_end: Callable[[int], bool]) -> None:
+        """Another Trainer's turn, in which ranks may have other roles."""
+        self._may_end = may_end
+
+    @property
+    def exit_codes(self) -> dict[int, int]:
+        """Of the local ranks whose processes have ended."""
+        return {local_rank: self.processes[local_rank - 1].returncode for local_rank in list(self._ended)}
 
     def send_signal(self, number: int) -> None:
         for process in self.processes:
@@ -87,10 +110,13 @@ class Children:
     def _watch(self) -> None:
         codes: dict[int, int] = {}
         while not codes:
-            polled = {rank: process.poll() for rank, process in enumerate(self.processes, 1)}
-            if all(code == 0 for code in polled.values()):
+            for local_rank, process in enumerate(self.processes, 1):
+                if process.poll() is not None and local_rank not in self._ended:
+                    self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
+            # Asked of all each time: roles change from launch to launch, and when they are decided.
+            codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
+            if len(self._ended) == len(self.processes) and not codes:
                 return
-            codes = {rank: code for rank, code in polled.items() if code}
             time.sleep(_POLL_S)
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline:

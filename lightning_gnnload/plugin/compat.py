@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from torch.nn import SyncBatchNorm
@@ -23,20 +24,21 @@ from lightning_gnnload.errors import LightningCompatibilityError
 
 PACKAGE_VARIABLE = "GNNLOAD_LIGHTNING"
 """An environment variable that chooses: ``pytorch_lightning`` or ``lightning``."""
-_PACKAGES = {"pytorch_lightning": "pytorch_lightning", "lightning": "lightning.pytorch"}
+PACKAGES = {"pytorch_lightning": "pytorch_lightning", "lightning": "lightning.pytorch"}
 
 
 def _package() -> str:
-    """What the environment says; else what the user has imported; else ``pytorch_lightning``."""
+    """What the environment says; else what the user has imported; else ``pytorch_lightning``, where it is there."""
     chosen = os.environ.get(PACKAGE_VARIABLE)
     if chosen is None:
         only_unified = "lightning.pytorch" in sys.modules and "pytorch_lightning" not in sys.modules
-        chosen = "lightning" if only_unified else "pytorch_lightning"
-    if chosen not in _PACKAGES:
+        is_missing = "pytorch_lightning" not in sys.modules and find_spec("pytorch_lightning") is None
+        chosen = "lightning" if only_unified or is_missing else "pytorch_lightning"
+    if chosen not in PACKAGES:
         raise LightningCompatibilityError(
-            f"{PACKAGE_VARIABLE}={chosen!r} names no Lightning: set it to one of {', '.join(_PACKAGES)}, or unset it."
+            f"{PACKAGE_VARIABLE}={chosen!r} names no Lightning: set it to one of {', '.join(PACKAGES)}, or unset it."
         )
-    return _PACKAGES[chosen]
+    return PACKAGES[chosen]
 
 
 if TYPE_CHECKING:
@@ -51,7 +53,10 @@ else:
 try:
     MultiProcessingLauncher = pl.strategies.launchers._MultiProcessingLauncher
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
+    DummyLogger = pl.loggers.logger.DummyLogger
     TunerExit = pl.utilities.exceptions._TunerExitException
+    LearningRates = pl.tuner.lr_finder._LRFinder  # type: ignore[attr-defined]
+    learning_rate_name = pl.tuner.lr_finder._determine_lr_attr_name  # type: ignore[attr-defined]
     IS_INTERACTIVE: bool = pl.trainer.connectors.accelerator_connector._IS_INTERACTIVE  # type: ignore[attr-defined]
     """A notebook or a prompt, where Lightning takes strategies that fork, and no others."""
 except AttributeError as error:
@@ -100,9 +105,34 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
+def logging_step(trainer: pl.Trainer) -> int | None:
+    """The step under which Lightning logs the training step that ends, or None where it does not log this one."""
+    if not trainer._logger_connector.should_update_logs:
+        return None
+    return trainer.fit_loop.epoch_loop._batches_that_stepped
+
+
 def end_by_sigterm(trainer: pl.Trainer) -> None:
     """Has Lightning end the training after this step, as it does on SIGTERM; to be called in all ranks alike."""
     trainer._signal_connector.received_sigterm = True
+
+
+@contextmanager
+def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[None]:
+    """Where SLURM announces a job's end, Lightning saves a checkpoint from the signal's handler, wherever each rank is.
+    Here the handler asks for it instead; :func:`requeue` does it. To be entered before a fit's handlers are set."""
+    connector = trainer._signal_connector
+    connector._slurm_sigusr_handler_fn = lambda number, frame: ask()  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        del connector._slurm_sigusr_handler_fn
+
+
+def requeue(trainer: pl.Trainer) -> None:
+    """Saves a checkpoint and has SLURM start the job again; to be called in all ranks at the same step."""
+    connector = trainer._signal_connector
+    type(connector)._slurm_sigusr_handler_fn(connector, signal.SIGUSR1, None)  # type: ignore[arg-type]
 
 
 @contextmanager

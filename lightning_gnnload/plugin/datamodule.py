@@ -20,13 +20,14 @@ from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
+from lightning_gnnload.plugin.mixed import OfOneLightning
 from lightning_gnnload.sample.base import Sampler
 
 BatchFormat = Literal["blocks", "dgl", "pyg"]
 _MAX_DEFAULT_THREADS = 4
 
 
-class GraphDataModule(pl.LightningDataModule):
+class GraphDataModule(OfOneLightning, pl.LightningDataModule):
     """Mini-batches of sampled neighbourhoods, made by background threads or, under FactoredStrategy, by samplers.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
@@ -230,7 +231,7 @@ class GraphDataModule(pl.LightningDataModule):
                 f"there are no seeds to {phase} on: give GraphData(..., {phase}=ids), with at least one node id."
             )
         # overfit_batches means the same batches in every epoch.
-        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
         return BatchSource(
             self.data,
             self.sampler if training else self.eval_sampler,

@@ -15,9 +15,11 @@ from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
 from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.plugin.children import Children, end_with_parent, parent_pid_told
+from lightning_gnnload.plugin.children import Children, end_with_parent, is_child, parent_pid_told
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
+from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.ranks import play_role
+from lightning_gnnload.plugin.roles import Role
 
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
@@ -36,10 +38,17 @@ class ScriptLauncher(SubprocessScriptLauncher):
         super().__init__(strategy.cluster_environment, strategy.roles.num_devices, strategy.num_nodes)
         self._factored = strategy
 
+    @property
+    def starts_ranks(self) -> bool:
+        """This launcher started them, or in this process's parent one did."""
+        return ScriptLauncher._children is not None or is_child()
+
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
         wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
         try:
+            if ScriptLauncher._children is not None:
+                self._check(ScriptLauncher._children)
             with end_with_parent():
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except BaseException as error:
@@ -55,7 +64,23 @@ class ScriptLauncher(SubprocessScriptLauncher):
         with parent_pid_told():
             super()._call_children_scripts()
         # Ours to watch: Lightning's observer is left with none.
-        ScriptLauncher._children, self.procs = Children(self.procs), []
+        ScriptLauncher._children = Children(self.procs, self._factored.run_name, self._may_end)
+        self.procs = []
+
+    def _check(self, children: Children) -> None:
+        """Of earlier launches, in which ranks may have had other roles. Raises TrainerDiedError: one is needed now."""
+        children.begin_launch(self._may_end)
+        for local_rank, code in children.exit_codes.items():
+            if not self._may_end(local_rank):
+                rank = self._factored.roles.global_rank(self._factored.node_rank, local_rank)
+                text = f"Its process ended in an earlier launch, with exit code {code}."
+                raise Failure("trainer", rank, True, "start", text).error()
+
+    def _may_end(self, local_rank: int) -> bool:
+        """The others take over what such a rank does. While roles are open, each rank is needed."""
+        if self._factored.is_undecided:
+            return False
+        return self._factored.takeover and self._factored.roles.role(local_rank) is Role.SAMPLER
 
 
 class SpawnLauncher(MultiProcessingLauncher):
@@ -76,6 +101,16 @@ class SpawnLauncher(MultiProcessingLauncher):
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
             raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
+
+    def get_extra_results(self, trainer: pl.Trainer) -> dict[str, Any]:
+        """In rank 0, for the process that spawned it."""
+        decision = self._factored.role_decision
+        return super().get_extra_results(trainer) | {"role_decision": decision and decision.to_json()}
+
+    def update_main_process_results(self, trainer: pl.Trainer, extra: dict[str, Any]) -> None:
+        super().update_main_process_results(trainer, extra)
+        if (decision := extra["role_decision"]) is not None:
+            self._factored.decide(RoleDecision.from_json(decision))
 
 
 class _AllRanks:

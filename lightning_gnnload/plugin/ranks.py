@@ -4,15 +4,13 @@ sampler serves instead."""
 from __future__ import annotations
 
 import inspect
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_gnnload.errors import LoaderConfigError, PeerError
+from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerDiedError, TrainerFailedError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -20,6 +18,8 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.plugin import lives, search
+from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.compat import (
     TrainerFn,
     TrainerStatus,
@@ -30,10 +30,15 @@ from lightning_gnnload.plugin.compat import (
 )
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
+from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role
 
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
+
+
+_gone: set[int] = set()
+"""Samplers' ranks that earlier launches lost for good, and have told of."""
 
 
 def play_role(
@@ -56,11 +61,17 @@ def play_role(
     if strategy.start_method == "fork":
         # OpenMP's threads do not outlive a fork: with more than one, a rank hangs if its parent has computed before.
         torch.set_num_threads(1)
+    arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    if strategy.is_undecided:
+        strategy.decide(agree(strategy, trainer, arguments))
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
     job = f"{strategy.run_name}-{session}"
-    if strategy.role is Role.TRAINER:
-        return _train(strategy, trainer, job, partial(function, *args, **kwargs))
-    return _sample(strategy, trainer, job, inspect.signature(function).bind(*args, **kwargs).arguments)
+    with own_cores(strategy):
+        if strategy.roles.is_lone:
+            return function(*args, **kwargs)
+        if strategy.role is Role.TRAINER:
+            return _train(strategy, trainer, job, partial(function, *args, **kwargs))
+        return _sample(strategy, trainer, job, arguments)
 
 
 def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:
@@ -76,6 +87,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         first_sampler_rank=roles.global_rank(strategy.node_rank, roles.num_trainers),
         num_trainers=roles.num_trainers,
         takeover=strategy.takeover,
+        known_gone=_gone,
         has_ended=lambda sampler: flags.is_up(flags.rank_ended(strategy.run_name, roles.num_trainers + sampler)),
         pinned=strategy.root_device.type == "cuda",
     )
@@ -83,7 +95,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
     try:
         result = function()
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
-        queue.goodbye()
+        queue.goodbye(outcome=_outcome(trainer, None) if strategy.local_rank == 0 else None)
         raise
     except BaseException as error:
         notices = Notices(strategy)
@@ -99,6 +111,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         if cause is not None:
             raise cause from error
         raise
+    _gone.update(queue.gone)
     queue.goodbye(outcome=_outcome(trainer, result) if strategy.local_rank == 0 else None)
     return result
 
@@ -109,7 +122,8 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
         strategy._lightning_module = strategy.model = sources.model
     leave_group()  # this rank may have trained in an earlier launch
-    torch.set_num_threads(1)  # sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4)
+    # Sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4), and do not survive a fork.
+    torch.set_num_threads(1)
     service = SamplerService(
         job,
         sampler=strategy.roles.index(strategy.local_rank),
@@ -123,15 +137,15 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         first_trainer_rank=strategy.roles.global_rank(strategy.node_rank, 0),
         takeover=strategy.takeover,
     )
-    with _deaf_to_signals(service, requeue_signals(trainer)):
-        try:
-            outcome = service.serve()
-        except PeerError as error:
-            Notices(strategy).leave(error.failure)
-            if error.failure.interrupted:
-                raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
-            raise
-    return _adopt(trainer, outcome)
+    try:
+        twice = strategy.takeover and strategy.ends_with_any_rank
+        outcome = lives.serve(service, twice=twice, ignore=requeue_signals(trainer))
+    except (TrainerFailedError, TrainerDiedError) as error:
+        Notices(strategy).leave(error.failure)
+        if error.failure.interrupted:
+            raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
+        raise
+    return _adopt(trainer, sources.model, outcome)
 
 
 class _Sources:
@@ -182,25 +196,6 @@ class _Sources:
         return getattr(owner, f"{phase}_dataloader")()
 
 
-@contextmanager
-def _deaf_to_signals(service: SamplerService, warnings: Sequence[signal.Signals]) -> Iterator[None]:
-    """A sampler outlives Ctrl-C and SIGTERM: trainers that stop gracefully still need batches. It ends with them,
-    when they say goodbye or their connections close. Until it has trainers, it ends by itself. ``warnings`` are
-    signals that mean something to trainers alone."""
-
-    def handle(number: int, frame: Any) -> None:
-        if not service.has_all_trainers:
-            raise KeyboardInterrupt
-
-    handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    handlers |= {number: signal.signal(number, signal.SIG_IGN) for number in warnings}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
 def _outcome(trainer: pl.Trainer, result: Any) -> dict[str, Any]:
     """What trainer 0 tells the samplers, so that scripts go on alike in every rank. Predictions stay where they are."""
     return {
@@ -208,10 +203,11 @@ def _outcome(trainer: pl.Trainer, result: Any) -> dict[str, Any]:
         "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
         "best_model_path": getattr(trainer.checkpoint_callback, "best_model_path", None),
         "epoch": trainer.current_epoch,
+        "search": search.found(trainer),
     }
 
 
-def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
+def _adopt(trainer: pl.Trainer, model: pl.LightningModule | None, outcome: dict[str, Any]) -> Any:
     trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
     if not outcome:
         return None
@@ -221,4 +217,6 @@ def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
         trainer.checkpoint_callback.best_model_path = outcome["best_model_path"]  # type: ignore[attr-defined]
     progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = outcome["epoch"]
+    if model is not None:
+        search.adopt(trainer, model, outcome["search"])
     return outcome["result"]

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -27,10 +27,11 @@ from torch.futures import Future
 from torch.nn import Parameter
 
 from lightning_gnnload.errors import StalenessError
+from lightning_gnnload.plugin.buckets import Place, parameters_of, places_in
 
 MAX_ANNOUNCED = 16
 """Integers that trainer 0 can announce with a step."""
-_NUM_WORDS = 3 + MAX_ANNOUNCED  # who asks to stop, flushes, how many are announced, and these
+_NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how many are announced, and these
 
 
 class Contributions(Protocol):
@@ -67,9 +68,10 @@ class StalenessStats:
         lag: updates between the parameters that the newest update's gradient was computed with and those that it was
             applied to; at most k.
         max_lag: the largest ``lag`` so far.
-        ahead: steps that this trainer has launched and the slowest has not, after its newest step; at most k.
+        ahead: steps that this trainer has launched and, as far as it knows, the slowest has not, after its newest step;
+            at most k.
         max_ahead: the largest ``ahead`` so far.
-        wait_ms: waited for averages, the slower trainers' share of this trainer's time.
+        wait_ms: waited for other trainers, where they were more than k steps behind or at a flush.
     """
 
     launched: int = 0
@@ -82,43 +84,13 @@ class StalenessStats:
     wait_ms: float = 0.0
 
 
-class _Place(NamedTuple):
-    """Where a parameter's gradient lies in its flat bucket, and how DDP lays it out there."""
-
-    parameter: Parameter
-    begin: int
-    size: torch.Size
-    stride: tuple[int, ...]
-
-    def flat(self, bucket: Tensor) -> Tensor:
-        return bucket[self.begin : self.begin + self.size.numel()]
-
-    def shaped(self, bucket: Tensor) -> Tensor:
-        return bucket.as_strided(self.size, self.stride, bucket.storage_offset() + self.begin)
-
-
-def _parameters(bucket: dist.GradBucket) -> list[Parameter]:
-    return cast(list[Parameter], bucket.parameters())
-
-
-def _places(bucket: dist.GradBucket) -> Iterator[_Place]:
-    begin = 0
-    for parameter in _parameters(bucket):
-        # DDP keeps a parameter's strides where they leave no gap, and falls back to contiguous ones.
-        dense = torch.empty_like(parameter, device="meta")
-        if dense.stride() != parameter.stride():
-            dense = torch.empty(parameter.size(), device="meta")
-        yield _Place(parameter, begin, dense.size(), dense.stride())
-        begin += dense.numel()
-
-
 @dataclass(frozen=True)
 class _Bucket:
     """One of DDP's buckets of one step, on its way through an all-reduce."""
 
     total: Tensor
     work: dist.Work
-    places: list[_Place]
+    places: list[Place]
     has_weight: bool
 
     def average(self) -> Tensor:
@@ -160,7 +132,7 @@ class Launch:
         step's bucket need not hold the same parameters."""
         return {place.parameter: place.flat(average) for place, average in self._averages()}
 
-    def _averages(self) -> Iterator[tuple[_Place, Tensor]]:
+    def _averages(self) -> Iterator[tuple[Place, Tensor]]:
         for bucket in self.buckets:
             average = bucket.average()
             yield from ((place, average) for place in bucket.places)
@@ -181,6 +153,7 @@ class DelayedReduction:
             after a flush, which leave zeros.
         stop_asked: set it to have all trainers stop at the same step.
         stop_agreed: some trainer had asked; turns true at the same step in all of them.
+        save_asked, save_agreed: likewise, to save a checkpoint.
 
     Raises:
         StalenessError: by a backward pass or flush, when trainers flushed after different steps.
@@ -193,8 +166,8 @@ class DelayedReduction:
         self.contributions = contributions
         self.stats = StalenessStats()
         self.handed_out: Launch | None = None
-        self.stop_asked = False
-        self.stop_agreed = False
+        self.stop_asked = self.stop_agreed = False
+        self.save_asked = self.save_agreed = False
         self._group = dist.new_group(timeout=timeout)
         self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._world_size = dist.get_world_size()
@@ -205,11 +178,6 @@ class DelayedReduction:
         self._current: Launch | None = None
         self._answers: list[tuple[Future[Tensor], dist.GradBucket]] = []
         self._in_flight: deque[Launch] = deque()
-
-    @property
-    def num_in_flight(self) -> int:
-        """Steps whose averages have not been handed out: at most k between two backward passes."""
-        return len(self._in_flight)
 
     @property
     def is_drained(self) -> bool:
@@ -276,14 +244,14 @@ class DelayedReduction:
             announced = list(self.contributions.announce()) if self._is_first else []
         if len(announced) > MAX_ANNOUNCED:
             raise StalenessError(f"{len(announced)} integers announced with a step: at most {MAX_ANNOUNCED} fit.")
-        said = [int(self.stop_asked), self._num_flushes, len(announced), *announced]
+        said = [int(self.stop_asked), int(self.save_asked), self._num_flushes, len(announced), *announced]
         words = torch.tensor(said + [0] * (_NUM_WORDS - len(said)))
         told = dist.all_reduce(words, group=self._control, async_op=True)
         number, self.stats.launched = self.stats.launched, self.stats.launched + 1
         return Launch(number, self.stats.applied, self._num_flushes, extra or {}, weight, words, told)
 
     def _send(self, bucket: dist.GradBucket, launch: Launch) -> _Bucket:
-        own, places = bucket.buffer(), list(_places(bucket))
+        own, places = bucket.buffer(), list(places_in(bucket))
         if launch.weight is None:
             total = own * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
         else:
@@ -302,7 +270,7 @@ class DelayedReduction:
             self.handed_out = self._finish(self._in_flight.popleft())
             segments = self.handed_out.segments()
             for answer, bucket in answers:
-                answer.set_result(torch.cat([segments[parameter] for parameter in _parameters(bucket)]))
+                answer.set_result(torch.cat([segments[parameter] for parameter in parameters_of(bucket)]))
         else:
             for answer, bucket in answers:
                 answer.set_result(torch.zeros_like(bucket.buffer()))
@@ -313,7 +281,7 @@ class DelayedReduction:
         began = time.perf_counter()
         launch.wait()
         self.stats.wait_ms += (time.perf_counter() - began) * 1e3
-        stop, flushes, num_announced, *announced = launch.words.tolist()
+        stop, save, flushes, num_announced, *announced = launch.words.tolist()
         if flushes != launch.flushes * self._world_size:
             raise StalenessError(
                 f"step {launch.number}: this trainer had flushed {launch.flushes} times, all {self._world_size} of "
@@ -321,6 +289,7 @@ class DelayedReduction:
                 f"state dicts must be made in all trainers at the same step, and should_stop be set in all of them."
             )
         self.stop_agreed |= stop > 0
+        self.save_agreed |= save > 0
         if self.contributions is not None:
             self.contributions.announced(launch.number, announced[:num_announced])
         return launch

@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import Parameter
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import LBFGS, Optimizer
 
@@ -71,12 +72,10 @@ def check_module(staleness: int, module: pl.LightningModule, precision: object) 
         )
 
 
-def check_optimizers(staleness: int, optimizers: list[Optimizer]) -> None:
-    """Raises RoleConfigError: not one optimizer, or one that computes several gradients a step."""
-    if len(optimizers) != 1:
-        raise RoleConfigError(f"staleness={staleness} needs one optimizer, but there are {len(optimizers)}.")
-    if isinstance(optimizers[0], LBFGS):
-        raise _evaluates_again(staleness, optimizers[0])
+def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
+    """Raises RoleConfigError: it computes several gradients a step, as far as is known before it does."""
+    if isinstance(optimizer, LBFGS):
+        raise _evaluates_again(staleness, optimizer)
 
 
 class DelayedUpdates:
@@ -102,24 +101,33 @@ class DelayedUpdates:
         self._step = step
         self._sync_buffers = sync_buffers
         self._is_stepping = False
+        self._has_saved = False
+        # Those that got a gradient. A static graph's unused parameters are in DDP's buckets too, as zeros, which would
+        # still move them.
+        self._trained: list[Parameter] = []
         self._undo = ExitStack()
 
     def begin(self, model: DistributedDataParallel) -> None:
         """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0."""
         model.register_comm_hook(self.reduction, hook)
         model.broadcast_buffers = False
-        first = _FlushFirst(self)
-        self.trainer.callbacks.insert(0, first)  # type: ignore[attr-defined]
-        self._undo.callback(lambda: self.trainer.callbacks.remove(first))  # type: ignore[attr-defined]
-        self._undo.enter_context(compat.no_sigterm_broadcast(self.trainer))
+        trainer = self.trainer
+        self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
+        self._undo.enter_context(compat.no_sigterm_broadcast(trainer))
+        self._undo.enter_context(compat.requeue_deferred(trainer, self._ask_to_save))
         self._undo.callback(self.reduction.close)
 
     def end(self) -> None:
         self._undo.close()
 
     @property
+    def module(self) -> pl.LightningModule:
+        assert self._strategy.lightning_module is not None
+        return self._strategy.lightning_module
+
+    @property
     def trainer(self) -> pl.Trainer:
-        return self._strategy.lightning_module.trainer  # type: ignore[union-attr]
+        return self.module.trainer
 
     def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], **kwargs: Any) -> Any:
         """One step of Lightning's: forward, backward, and the update with what was handed out, if anything was."""
@@ -127,11 +135,13 @@ class DelayedUpdates:
         with self._stepping():
             result = closure()
             if self.reduction.stats.launched == num_launched:
-                return self._step(optimizer, lambda: result, **kwargs)  # no loss, hence no gradient: Lightning's way
-            if self.reduction.handed_out is not None:
-                self._apply(optimizer, self.reduction.handed_out, result, **kwargs)
+                self._step(optimizer, lambda: result, **kwargs)  # no loss, hence no gradient: Lightning's way
             else:
-                optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn that they go first
+                self._trained = [each for each in self.module.parameters() if each.grad is not None]
+                if self.reduction.handed_out is not None:
+                    self._apply(optimizer, self.reduction.handed_out, result, **kwargs)
+                else:
+                    optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they go first
         if self.reduction.stop_agreed or compat.is_last_step(self.trainer):
             self.flush()
         return result
@@ -149,20 +159,21 @@ class DelayedUpdates:
                 "the model's state was asked for between a backward pass and its update, where delayed gradients "
                 "cannot be completed. Ask for it, or save a checkpoint, in on_train_batch_end or later."
             )
-        optimizer, module = self._strategy.optimizers[0], self._strategy.lightning_module
-        assert module is not None
+        optimizer = self._strategy.optimizers[0]
         # Validation and checkpoints may have turned these off; an update must be as any other.
         with self._stepping(), _training(self.trainer), torch.inference_mode(False), torch.enable_grad():
-            kept = [(parameter, parameter.grad) for parameter in module.parameters()]
+            kept = [(parameter, parameter.grad) for parameter in self.module.parameters()]
+            for parameter, _ in kept:
+                parameter.grad = None
             for launch in self.reduction.drain():
                 gradients = launch.gradients()
-                for parameter, _ in kept:
+                for parameter in self._trained:
                     parameter.grad = gradients.get(parameter)
                 self._apply(optimizer, launch, None)
             for parameter, gradient in kept:
                 parameter.grad = gradient
             if self._sync_buffers:
-                self.reduction.broadcast(module.buffers())
+                self.reduction.broadcast(self.module.buffers())
         self.heed_stop()
 
     def heed_stop(self) -> None:
@@ -183,6 +194,15 @@ class DelayedUpdates:
         self._step(optimizer, evaluated, **kwargs)
         self.reduction.count_update(launch)
 
+    def save_if_agreed(self) -> None:
+        """After a step: saves a checkpoint when all trainers know that SLURM will end the job; SLURM ends it once."""
+        if self.reduction.save_agreed and not self._has_saved:
+            self._has_saved = True
+            compat.requeue(self.trainer)
+
+    def _ask_to_save(self) -> None:
+        self.reduction.save_asked = True
+
     @contextmanager
     def _stepping(self) -> Iterator[None]:
         self._is_stepping = True
@@ -200,6 +220,7 @@ class _FlushFirst(pl.Callback):
         self._has_warned = False
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._updates.save_if_agreed()
         staleness = self._updates.reduction.delay
         if staleness and not self._has_warned and (binding := compat.collectives_each_step(trainer)):
             self._has_warned = True
@@ -221,6 +242,15 @@ class _FlushFirst(pl.Callback):
 
     def on_exception(self, *_: Any) -> None:
         self._updates.reduction.abandon()
+
+
+@contextmanager
+def _first_callback(trainer: pl.Trainer, first: pl.Callback) -> Iterator[None]:
+    trainer.callbacks = [first, *trainer.callbacks]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        trainer.callbacks = [each for each in trainer.callbacks if each is not first]  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed
@@ -15,18 +15,23 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
-from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin import compat, resources
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
+from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
+from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
 from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
-from lightning_gnnload.plugin.roles import Role, RolePlan
-from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizers, check_staleness
+from lightning_gnnload.plugin.roles import Role, RolePlan, check_role_options
+from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
+
+_QUEUE_DEPTH = 4
 
 
 class FactoredStrategy(pl.strategies.DDPStrategy):
@@ -34,16 +39,28 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
     alone, which run plain DDP: callbacks, loggers, checkpoints, metrics, validation and test work as ever. Works
-    under Lightning's own launcher, ``start_method="spawn"`` and torchrun.
+    under Lightning's own launcher, ``start_method="spawn"`` and torchrun. With ``devices=1``, the one rank trains and
+    samples in threads beside it.
 
     Args:
-        samplers: how many of each machine's ranks sample.
+        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
+            mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
+            decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
         staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
             0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
             ``staleness_stats``.
-        switching: whether idle samplers train; not in this release.
+        switching: whether a lone device alternates: it fills a queue with all cores, then trains from it. On more
+            than one rank, whether idle samplers train; not in this release.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
+            ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
+            nothing is measured.
+        trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
+            where there are fewer; else there is one rank a device.
+        queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
+            loader; None takes an eighth of its memory.
+        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
+            torch leaves the sampling threads theirs. For machines that the job has for itself.
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
@@ -61,36 +78,40 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     def __init__(
         self,
-        samplers: int = 1,
+        samplers: int | Literal["auto"] = 1,
         staleness: int = 0,
         switching: bool = False,
-        queue_depth: int = 4,
+        queue_depth: int | Literal["auto"] = _QUEUE_DEPTH,
         *,
+        trainers: int | None = None,
+        queue_memory_bytes: int | None = None,
+        pin_cores: bool = False,
         sampler_threads: int | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
-        if not isinstance(samplers, int) or isinstance(samplers, bool) or samplers < 1:
-            raise RoleConfigError(
-                f"samplers={samplers!r}: this release needs the number of samplers, at least 1. "
-                f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
-            )
+        check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
         check_staleness(staleness, ddp)
-        if switching:
-            raise RoleConfigError(f"switching={switching!r}: this release has switching=False only.")
-        for name, value in (("queue_depth", queue_depth), ("sampler_threads", sampler_threads)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+        if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
+            raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
             if not seconds > 0:
                 raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
         if not isinstance(takeover, bool):
             raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
-        self.num_samplers = samplers
+        self.samplers = samplers
+        self.trainers = trainers
+        self.switching = switching
+        self.pin_cores = pin_cores
+        self.queue_memory_bytes = queue_memory_bytes
+        self.role_decision: RoleDecision | None = None
+        self.num_samplers: int = 1 if samplers == "auto" else samplers  # provisional, until the ranks agree
         self.staleness = staleness
-        self.queue_depth = queue_depth
+        self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
+        self.cores: Collection[int] = ()  # of this rank alone, while it runs
+        self._depth_by_memory = queue_depth == "auto"
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
@@ -112,6 +133,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             )
         super().__init__(**ddp)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
+
     @property
     def start_method(self) -> str:
         """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
@@ -121,8 +145,20 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     @property
     def roles(self) -> RolePlan:
-        """Raises RoleConfigError: the devices leave no trainer."""
+        """Provisional while :attr:`is_undecided`. Raises RoleConfigError: the devices leave no trainer."""
         return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
+
+    @property
+    def is_undecided(self) -> bool:
+        """The ranks must measure, and agree, before they play roles."""
+        return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
+
+    def decide(self, decision: RoleDecision) -> None:
+        """What the ranks agreed on; alike in all of them."""
+        self.role_decision, self.num_samplers = decision, decision.num_samplers
+        if self._depth_by_memory and decision.batch_bytes:
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            self.queue_depth = resources.queue_depth(decision.batch_bytes, self.roles, memory)
 
     @property
     def role(self) -> Role:
@@ -136,9 +172,13 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     @parallel_devices.setter
     def parallel_devices(self, devices: list[torch.device] | None) -> None:
         """Set by Lightning to all devices."""
+        if devices and self.trainers is not None:
+            devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
         self._parallel_devices = devices
-        if devices:
-            _ = self.roles  # an impossible plan is refused before any process starts
+        if devices and not self.roles.is_lone and self.switching:  # an impossible plan is refused here, too
+            raise RoleConfigError(
+                f"switching=True: this release has it for devices=1 only, but there are {len(devices)} ranks."
+            )
 
     @property
     def root_device(self) -> torch.device:
@@ -161,7 +201,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     @property
     def num_sampler_threads(self) -> int:
-        return self.sampler_threads or 2 * default_num_threads(self.roles.num_devices)
+        shared = default_num_threads(self.roles.num_devices)
+        return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
     def set_world_ranks(self) -> None:
         if self.cluster_environment is not None:
@@ -179,6 +220,11 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
         # A socket name holds 107 bytes, and a run's id may be longer.
         return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
+
+    @property
+    def ends_with_any_rank(self) -> bool:
+        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
+        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
 
     def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
         """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
@@ -219,6 +265,12 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             atexit.register(leave_group)  # as Lightning does for the groups that it makes
         super().setup_distributed()
 
+    def _get_process_group_backend(self) -> str:
+        devices = self.parallel_devices or []
+        if self._process_group_backend is None and len(set(devices)) < len(devices):
+            return "gloo"  # NCCL refuses two ranks of one GPU
+        return super()._get_process_group_backend()
+
     def barrier(self, name: str | None = None) -> None:
         if name in compat.LOADER_BARRIERS:
             self._requests[compat.LOADER_BARRIERS[name]] += 1
@@ -234,6 +286,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
                 f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
             )
             return dataloader
+        if self.roles.is_lone:
+            return self._beside(dataloader)
         assert self.queue is not None
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
@@ -258,6 +312,15 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         loader.progress = dataloader.progress
         return loader
 
+    def _beside(self, loader: SampledLoader) -> SampledLoader:
+        """The loader of a rank that is both sampler and trainer."""
+        if self.switching:
+            depth = None if self._depth_by_memory else self.queue_depth
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            return AlternatingLoader(loader, num_threads=self.sampler_threads, depth=depth, memory_bytes=memory)
+        loader.num_threads = self.sampler_threads or loader.num_threads
+        return loader
+
     # Gradients that come late: what Lightning calls around updates, in trainers only.
 
     def setup(self, trainer: pl.Trainer) -> None:
@@ -268,7 +331,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         assert self.lightning_module is not None
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
-        check_optimizers(self.staleness, self.optimizers)
+        check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:
         if not self.staleness and self.contributions is None:
@@ -331,3 +394,4 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
 if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:
     FactoredStrategy.register_strategies(pl.strategies.StrategyRegistry)
+    refuse_by_name(name for name in pl.strategies.StrategyRegistry if name.startswith(FactoredStrategy.strategy_name))

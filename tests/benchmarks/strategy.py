@@ -18,6 +18,7 @@ PARTS = {
     "transport": "The queue beside a loader in process",
     "resources": "Cores by role",
     "epochs": "Epochs beside DDP and DGL",
+    "monitoring": "What PipelineMonitor costs",
 }
 """Modules beside this one, each of which measures when it is run and prints Markdown."""
 

@@ -1,6 +1,8 @@
-"""A training that goes on until something happens to it. Arguments: how, num_devices, what happens, num_nodes.
+"""A training that goes on until something happens to it.
 
-Each rank writes its process id to a file named after its role and rank, trainers once five batches are behind them.
+Arguments: how, num_devices, what happens, and as wanted the number of nodes, and "takeover" where the work of a lost
+sampler is to be taken over. Each rank writes its process id to a file named after its role and rank, trainers once
+five batches are behind them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from lightning_gnnload.plugin.roles import Role
 from tests.integration.scripts.toy import NUM_NODES, Recorder, toy_data
 
 HAPPENS = sys.argv[3] if len(sys.argv) > 3 else ""
+TAKEOVER = "takeover" in sys.argv[4:]
 EARLY_STEP = 5  # by then the pipeline is full
 
 
@@ -121,12 +124,13 @@ if __name__ == "__main__":
         samplers=1,
         stall_timeout_s=2 if HAPPENS == "stall" else 60,
         connect_timeout_s=30,
+        takeover=TAKEOVER,
         start_method=how if how in ("spawn", "fork") else "popen",
     )
     trainer = Trainer(
         accelerator="cpu",
         devices=devices,
-        num_nodes=int(sys.argv[4]) if len(sys.argv) > 4 else 1,
+        num_nodes=next(map(int, filter(str.isdigit, sys.argv[4:])), 1),
         strategy=strategy,
         max_epochs=1000,
         limit_val_batches=0,

@@ -1,4 +1,4 @@
-"""Whatever ends one rank ends the job within seconds, with the reason named, and leaves nothing behind."""
+"""What ends a rank that nobody replaces ends the job within seconds, with the reason named, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.integration.scripts import launch
 
 SCRIPT = Path(__file__).with_name("job.py")
-START_S, END_S = 90.0, 10.0
+START_S, END_S = 90.0 * launch.PATIENCE, 10.0 * launch.PATIENCE
 RUNNING = ("trainer-0", "trainer-1", "sampler-2")
 """The files that ranks write their process ids to, once they are in mid-epoch."""
 
@@ -46,6 +46,15 @@ def to_rank(name: str, number: int) -> Callable[[launch.Job, Path], None]:
     return lambda job, folder: os.kill(int((folder / name).read_text()), number)
 
 
+def first_to_rank(first: str, name: str, number: int) -> Callable[[launch.Job, Path], None]:
+    def do(job: launch.Job, folder: Path) -> None:
+        to_rank(first, number)(job, folder)
+        time.sleep(1)
+        to_rank(name, number)(job, folder)
+
+    return do
+
+
 def killed(local_rank: int) -> dict[str, tuple[str, ...]]:
     """torchrun's own report, in which the global rank is the local one."""
     return {"torchrun": (f"(local_rank: {local_rank})", "Signal 9 (SIGKILL)")}
@@ -70,6 +79,20 @@ FAULTS = {
         "stall",
         to_rank("sampler-2", signal.SIGSTOP),
         ("QueueStalledError: nothing came from sampler rank 2 for 2 s (step ",),
+    ),
+    "trainer 1 killed after the sampler": Fault(
+        "nothing",
+        first_to_rank("sampler-2", "trainer-1", signal.SIGKILL),
+        ("sampler rank 2 is gone", "TrainerDiedError: trainer rank 1"),
+    ),
+    "seed out of range, for the sampler and then for a trainer": Fault(
+        "seed",
+        None,
+        (
+            "sampler rank 2 failed in stage 'sample (train, epoch 0, step 25)'",
+            "The above exception was the direct cause",
+            "SeedError: seeds[0] is 2007",
+        ),
     ),
     "Ctrl-C": Fault("nothing", lambda job, _: launch.interrupt(job), ("Detected KeyboardInterrupt",)),
     "Ctrl-C while data is prepared": Fault(
@@ -132,6 +155,16 @@ FAULTS = {
     ),
     "prepare_data raises": Fault("prepare_data", None, ("PermissionError: cannot download",)),
 }
+WITHOUT_TAKEOVER = (
+    "sampler killed",
+    "sampler stopped",
+    "sampler killed while data is prepared",
+    "feature store raises",
+    "seed out of range",
+    "sampler raises",
+    "setup raises on the sampler",
+)
+"""Where a lost sampler ends the job, as it does with ``takeover=False``."""
 UNDER_TORCHRUN = (
     "sampler killed",
     "trainer 0 killed",
@@ -154,7 +187,8 @@ UNDER_FORK = ("sampler killed", "trainer 0 killed", "training_step raises", "sam
 )
 def test_all_ranks_end_and_say_why(tmp_path: Path, how: str, name: str) -> None:
     fault = FAULTS[name]
-    with launch.start(SCRIPT, fault.happens, folder=tmp_path, how=how, num_devices=3) as job:
+    options = () if name in WITHOUT_TAKEOVER else ("takeover",)
+    with launch.start(SCRIPT, fault.happens, *options, folder=tmp_path, how=how, num_devices=3) as job:
         if fault.do is None:
             await_files(job, tmp_path, ("failing",))
         else:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.integration.scripts.delayed import NUM_BATCHES, OPTIMIZERS, SCHEDULERS, Case, batch_of, loss_of, network
 from tests.integration.scripts.toy import digest
 
-Gradient = list[Tensor]
+Gradient = list[Tensor | None]
 
 
 class Replica:
@@ -33,7 +33,7 @@ class Replica:
     def apply(self, gradient: Gradient) -> None:
         kept = [parameter.grad for parameter in self.parameters]  # of batches that still accumulate
         for parameter, its in zip(self.parameters, gradient, strict=True):
-            parameter.grad = its.clone()
+            parameter.grad = None if its is None else its.clone()
         how, limit = self.case.clip
         if limit and how == "norm":
             nn.utils.clip_grad_norm_(self.parameters, limit)
@@ -96,7 +96,9 @@ class Reference:
     def _update(self) -> None:
         gradients = [[parameter.grad for parameter in replica.parameters] for replica in self.replicas]
         share = 1.0 / len(gradients)
-        self.in_flight.append([sum(its * share for its in each) for each in zip(*gradients, strict=True)])
+        self.in_flight.append(
+            [None if each[0] is None else sum(its * share for its in each) for each in zip(*gradients, strict=True)]
+        )
         if len(self.in_flight) > self.case.staleness:
             self._apply_oldest()
 

@@ -4,15 +4,19 @@ weights, bit for bit, whatever Lightning's loops are told to do."""
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from pytorch_lightning import seed_everything
+from torch.nn import functional
 
 from tests.integration.scripts import launch
 from tests.integration.scripts.loops import CASES, WITH_TWO_TRAINERS
+from tests.integration.scripts.toy import Recorder, digest, toy_module
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for three launches
 SCRIPT = Path(__file__).parent / "scripts" / "loops.py"
@@ -60,6 +64,13 @@ def factored(tmp_path_factory: pytest.TempPathFactory) -> Records:
     return Records(launch.run(SCRIPT, "factored", folder=folder, num_devices=3), folder)
 
 
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    """As ``factored``, at staleness 2."""
+    folder = tmp_path_factory.mktemp("stale")
+    return Records(launch.run(SCRIPT, "stale", folder=folder, num_devices=3, timeout_s=300), folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_trainers", "case"), [(1, case) for case in WITH_ONE] + [(2, case) for case in WITH_TWO])
 def test_batches_losses_and_weights_are_those_of_the_training_ranks_alone(
@@ -75,6 +86,61 @@ def test_batches_losses_and_weights_are_those_of_the_training_ranks_alone(
         if rank >= num_trainers:
             wanted_hands["predicted"] = []
         assert factored.of(num_trainers, case, f"hands-{rank}") == wanted_hands
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_trainers", "case"), [(1, case) for case in WITH_ONE] + [(2, case) for case in WITH_TWO])
+def test_with_late_gradients_the_batches_are_the_same_and_no_update_is_missing(
+    own: dict[int, Records], stale: Records, num_trainers: int, case: str
+) -> None:
+    for wanted, found in zip(
+        own[num_trainers].trainers(num_trainers, case), stale.trainers(num_trainers, case), strict=True
+    ):
+        assert [entry[:-1] for entry in found["seen"]] == [entry[:-1] for entry in wanted["seen"]]  # all but the loss
+        assert found["step"] == found["updates"] == wanted["step"]
+        assert (found["weights"] == wanted["weights"]) == (found["step"] == 0), "late gradients must be late"
+    assert len({record["weights"] for record in stale.trainers(num_trainers, case)}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_trainers", TRAINERS)
+def test_a_run_with_late_gradients_resumes_in_mid_epoch(stale: Records, num_trainers: int) -> None:
+    """Bit for bit, losses and weights, if both runs save at the same steps."""
+    for whole, resumed in zip(
+        stale.trainers(num_trainers, "saving"), stale.trainers(num_trainers, "resumed_saving"), strict=True
+    ):
+        assert resumed["seen"] == [entry for entry in whole["seen"] if entry[3] >= 7]
+        assert len(resumed["seen"]) < len(whole["seen"])
+        assert resumed["weights"] == whole["weights"]
+        assert resumed["updates"] == resumed["step"] == whole["step"]
+
+
+@pytest.mark.slow
+def test_late_gradients_of_sampled_batches_are_those_of_a_plain_loop(stale: Records) -> None:
+    """Two epochs on the toy graph, each flushed at its end; each update has the gradient of two steps before."""
+    torch.set_num_threads(1)
+    seed_everything(1, verbose=False)
+    model, data = Recorder(), toy_module()
+    optimizer = model.configure_optimizers()
+    loader = data.train_dataloader()
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        late: deque[list[torch.Tensor]] = deque()
+
+        def apply_oldest(late: deque[list[torch.Tensor]] = late) -> None:
+            for parameter, gradient in zip(model.parameters(), late.popleft(), strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+
+        for batch in loader:
+            loss = functional.cross_entropy(model(batch), batch.y)
+            late.append(list(torch.autograd.grad(loss, list(model.parameters()))))
+            if len(late) > 2:
+                apply_oldest()
+        while late:
+            apply_oldest()
+    (record,) = stale.trainers(1, "uninterrupted")
+    assert record["weights"] == digest(model.state_dict().values())
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def _message(random: Random) -> bytes:
 def _payload() -> dict[str, Any]:
     hops = (HopLayout(2, 3, 4, 3008, 3072, 3136), HopLayout(3, 5, 6, 2944, 2880))
     tables = TableLayout(64, (5, 3), "float32"), TableLayout(128, (2,), "int64")
-    return Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, 0.5, 0.25).to_json()
+    return Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, 1, "t", 9.5, 0.5, 0.25, 0.5).to_json()
 
 
 def _understand(random: Random, message: wire.Message) -> None:

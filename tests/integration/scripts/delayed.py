@@ -1,6 +1,6 @@
 """Fits under FactoredStrategy(staleness=k): each case's trace of weights, updates and waits, a file a trainer.
 
-Arguments: how, num_devices, numbers of trainers or names of cases (all when there are none). The batches are functions
+Arguments: how, num_devices, names of cases (all when there are none). The batches are functions
 of (epoch, step, rank), whatever the loader yields, so that a plain loop can have the same.
 """
 
@@ -47,6 +47,8 @@ class Case:
         validate_every: batches; 0 validates at no time.
         save_every: updates between checkpoints.
         silent_at: batch of each epoch whose training step returns None.
+        has_buffers: the model has BatchNorm.
+        has_unused: the model has parameters that no loss depends on.
         ddp: arguments of DDP.
     """
 
@@ -63,6 +65,7 @@ class Case:
     save_every: int = 0
     silent_at: int = -1
     has_buffers: bool = False
+    has_unused: bool = False
     ddp: dict[str, Any] = field(default_factory=dict)
 
 
@@ -88,6 +91,8 @@ CASES = {
     "validate_between_updates": Case(1, accumulate=2, validate_every=3),
     "save": Case(1, "adam", save_every=4),
     "silent": Case(silent_at=3),
+    "silent_at_the_end": Case(silent_at=NUM_BATCHES - 1, scheduler="epoch"),
+    "unused": Case(1, "adam", has_unused=True, ddp={"static_graph": True}),
     "buffers": Case(has_buffers=True, validate_every=4),
 }
 
@@ -101,7 +106,11 @@ def batch_of(epoch: int, step: int, rank: int) -> tuple[Tensor, Tensor]:
 def network(case: Case) -> nn.Module:
     torch.manual_seed(7)
     middle = nn.BatchNorm1d(16) if case.has_buffers else nn.Identity()
-    return nn.Sequential(nn.Linear(6, 16), middle, nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
+    layers = [nn.Linear(6, 16), middle, nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)]
+    net = nn.Sequential(*layers)
+    if case.has_unused:
+        net[0].register_parameter("unused", nn.Parameter(torch.ones(4)))
+    return net
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -217,6 +226,7 @@ def run(name: str, case: Case, folder: Path, devices: int) -> None:
     record = {
         "trace": watch.trace,
         "weights": digest(module.state_dict().values()),
+        "final": [value.hex() for value in nn.utils.parameters_to_vector(module.parameters()).tolist()],
         "average": digest([watch.average]),
         "points": watch.points,
         "num_updates": module.num_updates,

@@ -18,6 +18,8 @@ import psutil
 
 ROOT = Path(__file__).parents[3]
 JOB_MARK = "GNNLOAD_TEST_JOB"
+PATIENCE = float(os.environ.get("GNNLOAD_TEST_PATIENCE", "1"))
+"""Multiplies time limits, for a machine that has much else to do."""
 _OF_A_LAUNCHER = re.compile(
     r"(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|PL_GLOBAL_SEED|SLURM_.*|GNNLOAD_LIGHTNING"
 )

@@ -1,7 +1,8 @@
 """Runs cases with one strategy, many Trainers in one launch, and writes what each trainer saw.
 
 Arguments: how, num_devices, strategy, names of cases (all when there are none). With "factored" on three devices all
-cases run twice: with one sampler and two trainers, and with two samplers and one trainer.
+cases run twice: with one sampler and two trainers, and with two samplers and one trainer. "stale" is "factored" with a
+staleness of 2.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import Callback, LightningDataModule, LightningModule, Trainer, seed_everything
-from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
 from torch.utils.data import TensorDataset
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
+from lightning_gnnload.plugin.compat import pl
 from tests.integration.scripts.toy import NUM_FEATURES, Recorder, TwoValLoaders, digest, toy_data, toy_module
+
+Callback, Trainer, EarlyStopping, ModelCheckpoint = (
+    pl.Callback,
+    pl.Trainer,
+    pl.callbacks.EarlyStopping,
+    pl.callbacks.ModelCheckpoint,
+)
 
 
 class StopAt(Callback):
@@ -52,9 +59,9 @@ def shrinking() -> GraphDataModule:
     return Shrinking(toy_data(), NeighborSampler([4, 3]), batch_size=8, seed=5)
 
 
-def plain_loader() -> LightningDataModule:
+def plain_loader() -> pl.LightningDataModule:
     rows = torch.arange(64 * NUM_FEATURES, dtype=torch.float32).view(64, NUM_FEATURES) / 1000
-    return LightningDataModule.from_datasets(TensorDataset(rows), batch_size=8)
+    return pl.LightningDataModule.from_datasets(TensorDataset(rows), batch_size=8)
 
 
 class PlainRecorder(Recorder):
@@ -74,7 +81,7 @@ class Case:
     data: Callable[[], GraphDataModule] = toy_module
     callbacks: Callable[[], list[Callback]] = list
     after: tuple[str, ...] = ()
-    record: Callable[[], LightningModule] = Recorder
+    record: Callable[[], pl.LightningModule] = Recorder
     strategy: dict[str, Any] = field(default_factory=dict)
     by_name: bool = False
 
@@ -120,6 +127,13 @@ FACTORED_ONLY = {
 }
 
 
+STALE_ONLY = {
+    # A checkpoint completes the updates: a run repeats another one's weights where it saves at the same steps.
+    "saving": Case({"max_epochs": 2}, callbacks=save_every_7),
+    "resumed_saving": Case({"max_epochs": 2}, callbacks=save_every_7, after=("resume",)),
+}
+
+
 WITH_TWO_TRAINERS = [
     *(
         "two_val_loaders",
@@ -131,9 +145,9 @@ WITH_TWO_TRAINERS = [
         "after",
         "union",
     ),
-    *("uninterrupted", "interrupted", "resumed", "plain_loader", "by_name"),
+    *("uninterrupted", "interrupted", "resumed", "plain_loader", "by_name", *STALE_ONLY),
 ]
-ALL_CASES = [name for name in (*CASES, *FACTORED_ONLY) if name != "by_name"]
+ALL_CASES = [name for name in (*CASES, *FACTORED_ONLY, *STALE_ONLY) if name != "by_name"]
 
 
 class WriteDown(Callback):
@@ -147,6 +161,7 @@ class WriteDown(Callback):
             "seen": pl_module.seen,
             "drawn": pl_module.drawn,
             "step": trainer.global_step,
+            "updates": max((int(each["step"]) for each in trainer.optimizers[0].state.values()), default=0),
             "weights": digest(pl_module.state_dict().values()),
         }
         self.path.mkdir(exist_ok=True, parents=True)
@@ -155,7 +170,7 @@ class WriteDown(Callback):
 
 def run(case: Case, out: Path, devices: int, strategy: Any) -> None:
     """Writes ``out/trainer-<rank>.json``, and in every local rank what its script has in hand afterwards."""
-    seed_everything(1, verbose=False)
+    pl.seed_everything(1, verbose=False)
     module, data = case.record(), case.data()
     callbacks = [*case.callbacks(), WriteDown(out)]
     options: dict[str, Any] = {"max_epochs": 1}
@@ -187,10 +202,11 @@ def run(case: Case, out: Path, devices: int, strategy: Any) -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     how, devices, kind, names = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4:]
-    cases = CASES | FACTORED_ONLY if kind == "factored" else CASES
-    numbers_of_samplers = range(1, devices) if kind == "factored" else [0]
+    cases = CASES | {"factored": FACTORED_ONLY, "stale": STALE_ONLY}.get(kind, {})
+    is_factored = kind in ("factored", "stale")
+    numbers_of_samplers = range(1, devices) if is_factored else [0]
     start_method = how if how in ("spawn", "fork") else "popen"
     for num_samplers in numbers_of_samplers:
         num_trainers = devices - num_samplers
@@ -199,11 +215,10 @@ if __name__ == "__main__":
                 continue
             case = cases[name]
             strategy: Any = kind
-            if kind == "factored" and not case.by_name:
-                strategy = FactoredStrategy(num_samplers, start_method=start_method, **case.strategy)
+            if is_factored and not case.by_name:
+                staleness = 2 if kind == "stale" else 0
+                strategy = FactoredStrategy(num_samplers, staleness, start_method=start_method, **case.strategy)
             if name == "union":
                 case.data = partial(toy_module, 32 // num_trainers)
             run(case, Path.cwd() / f"trainers-{num_trainers}" / name, devices, strategy)
             print(os.environ.get("LOCAL_RANK"), num_trainers, name, flush=True)
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # the next world has another size

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pytorch_lightning import Callback, Trainer
 
 from lightning_gnnload import FactoredStrategy
+from lightning_gnnload.plugin.compat import pl
 from tests.integration.scripts.loops import CASES, run
 
 
-class Listening(Callback):
+class Listening(pl.Callback):
     """Writes down at which addresses the trainer's process listens, in mid-epoch."""
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if trainer.global_step == 2:
             found = [c.laddr.ip for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN]
             Path(f"listens-{trainer.global_rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     how, (devices, num_nodes, num_samplers) = sys.argv[1], map(int, sys.argv[2:5])
     for name in sys.argv[5:]:
         case = CASES[name]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from pytorch_lightning import LightningModule
 from torch.nn import functional
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler
+from lightning_gnnload.plugin.compat import pl
 
 NUM_NODES, NUM_FEATURES, NUM_CLASSES = 2000, 16, 4
 NUM_TRAIN, NUM_VAL, NUM_TEST = 320, 70, 50
@@ -64,7 +64,7 @@ def edges(batch: MiniBatch) -> list[tuple[int, int, int]]:
     return found
 
 
-class Recorder(LightningModule):
+class Recorder(pl.LightningModule):
     """Two SAGE layers without dropout. ``seen`` holds one entry a batch: where Lightning was, the batch, the loss."""
 
     def __init__(self, keep_edges: bool = False) -> None:

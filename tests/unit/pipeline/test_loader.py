@@ -7,6 +7,7 @@ import pytest
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.errors import CheckpointError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
+from tests.unit.pipeline.job import settles
 from tests.unit.toy import content, toy_data, toy_source
 
 NUM_STEPS = 13  # 100 seeds, 8 a batch
@@ -284,3 +285,42 @@ def test_statistics_count_what_was_delivered() -> None:
     before = type(stats)(**vars(stats))
     next(iter(each))
     assert (stats - before).num_batches == 1
+
+
+@pytest.mark.parametrize("num_threads", [0, 1, 3])
+def test_a_delivery_tells_a_batchs_way_from_its_maker_to_the_trainer(num_threads: int) -> None:
+    def convert(batch):
+        time.sleep(0.004)
+        return batch
+
+    each = SampledLoader(toy_source(batch_size=8), num_threads=num_threads, convert=convert, num_ranks=2, rank=1)
+    assert each.last is None
+    began, previous = time.monotonic(), None
+    for step, batch in enumerate(each):
+        last = each.last
+        assert last is not None
+        assert last is not previous
+        assert (last.step, last.num_seeds, last.num_nodes) == (step, batch.num_seeds, batch.num_nodes)
+        assert last.num_edges == sum(block.num_edges for block in batch.blocks)
+        assert last.made_by == 1
+        name = threading.current_thread().name if num_threads == 0 else "gnnload-sample_"
+        assert last.thread.startswith(name)
+        # The order of what happened, on one clock.
+        assert began <= last.began_s < last.sampled_s < last.made_s <= last.convert_s[0]
+        assert last.convert_s[1] <= last.taken_s <= time.monotonic()
+        assert last.asked_s <= last.taken_s
+        assert last.convert_ms >= 4
+        assert not last.trainer_converts
+        assert 0 < last.cpu_ms < last.sample_ms + last.gather_ms + 1  # the clocks of threads are coarser
+        previous = last
+
+
+def test_a_delivery_tells_how_many_were_ready() -> None:
+    made = []
+    each = SampledLoader(toy_source(batch_size=8), num_threads=2, convert=made.append)
+    reading = iter(each)
+    next(reading)
+    assert settles(lambda: len(made), 3)  # the one delivered, and two ahead
+    next(reading)
+    assert each.last is not None
+    assert each.last.fill.ready == 2

@@ -6,7 +6,10 @@ import pytest
 
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.stats import Fill
 from tests.unit.pipeline.job import job, num_slots, settles
 from tests.unit.toy import content, toy_data, toy_source
 
@@ -232,3 +235,55 @@ def test_a_deep_queue_does_not_choke_on_its_messages() -> None:
         next(reading)
         time.sleep(0.3)
         assert sum(1 for _ in reading) == 1199
+
+
+def test_a_delivery_tells_who_made_a_batch_and_who_converted_it() -> None:
+    def convert(batch):
+        time.sleep(0.004)
+        return batch
+
+    with job(num_samplers=2, num_trainers=1, num_threads=2, queue_depth=3) as running:
+        loader = running.loader(running.queue())
+        loader.convert = convert
+        makers = set()
+        for step, batch in enumerate(loader):
+            last = loader.last
+            assert last is not None
+            assert (last.step, last.num_seeds, last.num_nodes) == (step, batch.num_seeds, batch.num_nodes)
+            assert last.began_s < last.made_s <= last.taken_s == last.convert_s[0]
+            assert last.trainer_converts
+            assert last.convert_ms >= 4
+            makers.add((last.made_by, step % 2))
+        assert makers == {(1, 0), (2, 1)}  # global ranks, after the one trainer's; steps go round
+
+
+def test_a_delivery_tells_how_full_the_queue_is() -> None:
+    with job(Counting(), queue_depth=4) as running:
+        loader = running.loader(running.queue())
+        reading = iter(loader)
+        held = [next(reading), next(reading)]
+        assert settles(lambda: len(running.sources["train"].made), 4)
+        held.append(next(reading))
+        assert loader.last.fill == (2, 2, 4)  # ready, held, slots
+        del held[:]
+        assert settles(lambda: running.queues[0].fill(0).held, 0)
+        assert settles(lambda: running.queues[0].fill(0).ready, 4)
+
+
+def test_deliveries_go_on_where_no_sampler_is_left() -> None:
+    class Deserted:
+        """A queue whose samplers are all lost."""
+
+        report = None
+
+        def __getattr__(self, name):
+            return lambda *_: {"open": 0, "fill": Fill(0)}.get(name)
+
+    source = toy_source(batch_size=8)
+    loader = QueueLoader(
+        Deserted(), SampledLoader(source), phase="train", loader=0, reload=0, limit=lambda: float("inf")
+    )
+    for step, batch in enumerate(loader):
+        assert (loader.last.step, loader.last.num_nodes) == (step, batch.num_nodes)
+        assert not loader.last.trainer_converts
+    assert loader.stats.num_batches == NUM_STEPS

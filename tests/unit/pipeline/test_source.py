@@ -149,6 +149,10 @@ def test_shared_edges_count_once() -> None:
         lambda fields: fields["layout"]["hops"][0].update(edge_ids_offset=-2),
         lambda fields: fields["layout"]["hops"][0].update(indices_offset=0.5),
         lambda fields: fields.update(sample_ms="1"),
+        lambda fields: fields.update(began_s=float("nan")),
+        lambda fields: fields.update(cpu_ms=None),
+        lambda fields: fields.update(made_by="0"),
+        lambda fields: fields.update(thread=0),
     ],
 )
 def test_a_malformed_payload_is_a_protocol_error(damage) -> None:

@@ -4,13 +4,15 @@ import inspect
 import re
 import signal
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lightning_fabric.utilities import rank_zero as fabric_rank_zero
 from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import LearningRateFinder, ModelCheckpoint
 from pytorch_lightning.demos.boring_classes import BoringModel
+from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
 from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy
@@ -117,6 +119,22 @@ def test_a_training_step_begins_with_a_broadcast_that_can_be_left_out() -> None:
     assert loop._broadcast_sigterm_tensor.__func__ is own
 
 
+def test_slurms_notice_leads_to_a_question() -> None:
+    """Under another name, the checkpoint would be saved from the signal's handler again, in mid-step."""
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    connector, asked = trainer._signal_connector, []
+    source = inspect.getsource(type(connector).register_signal_handlers)
+    assert "sigusr_handlers.append(self._slurm_sigusr_handler_fn)" in source
+    assert "self.trainer.save_checkpoint(" in inspect.getsource(type(connector)._slurm_sigusr_handler_fn)
+    with compat.requeue_deferred(trainer, lambda: asked.append(1)):
+        connector._slurm_sigusr_handler_fn(10, None)
+    assert asked == [1]
+    assert "_slurm_sigusr_handler_fn" not in vars(connector)
+    # What is asked for can be done once setup is over: handlers are set after it.
+    run = inspect.getsource(Trainer._run)
+    assert run.index("self.strategy.setup(self)") < run.index("register_signal_handlers()")
+
+
 def test_training_ends_where_a_sigterm_was_noted() -> None:
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
     compat.end_by_sigterm(trainer)
@@ -157,10 +175,9 @@ def test_collectives_in_each_step_are_found(monkeypatch: pytest.MonkeyPatch) -> 
         def on_train_batch_end(self, *args: Any) -> None:
             found.append(compat.collectives_each_step(self.trainer))
 
-    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    options = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"), False)
     checkpoints = ModelCheckpoint(train_time_interval=timedelta(hours=1))
     trainer = Trainer(**options, accelerator="cpu", max_time="01:00:00:00", fast_dev_run=1, callbacks=[checkpoints])
-    trainer.callbacks.append(checkpoints)  # which a dry run leaves out
     monkeypatch.setattr(type(trainer._accelerator_connector), "is_distributed", True)
     trainer.fit(Logs())
     (words,) = found
@@ -184,3 +201,42 @@ def test_slurms_signal_is_the_one_that_lightning_listens_to(monkeypatch: pytest.
         trainer = Trainer(accelerator="cpu", plugins=[environment], logger=False, enable_checkpointing=False)
         assert compat.requeue_signals(trainer) == signals
     assert "environment.requeue_signal" in inspect.getsource(type(trainer._signal_connector).register_signal_handlers)
+
+
+def test_the_step_of_a_log_is_lightnings_own(tmp_path: Path) -> None:
+    told, logged = [], []
+
+    class Logs(BoringModel):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("loss", 1.0)
+            return super().training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            told.append(compat.logging_step(self.trainer))
+
+    class Listener(CSVLogger):
+        def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+            logged.append(step)
+
+    Trainer(
+        accelerator="cpu",
+        max_steps=3,
+        accumulate_grad_batches=2,
+        log_every_n_steps=2,
+        logger=Listener(tmp_path),
+        callbacks=[],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        limit_val_batches=0,
+    ).fit(Logs())
+    assert {step for step in told if step is not None} == set(logged) == {1}
+
+
+def test_a_search_for_a_learning_rate_holds_what_samplers_must_be_told() -> None:
+    callback = LearningRateFinder()
+    wanted = {"optimal_lr", "_mode", "_min_lr", "_max_lr", "_num_training_steps", "_update_attr", "_attr_name"}
+    assert wanted <= set(vars(callback)) | {"optimal_lr"}  # 2.4 has no optimal_lr until it has searched
+    rates = compat.LearningRates("linear", 0.1, 1.0, 2)
+    assert rates.results == {}
+    assert callable(rates.suggestion)

@@ -1,0 +1,125 @@
+"""Two lives: a sampler whose rank must not be seen to die serves in a child process first.
+
+torchrun, and whoever spawns ranks, ends the whole job when one rank ends badly. There, a sampler's rank forks: the
+child samples, and the rank waits. Should the child be killed, the rank samples in its stead, at the same listening
+socket. The child ends with its rank, whatever ends that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.service import SamplerService
+
+_PR_SET_PDEATHSIG = 1
+_log = logging.getLogger(__name__)
+
+
+def serve(service: SamplerService, *, twice: bool, ignore: Sequence[signal.Signals] = ()) -> dict[str, Any]:
+    """Serves the trainers to their end; returns the outcome that they tell.
+
+    Args:
+        service: not serving yet.
+        twice: in a child process first, and in this one should that be killed.
+        ignore: signals that mean something to trainers alone.
+
+    Raises:
+        PeerError: a trainer ended otherwise, or the child raised.
+        Exception: what the sampler itself raised.
+    """
+    with _handlers(dict.fromkeys(ignore, signal.SIG_IGN)):
+        return _serve(service, twice)
+
+
+def _serve(service: SamplerService, twice: bool) -> dict[str, Any]:
+    if twice and torch.cuda.is_initialized():
+        _log.warning("This sampler uses CUDA, and cannot fork: should its process be killed, the job ends.")
+        twice = False
+    if twice:
+        words = _serve_in_child(service)
+        if words is not None:
+            service.close()
+            if "failure" in words:
+                raise Failure(**words["failure"]).error()
+            outcome: dict[str, Any] = words["outcome"]
+            return outcome
+    with _signals_to(lambda number: _interrupt_unless_served(service)):
+        return service.serve(is_successor=twice)
+
+
+def _serve_in_child(service: SamplerService) -> dict[str, Any] | None:
+    """The child's last words; None when it was killed."""
+    reading, writing = os.pipe()
+    rank_pid = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else what is buffered is written twice
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _live(service, rank_pid, writing)
+    os.close(writing)
+    with _signals_to(lambda number: os.kill(pid, number)), open(reading, "rb") as pipe:
+        said = pipe.read()
+        os.waitpid(pid, 0)
+    return json.loads(said) if said else None
+
+
+def _live(service: SamplerService, rank_pid: int, writing: int) -> None:
+    """The child's whole life: it leaves without what this process does at its exit, which is the rank's to do."""
+    words: dict[str, Any] = {}
+    try:
+        _end_with(rank_pid)
+        with _signals_to(lambda number: _interrupt_unless_served(service)):
+            words = {"outcome": service.serve()}
+    except BaseException as error:
+        words = {"failure": Failure.of(error, role="sampler", rank=service.rank, stage="serve").to_json()}
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        with open(writing, "wb") as pipe:
+            pipe.write(json.dumps(words).encode())
+        os._exit(0)
+
+
+def _end_with(parent: int) -> None:
+    """The kernel kills this process when its parent's main thread ends, and thus the parent."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended in between
+        os._exit(1)
+
+
+def _interrupt_unless_served(service: SamplerService) -> None:
+    """A sampler outlives Ctrl-C and SIGTERM: trainers that stop gracefully still need batches. It ends with them,
+    when they say goodbye or their connections close. Until it has trainers, it ends by itself."""
+    if not service.has_all_trainers:
+        raise KeyboardInterrupt
+
+
+def _signals_to(handle: Callable[[int], None]) -> AbstractContextManager[None]:
+    """Ctrl-C and SIGTERM meanwhile call ``handle``."""
+
+    def handler(number: int, frame: Any) -> None:
+        handle(number)
+
+    return _handlers({signal.SIGINT: handler, signal.SIGTERM: handler})
+
+
+@contextmanager
+def _handlers(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
