@@ -18,7 +18,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin import lives
+from lightning_gnnload.plugin import lives, search
 from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.compat import (
     TrainerFn,
@@ -95,7 +95,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
     try:
         result = function()
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
-        queue.goodbye()
+        queue.goodbye(outcome=_outcome(trainer, None) if strategy.local_rank == 0 else None)
         raise
     except BaseException as error:
         notices = Notices(strategy)
@@ -145,7 +145,7 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         if error.failure.interrupted:
             raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
         raise
-    return _adopt(trainer, outcome)
+    return _adopt(trainer, sources.model, outcome)
 
 
 class _Sources:
@@ -203,10 +203,11 @@ def _outcome(trainer: pl.Trainer, result: Any) -> dict[str, Any]:
         "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
         "best_model_path": getattr(trainer.checkpoint_callback, "best_model_path", None),
         "epoch": trainer.current_epoch,
+        "search": search.found(trainer),
     }
 
 
-def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
+def _adopt(trainer: pl.Trainer, model: pl.LightningModule | None, outcome: dict[str, Any]) -> Any:
     trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
     if not outcome:
         return None
@@ -216,4 +217,6 @@ def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
         trainer.checkpoint_callback.best_model_path = outcome["best_model_path"]  # type: ignore[attr-defined]
     progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = outcome["epoch"]
+    if model is not None:
+        search.adopt(trainer, model, outcome["search"])
     return outcome["result"]

@@ -111,11 +111,10 @@ class DelayedUpdates:
         """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0."""
         model.register_comm_hook(self.reduction, hook)
         model.broadcast_buffers = False
-        first = _FlushFirst(self)
-        self.trainer.callbacks.insert(0, first)  # type: ignore[attr-defined]
-        self._undo.callback(lambda: self.trainer.callbacks.remove(first))  # type: ignore[attr-defined]
-        self._undo.enter_context(compat.no_sigterm_broadcast(self.trainer))
-        self._undo.enter_context(compat.requeue_deferred(self.trainer, self._ask_to_save))
+        trainer = self.trainer
+        self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
+        self._undo.enter_context(compat.no_sigterm_broadcast(trainer))
+        self._undo.enter_context(compat.requeue_deferred(trainer, self._ask_to_save))
         self._undo.callback(self.reduction.close)
 
     def end(self) -> None:
@@ -243,6 +242,15 @@ class _FlushFirst(pl.Callback):
 
     def on_exception(self, *_: Any) -> None:
         self._updates.reduction.abandon()
+
+
+@contextmanager
+def _first_callback(trainer: pl.Trainer, first: pl.Callback) -> Iterator[None]:
+    trainer.callbacks = [first, *trainer.callbacks]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        trainer.callbacks = [each for each in trainer.callbacks if each is not first]  # type: ignore[attr-defined]
 
 
 @contextmanager
