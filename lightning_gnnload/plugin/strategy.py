@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import hashlib
-import os
 from collections.abc import Callable, Collection
-from datetime import timedelta
 from typing import Any, Literal
 
 import torch
@@ -28,16 +24,16 @@ from lightning_gnnload.plugin.director import SwitchingStats
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
+from lightning_gnnload.plugin.ranked import RankedStrategy
 from lightning_gnnload.plugin.reduction import DelayedReduction, StalenessStats
-from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
-from lightning_gnnload.plugin.roles import Role, RolePlan, check_role_options
+from lightning_gnnload.plugin.roles import check_role_options
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.switching import Switching, check_switching, check_train_loader, several_loaders
 
 _QUEUE_DEPTH = 4
 
 
-class FactoredStrategy(pl.strategies.DDPStrategy):
+class FactoredStrategy(RankedStrategy):
     """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -108,12 +104,10 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         if not isinstance(takeover, bool):
             raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.samplers = samplers
-        self.trainers = trainers
         self.switching = switching
         self.pin_cores = pin_cores
         self.queue_memory_bytes = queue_memory_bytes
         self.role_decision: RoleDecision | None = None
-        self.num_samplers: int = 1 if samplers == "auto" else samplers  # provisional, until the ranks agree
         self.staleness = staleness
         self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
         self.cores: Collection[int] = ()  # of this rank alone, while it runs
@@ -127,33 +121,15 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
         self._switch: Switching | None = None
         self._updates: DelayedUpdates | None = None
-        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
-        # A configuration file names every inherited argument, as None where it is not set.
-        ddp = {name: value for name, value in ddp.items() if value is not None}
-        if compat.IS_INTERACTIVE and "start_method" not in ddp:
-            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
-            pl.utilities.rank_zero.rank_zero_info(
-                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
-                "with one thread each: in a script, they may use more."
-            )
-        super().__init__(**ddp)
+        provisional = 1 if samplers == "auto" else samplers  # until the ranks agree
+        super().__init__(provisional, trainers, **ddp)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
 
-    @property
-    def start_method(self) -> str:
-        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
-        return self._start_method
-
-    # Which rank is what.
-
-    @property
-    def roles(self) -> RolePlan:
-        """Provisional while :attr:`is_undecided`. Raises RoleConfigError: the devices leave no trainer."""
-        return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
+    # Roles that are measured.
 
     @property
     def is_undecided(self) -> bool:
@@ -168,81 +144,11 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             self.queue_depth = resources.queue_depth(decision.batch_bytes, self.roles, memory)
 
     @property
-    def role(self) -> Role:
-        return self.roles.role(self.local_rank)
-
-    @property
-    def parallel_devices(self) -> list[torch.device] | None:
-        """The trainers' devices."""
-        return self._parallel_devices and self._parallel_devices[: self.roles.num_trainers]
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: list[torch.device] | None) -> None:
-        """Set by Lightning to all devices."""
-        if devices and self.trainers is not None:
-            devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
-        self._parallel_devices = devices
-        if devices:
-            _ = self.roles  # an impossible plan is refused before any process starts
-
-    @property
-    def root_device(self) -> torch.device:
-        assert self._parallel_devices is not None
-        return self._parallel_devices[self.local_rank]
-
-    @property
-    def world_size(self) -> int:
-        return self.roles.world_size
-
-    @property
-    def global_rank(self) -> int:
-        if self.cluster_environment is None or not self._parallel_devices:
-            return 0
-        return self.roles.global_rank(self.node_rank, self.local_rank)
-
-    @property
-    def is_global_zero(self) -> bool:
-        return self.global_rank == 0
-
-    @property
     def num_sampler_threads(self) -> int:
         shared = default_num_threads(self.roles.num_devices)
         return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
-    def set_world_ranks(self) -> None:
-        if self.cluster_environment is not None:
-            # Under torchrun and SLURM these setters do nothing, and RANK counts the samplers too.
-            self.cluster_environment.set_global_rank(self.global_rank)
-            self.cluster_environment.set_world_size(self.world_size)
-        compat.set_process_rank(self.global_rank)
-
-    @property
-    def run_name(self) -> str:
-        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
-        assert self.cluster_environment is not None
-        # Two nodes of one job may be one machine, in tests, and must not meet there.
-        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
-        run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
-        # A socket name holds 107 bytes, and a run's id may be longer.
-        return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
-
-    @property
-    def ends_with_any_rank(self) -> bool:
-        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
-        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
-
-    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
-        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
-        assert self.cluster_environment is not None
-        return launch_store(
-            self.cluster_environment,
-            num_nodes=self.num_nodes,
-            is_host=self.node_rank == 0 and self.local_rank == 0,
-            session=self.session,
-            timeout=timeout or self._timeout,
-        )
-
-    # What Lightning calls, in trainers only unless it says otherwise.
+    # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
@@ -251,30 +157,6 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )
-
-    def setup_distributed(self) -> None:
-        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
-            leave_group()  # of an earlier launch, with another number of trainers
-        if not torch.distributed.is_initialized():
-            # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
-            if self.num_nodes > 1:
-                check_alike(store, self.node_rank, self.roles)
-            form_group(
-                self._get_process_group_backend(),
-                store,
-                rank=self.global_rank,
-                world_size=self.world_size,
-                timeout=self._timeout,
-            )
-            atexit.register(leave_group)  # as Lightning does for the groups that it makes
-        super().setup_distributed()
-
-    def _get_process_group_backend(self) -> str:
-        devices = self.parallel_devices or []
-        if self._process_group_backend is None and len(set(devices)) < len(devices):
-            return "gloo"  # NCCL refuses two ranks of one GPU
-        return super()._get_process_group_backend()
 
     def barrier(self, name: str | None = None) -> None:
         if name in compat.LOADER_BARRIERS:
