@@ -233,10 +233,9 @@ class FactoredStrategy(RankedStrategy):
             super()._register_ddp_hooks()
             return
         assert isinstance(self.model, DistributedDataParallel)
-        sync_buffers = not {"broadcast_buffers", "forward_sync_buffers"} & self._ddp_kwargs.keys()
         contributions = self._switch.contributions if self._switch is not None else None
         reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
-        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, sync_buffers=sync_buffers)
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction)
         self._updates.begin(self.model)
         self.staleness_stats = reduction.stats
 
