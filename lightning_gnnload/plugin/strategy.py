@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
+from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
@@ -23,13 +24,15 @@ from lightning_gnnload.plugin import compat, resources
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.decision import RoleDecision
+from lightning_gnnload.plugin.director import SwitchingStats
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
-from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
+from lightning_gnnload.plugin.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan, check_role_options
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
+from lightning_gnnload.plugin.switching import Switching, check_switching, check_train_loader, several_loaders
 
 _QUEUE_DEPTH = 4
 
@@ -49,8 +52,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
             0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
             ``staleness_stats``.
-        switching: whether a lone device alternates: it fills a queue with all cores, then trains from it. On more
-            than one rank, whether idle samplers train; not in this release.
+        switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
+            join the trainers'. They are at most ``max(staleness, 1)`` updates late: see :mod:`.switching` and
+            ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
             ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
@@ -93,7 +97,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         **ddp: Any,
     ) -> None:
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
-        check_staleness(staleness, ddp)
+        if not isinstance(switching, bool):
+            raise RoleConfigError(f"switching={switching!r}: True or False is needed.")
+        check_staleness(staleness, ddp, switching=switching)
         if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
             raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
@@ -117,8 +123,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self.stall_timeout_s = stall_timeout_s
         self.takeover = takeover
         self.queue: BatchQueue | None = None
-        self.contributions: Contributions | None = None  # set before a fit; then its gradients are averaged in
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
+        self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
+        self._switch: Switching | None = None
         self._updates: DelayedUpdates | None = None
         self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
@@ -175,10 +182,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         if devices and self.trainers is not None:
             devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
         self._parallel_devices = devices
-        if devices and not self.roles.is_lone and self.switching:  # an impossible plan is refused here, too
-            raise RoleConfigError(
-                f"switching=True: this release has it for devices=1 only, but there are {len(devices)} ranks."
-            )
+        if devices:
+            _ = self.roles  # an impossible plan is refused before any process starts
 
     @property
     def root_device(self) -> torch.device:
@@ -293,6 +298,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         assert trainer.state.stage is not None
         phase = trainer.state.stage.dataloader_prefix
         assert phase is not None
+        ledger = self._switch.ledger if self._switch is not None and phase == "train" else None
+        if ledger is not None and index:
+            raise several_loaders()
 
         def limit() -> float:
             # Asked late: the sanity check reads the validation loaders too, with a limit of its own.
@@ -308,6 +316,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             loader=index,
             reload=self._requests[phase],
             limit=limit,
+            ledger=ledger,
         )
         loader.progress = dataloader.progress
         return loader
@@ -324,22 +333,27 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     # Gradients that come late: what Lightning calls around updates, in trainers only.
 
     def setup(self, trainer: pl.Trainer) -> None:
-        delays = trainer.state.fn == compat.TrainerFn.FITTING and (self.staleness or self.contributions is not None)
-        if not delays:
+        switches = self.switching and not self.roles.is_lone
+        if trainer.state.fn != compat.TrainerFn.FITTING or not (self.staleness or switches):
             super().setup(trainer)
             return
         assert self.lightning_module is not None
+        if switches:
+            check_switching(self, trainer, self.lightning_module)
+            self._switch = Switching(self, trainer, self.lightning_module)
+            self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
         check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:
-        if not self.staleness and self.contributions is None:
+        if not self.staleness and self._switch is None:
             super()._register_ddp_hooks()
             return
         assert isinstance(self.model, DistributedDataParallel)
         sync_buffers = not {"broadcast_buffers", "forward_sync_buffers"} & self._ddp_kwargs.keys()
-        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=self.contributions)
+        contributions = self._switch.contributions if self._switch is not None else None
+        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
         self._updates = DelayedUpdates(self, super().optimizer_step, reduction, sync_buffers=sync_buffers)
         self._updates.begin(self.model)
         self.staleness_stats = reduction.stats
@@ -347,7 +361,17 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         if self._updates is None:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
-        return self._updates.optimizer_step(optimizer, closure, model=model, **kwargs)
+        result = self._updates.optimizer_step(
+            optimizer, closure, model=model, passes_over=self.passes_over_step, **kwargs
+        )
+        if self._switch is not None:
+            self._switch.after_update()
+        return result
+
+    @property
+    def num_updates(self) -> int:
+        """Optimizer steps done in this fit, where gradients are delayed or contributed."""
+        return self._updates.reduction.stats.applied if self._updates is not None else 0
 
     def flush(self) -> None:
         """Applies the gradients that are still on their way, in every trainer after the same step. The strategy does
@@ -365,6 +389,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     def on_validation_start(self) -> None:
         self.flush()  # where callbacks were replaced, as in a search for a learning rate
+        if self._switch is not None:
+            self._switch.pause()
         super().on_validation_start()
 
     def on_train_end(self) -> None:
@@ -381,7 +407,46 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         if self._updates is not None:
             self._updates.end()
             self._updates = None
+        if self._switch is not None:
+            self._switch.close()
+            self._switch = None
         super().teardown()
+
+    # Steps that samplers have trained pass through Lightning's loop, and nothing is computed.
+
+    @property
+    def passes_over_step(self) -> bool:
+        return self._switch is not None and self._switch.passes
+
+    def on_train_start(self) -> None:
+        if self._switch is not None:
+            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
+        super().on_train_start()
+
+    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        if isinstance(batch, ContributedStep):
+            return batch
+        return super().batch_to_device(batch, device, dataloader_idx)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self._switch is not None:
+            self._switch.passes = isinstance(batch, ContributedStep)
+        super().on_train_batch_start(batch, batch_idx)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self._switch is not None and self._switch.passes:
+            return self._switch.no_loss()
+        return super().training_step(*args, **kwargs)
+
+    def backward(self, closure_loss: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.passes_over_step:
+            return closure_loss
+        return super().backward(closure_loss, *args, **kwargs)
+
+    def pre_backward(self, closure_loss: torch.Tensor) -> None:
+        if self._switch is not None:
+            self._switch.before_backward()
+        super().pre_backward(closure_loss)
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
