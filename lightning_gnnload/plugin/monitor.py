@@ -89,6 +89,7 @@ class PipelineMonitor(pl.Callback):
         self._logged = self._epoch = self._sums.copy()
         self._logged_step = -1
         self._resumed_s = self._paused_s = time.monotonic()
+        self._first_wait_ms = 0.0
         self._num_steps = 0
         self._step = StepClock()
         self._last: Delivery | None = None
@@ -118,8 +119,8 @@ class PipelineMonitor(pl.Callback):
         delivery = None
         if isinstance(loader, EpochLoader) and loader.last is not self._last:
             delivery = self._last = loader.last
-            if self._num_steps == 0:
-                self._levers = Levers.of(trainer, loader)
+            if delivery is not None and self._num_steps == 0:
+                self._levers, self._first_wait_ms = Levers.of(trainer, loader), delivery.wait_ms
         self._step = StepClock(delivery)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Any) -> None:
@@ -169,7 +170,8 @@ class PipelineMonitor(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._write_timeline(trainer)
         self._folder = _folder(trainer)
-        self.report = TimeReport(self._sums.loader, self._sums.train_ms, self._sums.wall_ms, self._levers)
+        sums = self._sums
+        self.report = TimeReport(sums.loader, sums.train_ms, sums.wall_ms, self._levers, self._first_wait_ms)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """The progress bar is gone by now, and cannot write over the table."""

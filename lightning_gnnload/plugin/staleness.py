@@ -47,14 +47,15 @@ _EXCLUDED = {
 }
 
 
-def check_staleness(staleness: object, ddp: dict[str, Any]) -> None:
+def check_staleness(staleness: object, ddp: dict[str, Any], *, switching: bool = False) -> None:
     """Raises RoleConfigError: no number of steps, or arguments of DDP that exclude delayed gradients."""
     if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
         raise RoleConfigError(f"staleness={staleness!r}: a whole number of optimizer steps is needed, 0 for plain DDP.")
     for name, reason in _EXCLUDED.items():
-        if staleness and ddp.get(name):
+        if (staleness or switching) and ddp.get(name):
+            wanted = f"staleness={staleness}" if staleness else "switching=True"
             raise RoleConfigError(
-                f"staleness={staleness} with {name}={ddp[name]!r}: {reason}. Leave {name} out, or use staleness=0."
+                f"{wanted} with {name}={ddp[name]!r}: {reason}. Leave {name} out, or use staleness=0, switching=False."
             )
 
 
@@ -111,11 +112,10 @@ class DelayedUpdates:
         """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0."""
         model.register_comm_hook(self.reduction, hook)
         model.broadcast_buffers = False
-        first = _FlushFirst(self)
-        self.trainer.callbacks.insert(0, first)  # type: ignore[attr-defined]
-        self._undo.callback(lambda: self.trainer.callbacks.remove(first))  # type: ignore[attr-defined]
-        self._undo.enter_context(compat.no_sigterm_broadcast(self.trainer))
-        self._undo.enter_context(compat.requeue_deferred(self.trainer, self._ask_to_save))
+        trainer = self.trainer
+        self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
+        self._undo.enter_context(compat.no_sigterm_broadcast(trainer))
+        self._undo.enter_context(compat.requeue_deferred(trainer, self._ask_to_save))
         self._undo.callback(self.reduction.close)
 
     def end(self) -> None:
@@ -130,12 +130,20 @@ class DelayedUpdates:
     def trainer(self) -> pl.Trainer:
         return self.module.trainer
 
-    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], **kwargs: Any) -> Any:
-        """One step of Lightning's: forward, backward, and the update with what was handed out, if anything was."""
+    def optimizer_step(
+        self, optimizer: Optimizer, closure: Callable[[], Any], *, passes_over: bool = False, **kwargs: Any
+    ) -> Any:
+        """One step of Lightning's: forward, backward, and the update with what was handed out, if anything was.
+
+        Args:
+            passes_over: the closure computes no gradient, as samplers have trained this step: there is no update.
+        """
         num_launched = self.reduction.stats.launched
         with self._stepping():
             result = closure()
-            if self.reduction.stats.launched == num_launched:
+            if passes_over:
+                optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they go first
+            elif self.reduction.stats.launched == num_launched:
                 self._step(optimizer, lambda: result, **kwargs)  # no loss, hence no gradient: Lightning's way
             else:
                 self._trained = [each for each in self.module.parameters() if each.grad is not None]
@@ -243,6 +251,15 @@ class _FlushFirst(pl.Callback):
 
     def on_exception(self, *_: Any) -> None:
         self._updates.reduction.abandon()
+
+
+@contextmanager
+def _first_callback(trainer: pl.Trainer, first: pl.Callback) -> Iterator[None]:
+    trainer.callbacks = [first, *trainer.callbacks]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        trainer.callbacks = [each for each in trainer.callbacks if each is not first]  # type: ignore[attr-defined]
 
 
 @contextmanager
