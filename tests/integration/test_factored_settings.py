@@ -69,3 +69,5 @@ def test_ranks_go_round_the_devices(devices: int, trainers: int, samplers: int) 
     assert [device.index for device in strategy._parallel_devices] == [
         rank % devices for rank in range(trainers + samplers)
     ]
+    # NCCL refuses two ranks of one GPU.
+    assert strategy._get_process_group_backend() == ("gloo" if trainers > devices else "nccl")
