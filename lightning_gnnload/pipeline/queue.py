@@ -236,22 +236,22 @@ class BatchQueue:
     # Samplers that come and go.
 
     def _share(self, number: int, owed: Iterable[range], *, more_slots: int) -> None:
-        """Asks the living samplers for steps, each for its part of every range.
-
-        Who takes over gets more slots with it: those it has may all hold what is needed later than that.
-        """
+        """Asks the living samplers for steps, each for its part of every range."""
         heirs = self._crew.alive
-        for steps in owed:
-            for place, peer in enumerate(heirs):
-                part = steps[place :: len(heirs)]
-                if part:
-                    peer.shares.setdefault(number, []).append(part)
-                    start, stop, stride = part.start, part.stop, part.step
-                    peer.send("share", stream=number, start=start, stop=stop, stride=stride, slots=more_slots)
+        owed = list(owed)
+        for place, peer in enumerate(heirs):
+            slots = more_slots
+            for part in filter(None, [steps[place :: len(heirs)] for steps in owed]):
+                peer.shares.setdefault(number, []).append(part)
+                start, stop, stride = part.start, part.stop, part.step
+                peer.send("share", stream=number, start=start, stop=stop, stride=stride, slots=slots)
+                slots = 0
 
     def _take_over(self, lost: SamplerPeer) -> None:
+        # An heir's slots may all hold what is needed later than what it inherits, or be held by the consumer, who may
+        # have all but one of ``queue_depth``: with as many more, there is always one for the step that is needed next.
         for number in self._streams:
-            self._share(number, self._owed(lost, number), more_slots=1)
+            self._share(number, self._owed(lost, number), more_slots=self.queue_depth)
         lost.shares.clear()
         for callback in self.lost:
             callback(lost.index)

@@ -80,6 +80,18 @@ class Payload:
         by_place = {hop.indices_offset: hop.num_edges for hop in self.layout.hops}
         return sum(by_place.values())
 
+    @property
+    def num_bytes(self) -> int:
+        """What the mini-batch's arrays take of its slot, without the gaps between them."""
+        tables = [table for table in (self.x, self.y) if table is not None]
+        total = 8 * self.layout.num_nodes
+        total += sum(math.prod(table.shape) * getattr(torch, table.dtype).itemsize for table in tables)
+        for hop in {hop.indices_offset: hop for hop in self.layout.hops}.values():
+            optional = ((8, hop.edge_ids_offset), (4, hop.edge_weights_offset), (4, hop.edge_types_offset))
+            an_edge = 4 + sum(size for size, offset in optional if offset >= 0)
+            total += 4 * (hop.num_dst + 1) + an_edge * hop.num_edges
+        return total
+
     def view(self, buffer: Any) -> MiniBatch:
         """The mini-batch, without a copy; its tensors keep ``buffer`` alive.
 

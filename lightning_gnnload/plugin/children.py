@@ -111,11 +111,10 @@ class Children:
         codes: dict[int, int] = {}
         while not codes:
             for local_rank, process in enumerate(self.processes, 1):
-                if process.poll() is None or local_rank in self._ended:
-                    continue
-                self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
-                if process.returncode and not self._may_end(local_rank):
-                    codes[local_rank] = process.returncode
+                if process.poll() is not None and local_rank not in self._ended:
+                    self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
+            # Asked of all each time: roles change from launch to launch, and when they are decided.
+            codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
             if len(self._ended) == len(self.processes) and not codes:
                 return
             time.sleep(_POLL_S)

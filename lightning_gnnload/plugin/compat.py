@@ -53,7 +53,10 @@ else:
 try:
     MultiProcessingLauncher = pl.strategies.launchers._MultiProcessingLauncher
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
+    DummyLogger = pl.loggers.logger.DummyLogger
     TunerExit = pl.utilities.exceptions._TunerExitException
+    LearningRates = pl.tuner.lr_finder._LRFinder  # type: ignore[attr-defined]
+    learning_rate_name = pl.tuner.lr_finder._determine_lr_attr_name  # type: ignore[attr-defined]
     IS_INTERACTIVE: bool = pl.trainer.connectors.accelerator_connector._IS_INTERACTIVE  # type: ignore[attr-defined]
     """A notebook or a prompt, where Lightning takes strategies that fork, and no others."""
 except AttributeError as error:

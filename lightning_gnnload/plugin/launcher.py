@@ -17,6 +17,7 @@ from torch.multiprocessing.spawn import ProcessException
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin.children import Children, end_with_parent, is_child, parent_pid_told
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
+from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.ranks import play_role
 from lightning_gnnload.plugin.roles import Role
 
@@ -76,7 +77,9 @@ class ScriptLauncher(SubprocessScriptLauncher):
                 raise Failure("trainer", rank, True, "start", text).error()
 
     def _may_end(self, local_rank: int) -> bool:
-        """The others take over what such a rank does."""
+        """The others take over what such a rank does. While roles are open, each rank is needed."""
+        if self._factored.is_undecided:
+            return False
         return self._factored.takeover and self._factored.roles.role(local_rank) is Role.SAMPLER
 
 
@@ -98,6 +101,16 @@ class SpawnLauncher(MultiProcessingLauncher):
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
             raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
+
+    def get_extra_results(self, trainer: pl.Trainer) -> dict[str, Any]:
+        """In rank 0, for the process that spawned it."""
+        decision = self._factored.role_decision
+        return super().get_extra_results(trainer) | {"role_decision": decision and decision.to_json()}
+
+    def update_main_process_results(self, trainer: pl.Trainer, extra: dict[str, Any]) -> None:
+        super().update_main_process_results(trainer, extra)
+        if (decision := extra["role_decision"]) is not None:
+            self._factored.decide(RoleDecision.from_json(decision))
 
 
 class _AllRanks:

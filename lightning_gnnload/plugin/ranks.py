@@ -19,7 +19,8 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin import lives
+from lightning_gnnload.plugin import lives, search
+from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.compat import (
     TrainerFn,
     TrainerStatus,
@@ -30,6 +31,7 @@ from lightning_gnnload.plugin.compat import (
 )
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
+from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role
 from lightning_gnnload.plugin.standby import Standby
 from lightning_gnnload.plugin.understudy import Understudy
@@ -62,11 +64,17 @@ def play_role(
     if strategy.start_method == "fork":
         # OpenMP's threads do not outlive a fork: with more than one, a rank hangs if its parent has computed before.
         torch.set_num_threads(1)
+    arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+    if strategy.is_undecided:
+        strategy.decide(agree(strategy, trainer, arguments))
     strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
     job = f"{strategy.run_name}-{session}"
-    if strategy.role is Role.TRAINER:
-        return _train(strategy, trainer, job, partial(function, *args, **kwargs))
-    return _sample(strategy, trainer, job, inspect.signature(function).bind(*args, **kwargs).arguments)
+    with own_cores(strategy):
+        if strategy.roles.is_lone:
+            return function(*args, **kwargs)
+        if strategy.role is Role.TRAINER:
+            return _train(strategy, trainer, job, partial(function, *args, **kwargs))
+        return _sample(strategy, trainer, job, arguments)
 
 
 def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:
@@ -90,7 +98,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
     try:
         result = function()
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
-        queue.goodbye()
+        queue.goodbye(outcome=_outcome(trainer, None) if strategy.local_rank == 0 else None)
         raise
     except BaseException as error:
         notices = Notices(strategy)
@@ -142,7 +150,7 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         if error.failure.interrupted:
             raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
         raise
-    return _adopt(trainer, outcome)
+    return _adopt(trainer, sources.model, outcome)
 
 
 class _Sources:
@@ -209,10 +217,11 @@ def _outcome(trainer: pl.Trainer, result: Any) -> dict[str, Any]:
         "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
         "best_model_path": getattr(trainer.checkpoint_callback, "best_model_path", None),
         "epoch": trainer.current_epoch,
+        "search": search.found(trainer),
     }
 
 
-def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
+def _adopt(trainer: pl.Trainer, model: pl.LightningModule | None, outcome: dict[str, Any]) -> Any:
     trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
     if not outcome:
         return None
@@ -222,4 +231,6 @@ def _adopt(trainer: pl.Trainer, outcome: dict[str, Any]) -> Any:
         trainer.checkpoint_callback.best_model_path = outcome["best_model_path"]  # type: ignore[attr-defined]
     progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = outcome["epoch"]
+    if model is not None:
+        search.adopt(trainer, model, outcome["search"])
     return outcome["result"]

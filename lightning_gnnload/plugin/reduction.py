@@ -76,9 +76,10 @@ class StalenessStats:
         lag: updates between the parameters that the newest update's gradient was computed with and those that it was
             applied to; at most k.
         max_lag: the largest ``lag`` so far.
-        ahead: steps that this trainer has launched and the slowest has not, after its newest step; at most k.
+        ahead: steps that this trainer has launched and, as far as it knows, the slowest has not, after its newest step;
+            at most k.
         max_ahead: the largest ``ahead`` so far.
-        wait_ms: waited for averages, the slower trainers' share of this trainer's time.
+        wait_ms: waited for other trainers, where they were more than k steps behind or at a flush.
     """
 
     launched: int = 0
@@ -184,11 +185,6 @@ class DelayedReduction:
         self._current: Launch | None = None
         self._answers: list[tuple[Future[Tensor], dist.GradBucket]] = []
         self._in_flight: deque[Launch] = deque()
-
-    @property
-    def num_in_flight(self) -> int:
-        """Steps whose averages have not been handed out: at most k between two backward passes."""
-        return len(self._in_flight)
 
     @property
     def is_drained(self) -> bool:

@@ -25,12 +25,15 @@ class TimeReport:
         train_ms: in training steps: forward, backward, optimizer.
         wall_ms: from the first training batch's request to the end, validation left out.
         levers: how the mini-batches were made.
+        first_wait_ms: of the waiting, what the first mini-batch took, while samplers read the graph; no setting
+            changes that.
     """
 
     loader: LoaderStats
     train_ms: float
     wall_ms: float
     levers: Levers = field(default_factory=Levers)
+    first_wait_ms: float = 0.0
 
     @property
     def other_ms(self) -> float:
@@ -39,14 +42,15 @@ class TimeReport:
 
     @property
     def wait_share(self) -> float:
-        return self.loader.wait_ms / max(self.wall_ms, 1e-9)
+        """Of the time since the first mini-batch came, what the trainer waited for others."""
+        return (self.loader.wait_ms - self.first_wait_ms) / max(self.wall_ms - self.first_wait_ms, 1e-9)
 
     @property
     def busy_share(self) -> float:
-        """Of the threads that make mini-batches, the time that they were making some."""
+        """Of that time, what the threads that make mini-batches were making some."""
         loader = self.loader
         made_ms = loader.sample_ms + loader.gather_ms + (0.0 if self.levers.samplers else loader.convert_ms)
-        return made_ms * self.levers.trainers / max(self.wall_ms * self.levers.workers, 1e-9)
+        return made_ms * self.levers.trainers / max((self.wall_ms - self.first_wait_ms) * self.levers.workers, 1e-9)
 
     @property
     def rows(self) -> list[tuple[str, str, float]]:
@@ -63,6 +67,13 @@ class TimeReport:
 
 def advice(report: TimeReport) -> str:
     """Who was the bottleneck, and what to change."""
+    text = _bottleneck(report)
+    if report.first_wait_ms > LITTLE * report.wall_ms:
+        text += f" (The first mini-batch came after {report.first_wait_ms / 1e3:.1f} s, which is left out of this.)"
+    return text
+
+
+def _bottleneck(report: TimeReport) -> str:
     loader, levers = report.loader, report.levers
     waited, busy = f"{report.wait_share:.0%}", f"{min(report.busy_share, 1):.0%}"
     makers = "the samplers" if levers.samplers else "the sampling threads"
@@ -73,6 +84,11 @@ def advice(report: TimeReport) -> str:
         if levers.samplers > 1 and report.busy_share < (levers.samplers - 1) / levers.samplers * _BUSY:
             text += f" The samplers were busy for {busy} of it: fewer of them would do."
         return text
+    if levers.alternates:
+        return (
+            f"Sampling had its turns for {waited} of the time. FactoredStrategy(switching=False) lets it run beside "
+            f"training instead, which gains where cores are free."
+        )
     if levers.threads == 0:
         return (
             f"The trainer samples itself, for {waited} of the time. "

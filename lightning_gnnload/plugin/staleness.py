@@ -35,15 +35,12 @@ if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
 
 _ONE_HOOK = "DDP takes one communication hook, and staleness is one"
-_BUFFERS = "it binds every step to trainer 0; with staleness, buffers are broadcast at flushes"
 _EXCLUDED = {
     "find_unused_parameters": "a parameter may have a gradient in one step and none in another, which would be lost",
     "ddp_comm_hook": _ONE_HOOK,
     "ddp_comm_state": _ONE_HOOK,
     "ddp_comm_wrapper": _ONE_HOOK,
     "model_averaging_period": "averaged models have no delayed gradients",
-    "broadcast_buffers": _BUFFERS,
-    "forward_sync_buffers": _BUFFERS,
 }
 
 
@@ -86,21 +83,13 @@ class DelayedUpdates:
         strategy: whose model and optimizer.
         step: applies the gradients there are: ``optimizer_step`` of Lightning's own strategy.
         reduction: hands them out.
-        sync_buffers: whether a flush broadcasts trainer 0's buffers, such as BatchNorm's.
     """
 
-    def __init__(
-        self,
-        strategy: FactoredStrategy,
-        step: Callable[..., Any],
-        reduction: DelayedReduction,
-        *,
-        sync_buffers: bool,
-    ) -> None:
+    def __init__(self, strategy: FactoredStrategy, step: Callable[..., Any], reduction: DelayedReduction) -> None:
         self.reduction = reduction
         self._strategy = strategy
         self._step = step
-        self._sync_buffers = sync_buffers
+        self._syncs_buffers = False
         self._is_stepping = False
         self._has_saved = False
         # Those that got a gradient. A static graph's unused parameters are in DDP's buckets too, as zeros, which would
@@ -109,14 +98,14 @@ class DelayedUpdates:
         self._undo = ExitStack()
 
     def begin(self, model: DistributedDataParallel) -> None:
-        """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0."""
+        """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0. Buffers, such as
+        BatchNorm's, that DDP would have broadcast in each step are broadcast by flushes."""
         model.register_comm_hook(self.reduction, hook)
-        model.broadcast_buffers = False
-        first = _FlushFirst(self)
-        self.trainer.callbacks.insert(0, first)  # type: ignore[attr-defined]
-        self._undo.callback(lambda: self.trainer.callbacks.remove(first))  # type: ignore[attr-defined]
-        self._undo.enter_context(compat.no_sigterm_broadcast(self.trainer))
-        self._undo.enter_context(compat.requeue_deferred(self.trainer, self._ask_to_save))
+        self._syncs_buffers, model.broadcast_buffers = model.broadcast_buffers, False
+        trainer = self.trainer
+        self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
+        self._undo.enter_context(compat.no_sigterm_broadcast(trainer))
+        self._undo.enter_context(compat.requeue_deferred(trainer, self._ask_to_save))
         self._undo.callback(self.reduction.close)
 
     def end(self) -> None:
@@ -182,7 +171,7 @@ class DelayedUpdates:
                 self._apply(optimizer, launch, None)
             for parameter, gradient in kept:
                 parameter.grad = gradient
-            if self._sync_buffers:
+            if self._syncs_buffers:
                 self.reduction.broadcast(self.module.buffers())
         self.heed_stop()
 
@@ -252,6 +241,15 @@ class _FlushFirst(pl.Callback):
 
     def on_exception(self, *_: Any) -> None:
         self._updates.reduction.abandon()
+
+
+@contextmanager
+def _first_callback(trainer: pl.Trainer, first: pl.Callback) -> Iterator[None]:
+    trainer.callbacks = [first, *trainer.callbacks]  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        trainer.callbacks = [each for each in trainer.callbacks if each is not first]  # type: ignore[attr-defined]
 
 
 @contextmanager

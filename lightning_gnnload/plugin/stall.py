@@ -162,6 +162,7 @@ def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: floa
 def explain(cause: Cause, delivery: Delivery, levers: Levers) -> str:
     """What is to blame, in figures, and the setting to change."""
     maker = f"sampler rank {delivery.made_by}" if levers.samplers else "this rank's sampling thread"
+    making_s = (delivery.sample_ms + delivery.gather_ms) / 1e3
     on_core = f"on a core for {_share_on_core(delivery):.0%} of the time"
     texts = {
         Cause.SAMPLING: (
@@ -180,14 +181,9 @@ def explain(cause: Cause, delivery: Delivery, levers: Levers) -> str:
             + (f"; else raise {levers.more_workers}." if not delivery.trainer_converts else ".")
         ),
         Cause.STOPPED: (
-            f"To blame is {maker}: it was stopped, starved of cores, or busy with other trainers' or validation's "
-            f"mini-batches (this one was made in {(delivery.sample_ms + delivery.gather_ms) / 1e3:.2f} s, {on_core}). "
-            f"Leave it cores of its own"
-            + (
-                f", or raise {levers.more_workers}; a sampler that stays silent counts as lost after stall_timeout_s."
-                if levers.samplers
-                else ", or raise " + levers.more_workers + "."
-            )
+            f"To blame is {maker}, which was stopped, starved of cores, or busy with mini-batches of others "
+            f"(it made this one in {making_s:.2f} s, {on_core}). "
+            f"Leave it cores of its own, or raise {levers.more_workers}."
         ),
         Cause.SLOTS: (
             f"To blame is this trainer, which held {delivery.fill.held} of {delivery.fill.slots} slots, so that no "
@@ -195,8 +191,8 @@ def explain(cause: Cause, delivery: Delivery, levers: Levers) -> str:
             f"slot), or raise {levers.deeper_queue}."
         ),
         Cause.TRAINERS: (
-            f"To blame are the other trainers, whose gradients it waited for in the backward pass; see their own "
-            f"warnings. To hide such waits, raise {levers.later_gradients}."
+            f"To blame are the other trainers, whose gradients it waited for in the backward pass; their own "
+            f"warnings may say why. To hide such waits, raise {levers.later_gradients}."
         ),
     }
     return texts[cause]
@@ -207,4 +203,4 @@ def _overlap(begin: float, end: float, other_begin: float, other_end: float) -> 
 
 
 def _share_on_core(delivery: Delivery) -> float:
-    return delivery.cpu_ms / max(delivery.sample_ms + delivery.gather_ms, 1e-9)
+    return min(delivery.cpu_ms / max(delivery.sample_ms + delivery.gather_ms, 1e-9), 1.0)

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import atexit
-import hashlib
-import os
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Literal
 
-import torch
-import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
-from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin import compat, resources
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.contributors import SwitchingStats
 from lightning_gnnload.plugin.datamodule import default_num_threads
+from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
+from lightning_gnnload.plugin.ranked import RankedStrategy
 from lightning_gnnload.plugin.reduction import DelayedReduction, StalenessStats
-from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
-from lightning_gnnload.plugin.roles import Role, RolePlan
+from lightning_gnnload.plugin.roles import check_role_options
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.switching import (
     PassesOverSteps,
@@ -37,24 +33,37 @@ from lightning_gnnload.plugin.switching import (
     several_loaders,
 )
 
+_QUEUE_DEPTH = 4
 
-class FactoredStrategy(PassesOverSteps):
+
+class FactoredStrategy(RankedStrategy, PassesOverSteps):
     """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
     alone, which run plain DDP: callbacks, loggers, checkpoints, metrics, validation and test work as ever. Works
-    under Lightning's own launcher, ``start_method="spawn"`` and torchrun.
+    under Lightning's own launcher, ``start_method="spawn"`` and torchrun. With ``devices=1``, the one rank trains and
+    samples in threads beside it.
 
     Args:
-        samplers: how many of each machine's ranks sample.
+        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
+            mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
+            decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
         staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
             0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
             ``staleness_stats``.
         switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
             join the trainers'. They are at most ``max(staleness, 1)`` updates late: see :mod:`.switching` and
-            ``switching_stats``.
+            ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
+            ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
+            nothing is measured.
+        trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
+            where there are fewer; else there is one rank a device.
+        queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
+            loader; None takes an eighth of its memory.
+        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
+            torch leaves the sampling threads theirs. For machines that the job has for itself.
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
@@ -72,37 +81,40 @@ class FactoredStrategy(PassesOverSteps):
 
     def __init__(
         self,
-        samplers: int = 1,
+        samplers: int | Literal["auto"] = 1,
         staleness: int = 0,
         switching: bool = False,
-        queue_depth: int = 4,
+        queue_depth: int | Literal["auto"] = _QUEUE_DEPTH,
         *,
+        trainers: int | None = None,
+        queue_memory_bytes: int | None = None,
+        pin_cores: bool = False,
         sampler_threads: int | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
-        if not isinstance(samplers, int) or isinstance(samplers, bool) or samplers < 1:
-            raise RoleConfigError(
-                f"samplers={samplers!r}: this release needs the number of samplers, at least 1. "
-                f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
-            )
+        check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
         if not isinstance(switching, bool):
             raise RoleConfigError(f"switching={switching!r}: True or False is needed.")
         check_staleness(staleness, ddp, switching=switching)
-        for name, value in (("queue_depth", queue_depth), ("sampler_threads", sampler_threads)):
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+        if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
+            raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
             if not seconds > 0:
                 raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
         if not isinstance(takeover, bool):
             raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
-        self.num_samplers = samplers
-        self.staleness = staleness
+        self.samplers = samplers
         self.switching = switching
-        self.queue_depth = queue_depth
+        self.pin_cores = pin_cores
+        self.queue_memory_bytes = queue_memory_bytes
+        self.role_decision: RoleDecision | None = None
+        self.staleness = staleness
+        self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
+        self.cores: Collection[int] = ()  # of this rank alone, while it runs
+        self._depth_by_memory = queue_depth == "auto"
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
@@ -111,107 +123,34 @@ class FactoredStrategy(PassesOverSteps):
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
         self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
         self._updates: DelayedUpdates | None = None
-        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
-        # A configuration file names every inherited argument, as None where it is not set.
-        ddp = {name: value for name, value in ddp.items() if value is not None}
-        if compat.IS_INTERACTIVE and "start_method" not in ddp:
-            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
-            pl.utilities.rank_zero.rank_zero_info(
-                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
-                "with one thread each: in a script, they may use more."
-            )
-        super().__init__(**ddp)
+        provisional = 1 if samplers == "auto" else samplers  # until the ranks agree
+        super().__init__(provisional, trainers, **ddp)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
 
-    @property
-    def start_method(self) -> str:
-        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
-        return self._start_method
-
-    # Which rank is what.
+    # Roles that are measured.
 
     @property
-    def roles(self) -> RolePlan:
-        """Raises RoleConfigError: the devices leave no trainer."""
-        return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
+    def is_undecided(self) -> bool:
+        """The ranks must measure, and agree, before they play roles."""
+        return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
 
-    @property
-    def role(self) -> Role:
-        return self.roles.role(self.local_rank)
-
-    @property
-    def parallel_devices(self) -> list[torch.device] | None:
-        """The trainers' devices."""
-        return self._parallel_devices and self._parallel_devices[: self.roles.num_trainers]
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: list[torch.device] | None) -> None:
-        """Set by Lightning to all devices."""
-        self._parallel_devices = devices
-        if devices:
-            _ = self.roles  # an impossible plan is refused before any process starts
-
-    @property
-    def root_device(self) -> torch.device:
-        assert self._parallel_devices is not None
-        return self._parallel_devices[self.local_rank]
-
-    @property
-    def world_size(self) -> int:
-        return self.roles.world_size
-
-    @property
-    def global_rank(self) -> int:
-        if self.cluster_environment is None or not self._parallel_devices:
-            return 0
-        return self.roles.global_rank(self.node_rank, self.local_rank)
-
-    @property
-    def is_global_zero(self) -> bool:
-        return self.global_rank == 0
+    def decide(self, decision: RoleDecision) -> None:
+        """What the ranks agreed on; alike in all of them."""
+        self.role_decision, self.num_samplers = decision, decision.num_samplers
+        if self._depth_by_memory and decision.batch_bytes:
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            self.queue_depth = resources.queue_depth(decision.batch_bytes, self.roles, memory)
 
     @property
     def num_sampler_threads(self) -> int:
-        return self.sampler_threads or 2 * default_num_threads(self.roles.num_devices)
+        shared = default_num_threads(self.roles.num_devices)
+        return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
-    def set_world_ranks(self) -> None:
-        if self.cluster_environment is not None:
-            # Under torchrun and SLURM these setters do nothing, and RANK counts the samplers too.
-            self.cluster_environment.set_global_rank(self.global_rank)
-            self.cluster_environment.set_world_size(self.world_size)
-        compat.set_process_rank(self.global_rank)
-
-    @property
-    def run_name(self) -> str:
-        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
-        assert self.cluster_environment is not None
-        # Two nodes of one job may be one machine, in tests, and must not meet there.
-        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
-        run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
-        # A socket name holds 107 bytes, and a run's id may be longer.
-        return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
-
-    @property
-    def ends_with_any_rank(self) -> bool:
-        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
-        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
-
-    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
-        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
-        assert self.cluster_environment is not None
-        return launch_store(
-            self.cluster_environment,
-            num_nodes=self.num_nodes,
-            is_host=self.node_rank == 0 and self.local_rank == 0,
-            session=self.session,
-            timeout=timeout or self._timeout,
-        )
-
-    # What Lightning calls, in trainers only unless it says otherwise.
+    # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
@@ -220,24 +159,6 @@ class FactoredStrategy(PassesOverSteps):
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )
-
-    def setup_distributed(self) -> None:
-        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
-            leave_group()  # of an earlier launch, with another number of trainers
-        if not torch.distributed.is_initialized():
-            # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
-            if self.num_nodes > 1:
-                check_alike(store, self.node_rank, self.roles)
-            form_group(
-                self._get_process_group_backend(),
-                store,
-                rank=self.global_rank,
-                world_size=self.world_size,
-                timeout=self._timeout,
-            )
-            atexit.register(leave_group)  # as Lightning does for the groups that it makes
-        super().setup_distributed()
 
     def barrier(self, name: str | None = None) -> None:
         if name in compat.LOADER_BARRIERS:
@@ -254,6 +175,8 @@ class FactoredStrategy(PassesOverSteps):
                 f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
             )
             return dataloader
+        if self.roles.is_lone:
+            return self._beside(dataloader)
         assert self.queue is not None
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
@@ -282,21 +205,30 @@ class FactoredStrategy(PassesOverSteps):
         loader.progress = dataloader.progress
         return loader
 
+    def _beside(self, loader: SampledLoader) -> SampledLoader:
+        """The loader of a rank that is both sampler and trainer."""
+        if self.switching:
+            depth = None if self._depth_by_memory else self.queue_depth
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            return AlternatingLoader(loader, num_threads=self.sampler_threads, depth=depth, memory_bytes=memory)
+        loader.num_threads = self.sampler_threads or loader.num_threads
+        return loader
+
     # Gradients that come late: what Lightning calls around updates, in trainers only.
 
     def setup(self, trainer: pl.Trainer) -> None:
-        delays = trainer.state.fn == compat.TrainerFn.FITTING and (self.staleness or self.switching)
-        if not delays:
+        switches = self.switching and not self.roles.is_lone
+        if trainer.state.fn != compat.TrainerFn.FITTING or not (self.staleness or switches):
             super().setup(trainer)
             return
         assert self.lightning_module is not None
-        if self.switching:
+        if switches:
             check_switching(self, trainer, self.lightning_module)
             self._switch = Switching(self, trainer, self.lightning_module)
             self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
-        if self.switching:
+        if switches:
             check_optimizer_switches(self.optimizers[0])
         check_optimizer(self.staleness, self.optimizers[0])
 
@@ -305,10 +237,9 @@ class FactoredStrategy(PassesOverSteps):
             super()._register_ddp_hooks()
             return
         assert isinstance(self.model, DistributedDataParallel)
-        sync_buffers = not {"broadcast_buffers", "forward_sync_buffers"} & self._ddp_kwargs.keys()
         contributions = self._switch.contributions if self._switch is not None else None
         reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
-        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, sync_buffers=sync_buffers)
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction)
         self._updates.begin(self.model)
         self.staleness_stats = reduction.stats
 

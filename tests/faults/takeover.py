@@ -1,7 +1,8 @@
 """A whole job, fit and then test, in which samplers are lost where they are told to be.
 
 Arguments: how, num_devices, num_samplers, and for each loss ``what:where:sampler``: what becomes of which sampler, and
-where. Each trainer writes what it saw and its final weights.
+where. Each trainer writes what it saw and its final weights. A last argument of digits is how long a training step
+takes at least, in ms.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from pytorch_lightning import Trainer, seed_everything
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
@@ -94,9 +96,16 @@ class LosingData(GraphDataModule):
         super().setup(stage)
 
 
+def step_ms() -> int:
+    return int(sys.argv[-1]) if len(sys.argv) > 4 and sys.argv[-1].isdigit() else 0
+
+
 def main() -> None:
     how, devices, num_samplers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    losses = [(what, where, int(sampler)) for what, where, sampler in (loss.split(":") for loss in sys.argv[4:])]
+    losses = [
+        (what, where, int(sampler))
+        for what, where, sampler in (each.split(":") for each in sys.argv[4:] if ":" in each)
+    ]
     num_trainers = devices - num_samplers
     for what, where, sampler in losses:
         if where == "start" and os.environ.get("LOCAL_RANK") == str(num_trainers + sampler):
@@ -118,7 +127,7 @@ def main() -> None:
         enable_model_summary=False,
         enable_checkpointing=False,
     )
-    model, data = Written(), LosingData(losses)
+    model, data = Written(step_ms()), LosingData(losses)
     trainer.fit(model, data)
     began = time.monotonic()
     results = trainer.test(model, data, verbose=False)
@@ -128,6 +137,14 @@ def main() -> None:
 
 class Written(Recorder):
     """Writes down what it saw, in the process that trained."""
+
+    def __init__(self, step_ms: int) -> None:
+        super().__init__()
+        self.step_ms = step_ms
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        time.sleep(self.step_ms / 1e3)
+        return super().training_step(batch, batch_idx)
 
     def teardown(self, stage: Any) -> None:
         if self.trainer.strategy.role is Role.TRAINER:

@@ -51,8 +51,8 @@ def test_both_nodes_end_and_name_the_trainer(
             for job, folder, names in zip(jobs, folders, RUNNING, strict=True):
                 await_files(job, folder, names)
             os.kill(int((folders[node] / f"trainer-{node}").read_text()), signal.SIGKILL)
-        for job in jobs:
-            job.wait(END_S)
+        seconds = [job.wait(2 * END_S) for job in jobs]
+    print(f"{happens} on node {node}: {max(seconds):.1f} s")
     for job, words in zip(jobs, says, strict=True):
         assert words in job.output, job.output
         assert "hangs since" not in job.output, f"ended by force\n{job.output}"

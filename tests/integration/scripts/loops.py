@@ -222,5 +222,3 @@ if __name__ == "__main__":
                 case.data = partial(toy_module, 32 // num_trainers)
             run(case, Path.cwd() / f"trainers-{num_trainers}" / name, devices, strategy)
             print(os.environ.get("LOCAL_RANK"), num_trainers, name, flush=True)
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # the next world has another size

@@ -6,8 +6,9 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -34,14 +35,16 @@ class Job:
         queue_depth: int,
         connect_timeout_s: float,
         takeover: bool,
+        broken: Mapping[int, BatchSource],
     ) -> None:
         self.takeover = takeover
+        self.broken = broken
         self.name = uuid.uuid4().hex[:16]
         self.sources = sources
         self.num_samplers, self.num_trainers, self.queue_depth = num_samplers, num_trainers, queue_depth
         self.ends: dict[int, Any] = {}
         self.queues: list[BatchQueue] = []
-        services = [
+        self.services = [
             SamplerService(
                 self.name,
                 sampler=sampler,
@@ -50,15 +53,19 @@ class Job:
                 world_size=num_trainers,
                 queue_depth=queue_depth,
                 num_threads=num_threads,
-                open_source=open_source or (lambda spec: sources[spec.phase]),
+                open_source=open_source or partial(self._source, sampler),
                 connect_timeout_s=connect_timeout_s,
                 takeover=takeover,
             )
             for sampler in range(num_samplers)
         ]
-        self.threads = [threading.Thread(target=self._serve, args=pair) for pair in enumerate(services)]
+        self.threads = [threading.Thread(target=self._serve, args=pair) for pair in enumerate(self.services)]
         for thread in self.threads:
             thread.start()
+
+    def _source(self, sampler: int, spec: StreamSpec) -> BatchSource:
+        source = self.sources[spec.phase]
+        return self.broken.get(sampler, source) if spec.phase == "train" else source
 
     def _serve(self, sampler: int, service: SamplerService) -> None:
         try:
@@ -121,11 +128,16 @@ def job(
     queue_depth: int = 2,
     connect_timeout_s: float = 5.0,
     takeover: bool = False,
+    broken: Mapping[int, BatchSource] | None = None,
 ) -> Iterator[Job]:
-    """A job that is over when the block ends, whatever happened in it."""
+    """A job that is over when the block ends, whatever happened in it.
+
+    Args:
+        broken: by sampler, what it trains from instead.
+    """
     source = source or toy_source(batch_size=8)
     sources = {"train": source, "val": val or source}
-    settings = (num_samplers, num_trainers, num_threads, queue_depth, connect_timeout_s, takeover)
+    settings = (num_samplers, num_trainers, num_threads, queue_depth, connect_timeout_s, takeover, broken or {})
     started = Job(sources, open_source, *settings)
     try:
         yield started

@@ -271,8 +271,8 @@ def played_sampler(
 
 
 def connected(name: str, stall_timeout_s: float = 5.0, **settings: Any) -> BatchQueue:
-    settings = {"num_samplers": 1, "connect_timeout_s": 5.0, "takeover": False, **settings}
-    return BatchQueue(name, trainer=0, rank=0, queue_depth=2, stall_timeout_s=stall_timeout_s, **settings)
+    settings = {"trainer": 0, "rank": 0, "num_samplers": 1, "connect_timeout_s": 5.0, "takeover": False} | settings
+    return BatchQueue(name, queue_depth=2, stall_timeout_s=stall_timeout_s, **settings)
 
 
 BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "payload": {}}

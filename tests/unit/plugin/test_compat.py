@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lightning_fabric.utilities import rank_zero as fabric_rank_zero
 from pytorch_lightning import Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import LearningRateFinder, ModelCheckpoint
 from pytorch_lightning.demos.boring_classes import BoringModel
 from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.loops import evaluation_loop, fit_loop, prediction_loop
@@ -22,6 +22,7 @@ from pytorch_lightning.utilities import rank_zero
 from torch import tensor
 
 from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 
 
@@ -33,7 +34,7 @@ def test_an_overridden_method_is_still_there(name: str) -> None:
 def test_every_override_of_a_private_method_is_listed() -> None:
     overridden = {
         name
-        for name, value in vars(FactoredStrategy).items()
+        for name, value in (vars(RankedStrategy) | vars(FactoredStrategy)).items()
         if name.startswith("_")
         and not name.startswith("__")
         and inspect.isfunction(value)
@@ -296,3 +297,12 @@ def test_the_step_of_a_log_is_lightnings_own(tmp_path: Path) -> None:
         limit_val_batches=0,
     ).fit(Logs())
     assert {step for step in told if step is not None} == set(logged) == {1}
+
+
+def test_a_search_for_a_learning_rate_holds_what_samplers_must_be_told() -> None:
+    callback = LearningRateFinder()
+    wanted = {"optimal_lr", "_mode", "_min_lr", "_max_lr", "_num_training_steps", "_update_attr", "_attr_name"}
+    assert wanted <= set(vars(callback)) | {"optimal_lr"}  # 2.4 has no optimal_lr until it has searched
+    rates = compat.LearningRates("linear", 0.1, 1.0, 2)
+    assert rates.results == {}
+    assert callable(rates.suggestion)

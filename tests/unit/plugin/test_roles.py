@@ -1,9 +1,11 @@
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.plugin.roles import Role, RolePlan
+from lightning_gnnload.plugin.roles import Role, RolePlan, samplers_needed
 
 
 @given(st.integers(2, 16), st.data(), st.integers(1, 4))
@@ -35,9 +37,43 @@ def test_trainers_come_first() -> None:
         (4, 0, r"samplers=0.*at least one.*strategy='auto'"),
         (2, -1, r"samplers=-1.*at least one"),
         (2, 2, r"samplers=2 of devices=2 leaves no device.*devices=3"),
-        (1, 1, r"samplers=1 of devices=1.*devices=2"),
+        (1, 2, r"samplers=2 of devices=1.*devices=3.*trainers=1, samplers=2"),
     ],
 )
 def test_plans_that_cannot_work(num_devices: int, num_samplers: int, message: str) -> None:
     with pytest.raises(RoleConfigError, match=message):
         RolePlan(num_devices, num_samplers)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 3])
+def test_a_machines_only_rank_is_a_trainer_with_a_sampler_inside(num_nodes: int) -> None:
+    plan = RolePlan(num_devices=1, num_samplers=1, num_nodes=num_nodes)
+    assert plan.is_lone
+    assert plan.role(0) is Role.TRAINER
+    assert [plan.global_rank(node, 0) for node in range(num_nodes)] == list(range(plan.world_size))
+    assert not RolePlan(num_devices=2, num_samplers=1).is_lone
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(2, 64))
+def test_the_number_of_samplers_is_gnnlabs(sample_ms: int, train_ms: int, num_ranks: int) -> None:
+    trainers_fed = Fraction(train_ms, sample_ms)
+    exact = num_ranks / (trainers_fed + 1)
+    needed = samplers_needed(float(sample_ms), float(train_ms), num_ranks)
+    # Rounding down, or to the nearest, would leave trainers waiting; at exact ratios one more would be wasted.
+    assert needed == min(max(-(-exact.numerator // exact.denominator), 1), num_ranks - 1)
+
+
+@pytest.mark.parametrize(
+    ("sample_ms", "train_ms", "num_ranks", "needed"),
+    [
+        (1, 1e9, 8, 1),  # one feeds all, but none is too few
+        (1e9, 1, 8, 7),  # somebody must train
+        (10, 10, 8, 4),
+        (10, 30, 8, 2),
+        (10, 29, 8, 3),
+        (10, 70, 2, 1),
+        (0, 0, 2, 1),  # quicker than the clock
+    ],
+)
+def test_by_hand(sample_ms: float, train_ms: float, num_ranks: int, needed: int) -> None:
+    assert samplers_needed(sample_ms, train_ms, num_ranks) == needed

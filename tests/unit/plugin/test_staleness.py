@@ -13,8 +13,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import WeightAveraging
+from pytorch_lightning.callbacks import StochasticWeightAveraging, WeightAveraging
 from pytorch_lightning.plugins.precision import MixedPrecision
+from pytorch_lightning.tuner import Tuner
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_avg_fn
 from torch.utils.data import DataLoader
@@ -243,6 +244,38 @@ def test_fits_leave_nothing_behind() -> None:
         assert "_broadcast_sigterm_tensor" not in vars(trainer.fit_loop.epoch_loop)
         assert trainer.callbacks == []  # type: ignore[attr-defined]
     assert open_files[-1] == open_files[1]
+
+
+def test_a_search_for_a_learning_rate_leaves_nothing_in_flight() -> None:
+    """It replaces the callbacks, and ends by an exception of Lightning's."""
+    tried = []
+    for staleness in (0, 2):
+        module = Module(torch.optim.SGD)
+        module.lr = 0.01  # type: ignore[assignment]
+        start = module.net.weight.detach().clone()
+        strategy = Alone(staleness=staleness)
+        trainer = Trainer(accelerator="cpu", devices=1, strategy=strategy, max_epochs=1, limit_val_batches=0, **QUIET)
+        loader: Any = DataLoader(range(6))  # type: ignore[arg-type]
+        found = Tuner(trainer).lr_find(module, loader, num_training=5, early_stop_threshold=None)
+        assert found is not None
+        tried.append(found.results["lr"])
+        torch.testing.assert_close(module.net.weight.detach(), start, rtol=0, atol=0)
+        fit(module, trainer=trainer)
+    assert tried[0] == tried[1]
+    assert strategy.staleness_stats is not None
+    assert strategy.staleness_stats.applied == 6
+
+
+def test_swa_averages_complete_epochs() -> None:
+    seen: list[Tensor] = []
+
+    class Sees(Callback):
+        def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
+            seen.append(pl_module.net.weight.detach().clone())
+
+    module = Module(torch.optim.SGD)
+    fit(module, Sees(), StochasticWeightAveraging(0.01, swa_epoch_start=1), max_epochs=3)
+    torch.testing.assert_close(module.net.weight.detach(), torch.stack(seen).mean(0))
 
 
 def test_averaged_weights_are_those_a_callback_saw() -> None:

@@ -1,0 +1,67 @@
+"""AlternatingLoader: fills a queue with all cores, then lets the consumer have them until it is empty."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from lightning_gnnload.pipeline.loader import SampledLoader, _Made
+from lightning_gnnload.pipeline.source import BatchRequest
+from lightning_gnnload.pipeline.stats import Fill
+
+_MAX_DEPTH = 1024
+
+
+class AlternatingLoader(SampledLoader):
+    """The mini-batches of a SampledLoader, in the same order, made by turns: sampling and training never overlap.
+
+    Where both are bound by the same cores or the same device, neither slows the other down, and each finds its data in
+    the caches.
+
+    Args:
+        loader: what to deliver.
+        num_threads: that fill the queue; None for one a core.
+        depth: mini-batches to make in each turn; None for as many as ``memory_bytes`` hold.
+        memory_bytes: of the queue, judged by the first mini-batch of each turn.
+
+    Source: GNNLab (EuroSys'22), section 5.3 (a single GPU: the queue is filled, then emptied).
+    """
+
+    def __init__(self, loader: SampledLoader, *, num_threads: int | None, depth: int | None, memory_bytes: int) -> None:
+        super().__init__(
+            loader.source,
+            num_ranks=loader.num_ranks,
+            rank=loader.rank,
+            num_threads=num_threads or len(os.sched_getaffinity(0)),
+            convert=loader.convert,
+            pinned=loader._slots.pinned,
+        )
+        self.progress = loader.progress
+        self.depth = depth
+        self.memory_bytes = memory_bytes
+
+    def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
+        requests = [BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop)]
+        left, queue = iter(requests), deque[_Made]()
+        with ThreadPoolExecutor(self.num_threads, "gnnload-sample") as threads:
+
+            def take() -> _Made:
+                if not queue:
+                    queue.extend(self._turn(left, threads))
+                return queue.popleft()
+
+            for request in requests:
+                yield self._deliver(request, take, Fill(ready=len(queue), slots=self.depth or 0))
+
+    def _turn(self, left: Iterator[BatchRequest], threads: ThreadPoolExecutor) -> Iterator[_Made]:
+        first = self._make(next(left))
+        depth = self.depth or self._depth_for(first.payload.num_bytes)
+        yield first
+        yield from threads.map(self._make, itertools.islice(left, depth - 1))
+
+    def _depth_for(self, batch_bytes: int) -> int:
+        return min(max(self.memory_bytes // batch_bytes, 1), _MAX_DEPTH)

@@ -1,0 +1,156 @@
+"""What the queue between the ranks costs a trainer: prepared mini-batches through it, and in its own process.
+
+    python -m tests.benchmarks.transport
+
+Mini-batches are prepared: a slot is written once, and published again and again, so that neither side waits for
+sampling. The consumer reads every byte (``pass``), or trains a dense layer on it (``step``). The floor is the same
+work on a tensor of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload import Graph, GraphData, NeighborSampler
+from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queueloader import QueueLoader
+from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
+
+SIZES_MB = (1, 8, 64)
+NUM_ROWS = 512
+QUEUE_DEPTH = 4
+ROUNDS = 7
+ROUND_S = 0.4
+HIDDEN = 64
+
+
+class Prepared(BatchSource):
+    """The same mini-batch at every step; a slot that holds it is not written again."""
+
+    def __init__(self, num_mb: int) -> None:
+        graph = Graph.from_coo(np.arange(NUM_ROWS), np.roll(np.arange(NUM_ROWS), 1), num_nodes=NUM_ROWS)
+        x = torch.ones(NUM_ROWS, (num_mb << 20) // (4 * NUM_ROWS))
+        ids = np.arange(NUM_ROWS)
+        super().__init__(
+            GraphData(graph, x=x, train=ids), NeighborSampler([1]), ids, batch_size=NUM_ROWS, order=Sequential()
+        )
+        self._made: dict[int, tuple[Slot, Payload]] = {}
+
+    def plan(self, num_ranks: int) -> Any:
+        return SimpleNamespace(num_steps=1 << 30)
+
+    def seeds_of(self, request: BatchRequest) -> np.ndarray:
+        return self.seeds
+
+    def make(self, request: BatchRequest, slot: Slot) -> Payload:
+        if id(slot) not in self._made:
+            self._made[id(slot)] = (slot, super().make(request, slot))
+        return self._made[id(slot)][1]
+
+
+def read(x: torch.Tensor) -> None:
+    x.sum()
+
+
+def train(x: torch.Tensor) -> None:
+    weight = torch.full((x.shape[1], HIDDEN), 0.01, requires_grad=True)
+    (x @ weight).sum().backward()
+
+
+CONSUMERS: dict[str, Callable[[torch.Tensor], None]] = {"pass": read, "step": train}
+
+
+def ms_a_batch(batches: Iterator[torch.Tensor], consume: Callable[[torch.Tensor], None]) -> float:
+    """Of one round."""
+    number, began = 0, time.perf_counter()
+    while (passed := time.perf_counter() - began) < ROUND_S:
+        consume(next(batches))
+        number += 1
+    return passed * 1e3 / number
+
+
+def xs(loader: Any) -> Iterator[torch.Tensor]:
+    return (batch.x for batch in loader)
+
+
+def measure(num_mb: int) -> dict[str, dict[str, float]]:
+    """Medians over rounds that take turns, ms a batch: by consumer, then by where batches come from."""
+    job = f"transport-{uuid.uuid4().hex[:8]}"
+    sampler = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.transport", job, str(num_mb)])
+    try:
+        queue = BatchQueue(
+            job,
+            trainer=0,
+            rank=0,
+            num_samplers=1,
+            queue_depth=QUEUE_DEPTH,
+            connect_timeout_s=120,
+            stall_timeout_s=120,
+            takeover=False,
+        )
+        local = SampledLoader(Prepared(num_mb))
+        remote = QueueLoader(queue, local, phase="train", loader=0, reload=0, limit=lambda: float("inf"))
+        own = torch.ones(NUM_ROWS, (num_mb << 20) // (4 * NUM_ROWS))
+        sources = {"floor": iter(lambda: own, None), "in-process": xs(local), "queue": xs(remote)}
+        found: dict[str, dict[str, list[float]]] = {name: {source: [] for source in sources} for name in CONSUMERS}
+        for turn in range(ROUNDS + 1):
+            for name, consume in CONSUMERS.items():
+                for source, batches in sources.items():
+                    value = ms_a_batch(batches, consume)
+                    if turn:  # the first warms up
+                        found[name][source].append(value)
+        for source in ("in-process", "queue"):
+            sources[source].close()  # type: ignore[attr-defined]
+        queue.goodbye()
+    finally:
+        sampler.wait(120)
+    return {name: {source: statistics.median(v) for source, v in values.items()} for name, values in found.items()}
+
+
+def serve(job: str, num_mb: int) -> None:
+    """The sampler's process."""
+    source = Prepared(num_mb)
+    SamplerService(
+        job,
+        sampler=0,
+        rank=1,
+        num_trainers=1,
+        world_size=1,
+        queue_depth=QUEUE_DEPTH,
+        num_threads=1,
+        open_source=lambda spec: source,
+        connect_timeout_s=120,
+    ).serve()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(f"{os.cpu_count()} cores; ms a batch, medians of {ROUNDS} rounds of {ROUND_S} s that take turns\n")
+    print("| MB a batch | consumer | floor | in-process | queue | queue / in-process |")
+    print("| ---: | --- | ---: | ---: | ---: | ---: |")
+    for num_mb in SIZES_MB:
+        for name, ms in measure(num_mb).items():
+            row = " | ".join(f"{ms[source]:.3f}" for source in ("floor", "in-process", "queue"))
+            print(f"| {num_mb} | {name} | {row} | {ms['queue'] / ms['in-process']:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        serve(sys.argv[1], int(sys.argv[2]))
+    else:
+        main()

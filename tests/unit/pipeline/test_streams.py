@@ -1,0 +1,47 @@
+import pytest
+
+from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
+
+SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=4, stop=20)
+
+
+def stream(depth: int = 2) -> Stream:
+    return Stream(Trainer(channel=None, index=0, rank=0), 0, SPEC, depth)
+
+
+def test_steps_come_the_lowest_first_over_all_shares() -> None:
+    made = stream()
+    made.add_share(5, 20, 4, more_slots=0)
+    made.add_share(4, 20, 8, more_slots=0)
+    made.add_share(6, 7, 1, more_slots=0)
+    steps = []
+    while made.shares:
+        assert made.next_step == min(steps[0] for steps in made.shares)
+        steps.append(made.pop_step())
+    assert steps == [4, 5, 6, 9, 12, 13, 17]
+    assert not made.is_ready
+
+
+def test_a_share_may_bring_slots() -> None:
+    made = stream(depth=2)
+    made.add_share(4, 20, 1, more_slots=0)
+    made.num_out = 2
+    assert not made.is_ready
+    made.add_share(4, 5, 1, more_slots=1)
+    assert made.is_ready
+
+
+@pytest.mark.parametrize(
+    "share", [(3, 20, 1, 0), (4, 21, 1, 0), (4, 20, 0, 0), (4, 20, -1, 0), (9, 9, 1, 0), (4, 5, 1, -1)]
+)
+def test_what_is_no_share_of_the_stream_is_refused(share: tuple[int, int, int, int]) -> None:
+    with pytest.raises(QueueProtocolError, match="are not of a stream"):
+        stream().add_share(*share)
+
+
+def test_a_ranges_end_may_lie_beyond_the_last_step() -> None:
+    # As slicing gives it: the last of these steps is 19.
+    made = stream()
+    made.add_share(5, 21, 2, more_slots=0)
+    assert made.shares == [range(5, 21, 2)]
