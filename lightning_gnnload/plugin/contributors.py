@@ -19,6 +19,9 @@ from lightning_gnnload.plugin.profit import Timings
 MAX_OUT = 2
 """Slices that one sampler has at a time: one in the making, and the next, so that it never waits for an answer."""
 
+MAX_UNANSWERED = 16
+"""Versions that a sampler gets without a sign of life: one that is stopped must not fill its socket, and stop us."""
+
 
 @dataclass
 class SwitchingStats:
@@ -62,6 +65,7 @@ class Contributor:
         room: slices that it asks for.
         out: those that it has, with the version of the parameters that it began them with; -1 before.
         times: of its mini-batches.
+        num_unanswered: versions that it was sent since it said anything.
     """
 
     index: int
@@ -69,6 +73,7 @@ class Contributor:
     room: int = 0
     out: dict[int, int] = field(default_factory=dict)
     times: Timings = field(default_factory=Timings)
+    num_unanswered: int = 0
 
 
 class Contributors:
@@ -144,9 +149,12 @@ class Contributors:
         self._queue.send(member.index, "task", stream=self._stream, slice=number)
 
     def publish(self, member: Contributor, *, global_step: int, due_ms: float, fresh_due_ms: float) -> None:
-        """Sends the parameters of now; not while the sampler still reads those before the last."""
+        """Sends the parameters of now; not while the sampler still reads those before the last, or is silent."""
+        if member.num_unanswered == MAX_UNANSWERED:
+            return
         copy = member.exchange.publish(state_of(self._module))
         if copy is not None:
+            member.num_unanswered += 1
             self._queue.send(
                 member.index,
                 "parameters",
@@ -194,10 +202,12 @@ class Contributors:
         if index in self._members:
             member = self._members[index]
             member.room = min(member.room + max(message["room"], 0), MAX_OUT)
+            member.num_unanswered = 0
 
     def _on_begun(self, index: int, message: Message, fds: list[int]) -> None:
         if index in self._members and self._is_out(index, message):
             self._members[index].out[message["slice"]] = message["version"]
+            self._members[index].num_unanswered = 0
 
     def _on_gradient(self, index: int, message: Message, fds: list[int]) -> None:
         if index not in self._members:
@@ -206,6 +216,7 @@ class Contributors:
             raise QueueProtocolError(f"sampler {index} sent {message!r:.200}, which is no gradient of ours")
         member = self._members[index]
         member.times.add(message["ms"])
+        member.num_unanswered = 0
         self._stats.contributed += 1
         tensors = member.exchange.gradients[message["copy"]]
         gradient = Gradient(index, message["slice"], message["copy"], message["version"], tensors)

@@ -200,9 +200,7 @@ class Director:
     def _is_due(self, member: Contributor) -> bool:
         """What it has begun could still be merged, but would be too old at the next step."""
         oldest = self._version() - self.bound
-        return any(
-            0 <= version <= oldest and self._shares.is_mergeable(number) for number, version in member.out.items()
-        )
+        return any(version == oldest and self._shares.is_mergeable(number) for number, version in member.out.items())
 
     def _choose(self) -> list[Gradient]:
         chosen: list[Gradient] = []

@@ -173,12 +173,12 @@ class Standby:
             version = self._version
             return version is not None and version.left_ms >= min(needed_ms, _FRESH * version.fresh_due_ms)
 
-        with self._news:
-            while not is_timely():
-                if stream.closed or self._service.is_over:
-                    return None
-                self._news.wait(_POLL_S)
-            return self._version
+        while not (stream.closed or self._service.is_over):
+            with self._news:
+                if self._news.wait_for(is_timely, _POLL_S):
+                    return self._version
+            self._send("offer", room=0)  # a sign of life, without which trainer 0 publishes no more
+        return None
 
     def _send(self, kind: str, fds: list[int] | None = None, **fields: Any) -> None:
         assert self._leader is not None

@@ -16,6 +16,7 @@ from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.contributed import Ledger
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.contributions import Contributions
+from lightning_gnnload.plugin.contributors import MAX_UNANSWERED
 from lightning_gnnload.plugin.director import Director
 from lightning_gnnload.plugin.exchange import Exchange
 
@@ -239,6 +240,21 @@ def test_it_waits_for_what_could_join_no_later_step_and_not_for_long(play: Calla
     running.queue.on_wait = lambda: time.sleep(0.002)
     assert running.step() == []  # it never comes: at most half a step is waited for it
     assert running.director.stats.awaited_ms > 0
+
+
+def test_a_sampler_that_is_stopped_is_neither_awaited_for_long_nor_written_to(play: Callable[..., Play]) -> None:
+    running = play()
+    running.offer()
+    running.step()
+    running.say("begun", stream=7, slice=99, version=running.version)
+    running.queue.on_wait = lambda: time.sleep(0.002)
+    for _ in range(30):
+        running.step()
+    assert running.queue.num_waits <= 2  # in the one step in which the gradient was due
+    assert len(running.queue.sent["parameters"]) == 1 + MAX_UNANSWERED + 1
+    running.say("offer", room=0)  # it goes on
+    running.step()
+    assert running.queue.sent["parameters"][-1]["version"] == running.version
 
 
 @pytest.mark.parametrize("wrong", [{"version": 99}, {"copy": 2}, {"copy": -1}])
