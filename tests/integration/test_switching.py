@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import pytest
@@ -220,8 +221,9 @@ def test_it_learns(runs: Runs) -> None:
 
 
 @pytest.mark.slow
-def test_a_contributor_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    settings = Settings("killed", model={"kill_at": 5})
+@pytest.mark.parametrize("signal", [Signals.SIGKILL, Signals.SIGSTOP])
+def test_a_contributor_that_is_killed_or_stopped_loses_nothing(tmp_path: Path, signal: Signals) -> None:
+    settings = Settings("killed", strategy={"stall_timeout_s": 8}, model={"kill_at": 5, "kill_by": signal})
     BY_NAME["killed"] = settings
     job = launch.run(SCRIPT, json.dumps([vars(settings)]), folder=tmp_path, num_devices=3, timeout_s=200)
     trainers = Runs({"killed": tmp_path}, job.output).trainers("killed")

@@ -53,7 +53,8 @@ class Contributing(Recorder):
     Args:
         train_ms: what a training step takes at least, on every rank; ``sampler_ms`` overrules it on samplers.
         built_in: which hook builds the model: ``"init"``, ``"setup"`` or ``"configure_model"``.
-        kill_at: a sampler is killed in the middle of its so-manyeth mini-batch.
+        kill_at: a sampler is sent a signal in the middle of its so-manyeth mini-batch.
+        kill_by: the signal.
         fails: ``training_step`` raises on samplers.
     """
 
@@ -63,6 +64,7 @@ class Contributing(Recorder):
         sampler_ms: float | None = None,
         built_in: str = "init",
         kill_at: int = -1,
+        kill_by: int = signal.SIGKILL,
         fails: bool = False,
         dropout: float = 0.0,
         batch_norm: bool = False,
@@ -70,7 +72,7 @@ class Contributing(Recorder):
     ) -> None:
         super().__init__()
         self.train_ms, self.sampler_ms, self.built_in = train_ms, sampler_ms, built_in
-        self.kill_at, self.fails, self.lr = kill_at, fails, lr
+        self.kill_at, self.kill_by, self.fails, self.lr = kill_at, kill_by, fails, lr
         self.extra: nn.Module | None = None
         self.layers = [nn.Dropout(dropout)] + ([nn.BatchNorm1d(NUM_FEATURES)] if batch_norm else [])
         self.trained: list[Any] = []
@@ -103,7 +105,7 @@ class Contributing(Recorder):
         if self.is_sampler and self.fails:
             raise ValueError("this model trains on trainers only")
         if self.is_sampler and len(self.trained) == self.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.kill_by)
         milliseconds = self.sampler_ms if self.is_sampler and self.sampler_ms is not None else self.train_ms
         time.sleep(milliseconds / 1e3)
         loss = self.loss(batch)
