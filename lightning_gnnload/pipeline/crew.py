@@ -89,6 +89,12 @@ class Crew:
                     self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
             self.pump(_CONNECT_INTERVAL_S)
 
+    def call_lost(self) -> None:
+        """Connects to those that are gone, where somebody listens: another process of the rank, or a late one."""
+        for peer in self.peers:
+            if peer.end is not None and peer.channel is None:
+                self._call_successor(peer)
+
     def pump(self, timeout_s: float) -> bool:
         """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
 
@@ -178,7 +184,7 @@ class Crew:
         return peer.channel is not None
 
     def _call_successor(self, peer: SamplerPeer) -> None:
-        """Where a rank outlives its sampling process, its listening socket does too, and another process answers."""
+        """Where a rank outlives its sampling process, its listening socket does too, and it answers itself."""
         successor = SamplerPeer(peer.index, peer.rank)
         if self._call(successor):
             self._departed.append(peer)
