@@ -142,17 +142,23 @@ class Crew:
 
     def failure_behind(self, timeout_s: float) -> PeerError | None:
         """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
-        others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
-        gone = [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
+        gone = self._trainers_gone()
         deadline = time.monotonic() + timeout_s
         try:
             while time.monotonic() < deadline:
                 self.pump(0.1)
         except PeerError as error:
             return error
-        if gone:  # and no sampler was left to say why
-            return Failure("trainer", self.rank - self.trainer + gone[0], True, "train", "It left the job.").error()
-        return None
+        # No sampler was left to say why. Who is gone first is the cause; its flag may go down after its collectives.
+        gone = gone or self._trainers_gone()
+        if not gone:
+            return None
+        rank = self.rank - self.trainer + gone[0]
+        return Failure("trainer", rank, True, "train", "It has left the job.").error()
+
+    def _trainers_gone(self) -> list[int]:
+        others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
+        return [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
 
     def part(self, outcome: dict[str, Any] | None, failure: Failure | None) -> None:
         """Says goodbye to all, in peace or in failure."""
