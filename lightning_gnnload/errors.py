@@ -115,5 +115,9 @@ class StalenessError(GnnLoadError, RuntimeError):
     """Delayed gradients that cannot be applied alike in all trainers."""
 
 
+class SwitchingError(GnnLoadError, RuntimeError):
+    """A mini-batch that a sampler cannot train; the trainers hear of it in a warning."""
+
+
 class ConformanceError(GnnLoadError, AssertionError):
     """A sampler breaks its contract, or does not draw by the law that it promises."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.pipeline.bookmark import Bookmark
+from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
 from lightning_gnnload.pipeline.stats import Delivery, Fill, LoaderStats
@@ -111,10 +112,11 @@ class EpochLoader:
         """The next iteration goes on from there.
 
         Raises:
-            CheckpointError: ``state`` is not a loader's of this class; or, when the iteration begins, its epoch cannot
+            CheckpointError: ``state`` is not a loader's of this class; or samplers had trained ahead, which only a
+                strategy with switching can pass over; or, when the iteration begins, its epoch cannot
                 go on with the settings of this one.
         """
-        self._resume_at = Bookmark.from_state(state)
+        self._resume_at = Bookmark.from_state(place_alone(state))
 
     def _bookmark(self, step: int) -> Bookmark:
         return Bookmark(

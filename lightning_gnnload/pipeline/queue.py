@@ -148,6 +148,13 @@ class BatchQueue:
             self._crew.free_returned()
         return batch, payload
 
+    def skip(self, number: int, step: int) -> None:
+        """Instead of taking a step: nobody wants its mini-batch. Gives the slot back, now or when it comes."""
+        self._streams[number].next_step = step + 1
+        if (number, step) in self._inbox:
+            peer, slot, _ = self._inbox.pop((number, step))
+            peer.free(slot)
+
     def fill(self, number: int) -> Fill:
         """How full a stream's queue is. Handles the messages that have come, so that they count."""
         self._crew.free_returned()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.stats import Delivery
@@ -22,6 +23,7 @@ class QueueLoader(EpochLoader):
         loader: which of the phase's loaders this is.
         reload: counts how often Lightning asked for the loaders anew.
         limit: how many steps will be read at most, once that is known.
+        ledger: tells which steps samplers have contributed, which are passed over with a ContributedStep.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class QueueLoader(EpochLoader):
         loader: int,
         reload: int,
         limit: Callable[[], float],
+        ledger: Ledger | None = None,
     ) -> None:
         super().__init__(local.source, local.num_ranks, local.rank)
         self.queue = queue
@@ -42,13 +45,41 @@ class QueueLoader(EpochLoader):
         self.convert = local.convert
         self.reload = reload
         self.limit = limit
+        self.ledger = ledger
+        self._contributed: dict[str, Any] = {"num_ranks": self.num_ranks, "slices": []}  # before an interruption
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the epoch, and what samplers have contributed beyond it."""
+        state = super().state_dict()
+        if self.ledger is not None:
+            unread = self._resume_at is not None
+            state["contributed"] = self._contributed if unread else self.ledger.state(of=state["step"])
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.ledger is not None and "contributed" in state:
+            self._contributed = state["contributed"]
+            state = {**state, "contributed": {"slices": []}}
+        super().load_state_dict(state)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         stop = int(min(len(self), self.limit()))
         stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop))
         is_open = True
+        if self.ledger is not None:
+            # An epoch that begins anew contributes anew.
+            resumed = self.ledger.resumable(self._contributed) if start else []
+            self.ledger.open(stream=stream, epoch=epoch, start=start, stop=stop, contributed=resumed)
+            self._contributed = {"num_ranks": self.num_ranks, "slices": []}
         try:
             for step in range(start, stop):
+                if self._is_contributed(step):
+                    self.queue.skip(stream, step)
+                    if step == stop - 1:
+                        self.queue.close_stream(stream)
+                        is_open = False
+                    yield ContributedStep(epoch, step)
+                    continue
                 fill = self.queue.fill(stream)
                 asked_s = time.monotonic()
                 taken = self.queue.take(stream, step)
@@ -73,10 +104,20 @@ class QueueLoader(EpochLoader):
             if is_open:
                 self.queue.close_stream(stream)
 
+    def _is_contributed(self, step: int) -> bool:
+        """Asked when Lightning comes to the step: no sooner, as what is known of it grows with every step."""
+        if self.ledger is None:
+            return False
+        self.ledger.step = step
+        return self.ledger.is_whole(step)
+
     def _sampled_here(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Without samplers. What made one of them raise may be raised here too, with that one's report as its cause."""
         try:
-            yield from map(self._note_local, self.local.batches(epoch, start, stop))
+            batches = map(self._note_local, self.local.batches(epoch, start, stop))
+            for step in range(start, stop):
+                batch = [next(batches)]
+                yield ContributedStep(epoch, step) if self._is_contributed(step) else batch.pop()
         except Exception as error:
             if self.queue.report is None:
                 raise

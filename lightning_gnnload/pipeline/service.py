@@ -51,6 +51,8 @@ class SamplerService:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called in the reading thread, under the
             service's lock, with the trainer and the message.
 
+        companions: what runs beside sampling, in threads of their own; each ends when ``is_over``.
+
     Source: GNNLab (EuroSys'22), section 5.2 (samplers, trainers and a queue); the bound is DSP (PPoPP'23), section 5.
     """
 
@@ -79,6 +81,7 @@ class SamplerService:
         self.first_trainer_rank = first_trainer_rank
         self.takeover = takeover
         self.handlers: dict[str, Callable[[Trainer, wire.Message], None]] = {}
+        self.companions: list[Callable[[], None]] = []
         self._open_source = open_source
         self._opening = threading.Lock()
         self._connect_by = time.monotonic() + connect_timeout_s
@@ -111,6 +114,7 @@ class SamplerService:
             threading.Thread(target=self._work, name=f"gnnload-sample_{number}", daemon=True)
             for number in range(1, self.num_threads)
         ]
+        threads += [threading.Thread(target=each, name="gnnload-companion", daemon=True) for each in self.companions]
         for thread in threads:
             thread.start()
         try:
@@ -141,6 +145,12 @@ class SamplerService:
         with self._changed:
             idle = self._changed.wait_for(lambda: self.is_over or not self._ready(), timeout_s)
             return idle and not self.is_over
+
+    def stream_of(self, rank: int, phase: str) -> Stream | None:
+        """The newest open stream of a phase that trainer ``rank`` reads."""
+        with self._changed:
+            found = [s for trainer in self._trainers if trainer.rank == rank for s in trainer.streams.values()]
+            return max((s for s in found if s.spec.phase == phase), key=lambda s: s.number, default=None)
 
     @property
     def is_over(self) -> bool:

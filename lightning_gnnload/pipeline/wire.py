@@ -31,9 +31,19 @@ KINDS: dict[str, dict[str, type]] = {
     "close": {"stream": int},
     "free": {"slot": int},
     "bye": {"outcome": dict},
+    # trainer 0 -> sampler, when that is idle: a mini-batch to train, parameters to do it with, a gradient's receipt
+    "task": {"stream": int, "slice": int},
+    "parameters": {"copy": int, "version": int, "global_step": int, "due_ms": float, "fresh_due_ms": float},
+    "settled": {"copy": int},
     # sampler -> trainer
     "welcome": {"version": int, "rank": int, "pid": int},
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "payload": dict},
+    # sampler -> trainer 0, when it is idle
+    "standby": {"digest": str},
+    "offer": {"room": int},
+    "begun": {"stream": int, "slice": int, "version": int},
+    "gradient": {"stream": int, "slice": int, "copy": int, "version": int, "ms": float},
+    "withdrawn": {"text": str},
     # either way: what ended the sender, or a peer that it saw end
     "failed": {"role": str, "rank": int, "died": bool, "stage": str, "text": str},
 }

@@ -187,3 +187,36 @@ def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:
 def set_process_rank(rank: int) -> None:
     """Tells all of Lightning's ``rank_zero_only`` functions which rank this process is."""
     pl.utilities.rank_zero.rank_zero_only.rank = rank  # type: ignore[attr-defined]
+
+
+def attach_data_hooks(trainer: pl.Trainer, module: pl.LightningModule, datamodule: Any) -> None:
+    """Where no fit loop runs: batches are moved by the hooks of ``module`` or ``datamodule``, as they are in one."""
+    trainer._data_connector.attach_datamodule(module, datamodule)
+
+
+def build_model(trainer: pl.Trainer) -> None:
+    """Where no fit loop runs: the module's own ``setup`` and ``configure_model``."""
+    pl.trainer.call._call_lightning_module_hook(trainer, "setup", stage="fit")
+    pl.trainer.call._call_configure_model(trainer)
+
+
+def before_transfer(module: pl.LightningModule, batch: Any) -> Any:
+    """What Lightning asks of a batch before it calls the strategy's ``batch_to_device``."""
+    return module._on_before_batch_transfer(batch, dataloader_idx=0)
+
+
+def set_global_step(trainer: pl.Trainer, step: int) -> None:
+    """Where no fit loop runs: what ``trainer.global_step`` says."""
+    progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
+    progress.ready = progress.completed = step
+
+
+def reads_loader_itself(module: pl.LightningModule) -> bool:
+    """Whether ``training_step`` takes an iterator over the loader instead of a mini-batch."""
+    takes = pl.utilities.signature_utils.is_param_in_hook_signature
+    return takes(module.training_step, "dataloader_iter", explicit=True)
+
+
+def takes_batch_idx(module: pl.LightningModule) -> bool:
+    """Whether ``training_step`` takes the step's number too."""
+    return pl.utilities.signature_utils.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)

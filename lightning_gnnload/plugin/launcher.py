@@ -77,7 +77,9 @@ class ScriptLauncher(SubprocessScriptLauncher):
                 raise Failure("trainer", rank, True, "start", text).error()
 
     def _may_end(self, local_rank: int) -> bool:
-        """The others take over what such a rank does."""
+        """The others take over what such a rank does. While roles are open, each rank is needed."""
+        if self._factored.is_undecided:
+            return False
         return self._factored.takeover and self._factored.roles.role(local_rank) is Role.SAMPLER
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.plugin.compat import pl
 
@@ -18,6 +21,7 @@ class Levers:
         trainers: of this machine, that share the samplers.
         queue_depth: of FactoredStrategy.
         staleness: of FactoredStrategy.
+        alternates: sampling and training take turns, on a lone device.
     """
 
     samplers: int = 0
@@ -25,18 +29,26 @@ class Levers:
     trainers: int = 1
     queue_depth: int = 0
     staleness: int = 0
+    alternates: bool = False
 
     @classmethod
-    def of(cls, trainer: pl.Trainer, loader: EpochLoader) -> Levers:
-        """Those of a Trainer that reads ``loader``."""
+    def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> Levers:
+        """Those of a Trainer that reads ``loader``.
+
+        Args:
+            makers: rank and name of the threads that have made mini-batches so far.
+        """
         if isinstance(loader, SampledLoader):
-            return cls(threads=loader.num_threads)
+            return cls(threads=loader.num_threads, alternates=isinstance(loader, AlternatingLoader))
         # A FactoredStrategy, asked by name: it imports much that a callback does without.
         strategy: object = trainer.strategy
         roles = getattr(strategy, "roles", None)
+        # A sampler that is kept to cores of its own has as many threads, which its trainers do not know.
+        told = None if getattr(strategy, "cores", ()) else getattr(strategy, "num_sampler_threads", None)
+        seen = max(Counter(rank for rank, _ in makers).values(), default=1)
         return cls(
             samplers=getattr(roles, "num_samplers", 1),
-            threads=getattr(strategy, "num_sampler_threads", 1),
+            threads=getattr(strategy, "sampler_threads", None) or max(told or 0, seen),
             trainers=getattr(roles, "num_trainers", 1),
             queue_depth=getattr(strategy, "queue_depth", 0),
             staleness=getattr(strategy, "staleness", 0),

@@ -94,6 +94,7 @@ class PipelineMonitor(pl.Callback):
         self._step = StepClock()
         self._last: Delivery | None = None
         self._levers = Levers()
+        self._makers: set[tuple[int, str]] = set()
         self._window: TraceWindow | None = None
         self._watch: StallWatch | None = None
         self._shown: list[Span] = []
@@ -115,13 +116,7 @@ class PipelineMonitor(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        loader = trainer.train_dataloader
-        delivery = None
-        if isinstance(loader, EpochLoader) and loader.last is not self._last:
-            delivery = self._last = loader.last
-            if delivery is not None and self._num_steps == 0:
-                self._levers, self._first_wait_ms = Levers.of(trainer, loader), delivery.wait_ms
-        self._step = StepClock(delivery)
+        self._step = StepClock(self._delivered(trainer))
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Any) -> None:
         self._step.begin_backward()
@@ -142,7 +137,7 @@ class PipelineMonitor(pl.Callback):
         if step.delivery is not None:
             self._sums.loader.add(step.delivery)
         self._log(trainer)
-        if self._watch is not None and (times := step.times(number)) is not None:
+        if self._watch is not None and (times := step.times(number)) is not None and not self._levers.alternates:
             warning = self._watch.look(times, self._levers)
             if warning is not None:
                 warnings.warn(warning, stacklevel=2)
@@ -180,6 +175,19 @@ class PipelineMonitor(pl.Callback):
             self._publish(self.report)
 
     # What comes of it.
+
+    def _delivered(self, trainer: pl.Trainer) -> Delivery | None:
+        """What brought this step's mini-batch; None where a loader of another kind did."""
+        loader: object = trainer.train_dataloader
+        if not isinstance(loader, EpochLoader) or loader.last is None or loader.last is self._last:
+            return None
+        self._last = delivery = loader.last
+        if (delivery.made_by, delivery.thread) not in self._makers:
+            if not self._makers:
+                self._first_wait_ms = delivery.wait_ms
+            self._makers.add((delivery.made_by, delivery.thread))
+            self._levers = Levers.of(trainer, loader, self._makers)
+        return delivery
 
     def _tick(self, now_s: float) -> None:
         """Counts the time since the last count or resumption; validation is not counted."""

@@ -4,6 +4,7 @@ sampler serves instead."""
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role
+from lightning_gnnload.plugin.standby import Standby
+from lightning_gnnload.plugin.understudy import Understudy
 
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
@@ -137,6 +140,8 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         first_trainer_rank=strategy.roles.global_rank(strategy.node_rank, 0),
         takeover=strategy.takeover,
     )
+    if strategy.switching and trainer.state.fn == TrainerFn.FITTING:
+        Standby(service, partial(Understudy, strategy, trainer, sources.datamodule), sources.loader)
     try:
         twice = strategy.takeover and strategy.ends_with_any_rank
         outcome = lives.serve(service, twice=twice, ignore=requeue_signals(trainer))
@@ -164,9 +169,18 @@ class _Sources:
                 self._given[name] = loaders
         self._loaders: dict[tuple[str, int], list[Any]] = {}
         self._is_set_up = False
+        self._lock = threading.Lock()
 
     def open(self, spec: StreamSpec) -> BatchSource:
         """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
+        return self.loader(spec).source
+
+    def loader(self, spec: StreamSpec) -> SampledLoader:
+        """The stream's. Thread-safe."""
+        with self._lock:
+            return self._loader(spec)
+
+    def _loader(self, spec: StreamSpec) -> SampledLoader:
         if not self._is_set_up and self.datamodule is not None:
             self.datamodule.trainer = self.trainer
             self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
@@ -185,7 +199,7 @@ class _Sources:
                 f"{spec.phase} loader {spec.loader} is a {type(loader).__name__} on the sampler "
                 f"but was sampled on the trainer; every rank must make the same loaders."
             )
-        return loader.source
+        return loader
 
     def _request(self, phase: str) -> Any:
         fitting = self.trainer.state.fn == TrainerFn.FITTING

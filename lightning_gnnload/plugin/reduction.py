@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -34,17 +34,25 @@ MAX_ANNOUNCED = 16
 _NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how many are announced, and these
 
 
+class Taken(NamedTuple):
+    """What a trainer's part of one step's average is made of.
+
+    Attributes:
+        extra: gradients to add to the trainer's own, of each parameter that has one, or None.
+        weight: of the sum. All trainers' sums are added and divided by their summed weights.
+        own: whether the trainer's own gradients count.
+    """
+
+    extra: Mapping[Parameter, Tensor] | None
+    weight: float
+    own: bool = True
+
+
 class Contributions(Protocol):
     """Gradients that are not the trainers' own, such as those of an idle sampler."""
 
-    def take(self) -> tuple[Mapping[Parameter, Tensor] | None, float]:
-        """Asked in every trainer, once at the begin of each backward pass.
-
-        Returns:
-            gradients to add to this trainer's own, of each parameter that has one, or None;
-            the weight of the sum, with 1 for the trainer's own. All trainers' sums are added and divided by their
-            summed weights.
-        """
+    def take(self) -> Taken:
+        """Asked in every trainer, once at the begin of each backward pass."""
 
     def announce(self) -> Sequence[int]:
         """Asked in trainer 0, once a step: at most ``MAX_ANNOUNCED`` integers for all trainers."""
@@ -111,8 +119,7 @@ class Launch:
     number: int
     version: int
     flushes: int
-    extra: Mapping[Parameter, Tensor]
-    weight: float | None
+    taken: Taken | None
     words: Tensor
     told: dist.Work
     buckets: list[_Bucket] = field(default_factory=list)
@@ -238,9 +245,9 @@ class DelayedReduction:
         self.stats.applied += 1
 
     def _begin(self) -> Launch:
-        extra, weight, announced = None, None, []
+        taken, announced = None, []
         if self.contributions is not None:
-            extra, weight = self.contributions.take()
+            taken = self.contributions.take()
             announced = list(self.contributions.announce()) if self._is_first else []
         if len(announced) > MAX_ANNOUNCED:
             raise StalenessError(f"{len(announced)} integers announced with a step: at most {MAX_ANNOUNCED} fit.")
@@ -248,19 +255,20 @@ class DelayedReduction:
         words = torch.tensor(said + [0] * (_NUM_WORDS - len(said)))
         told = dist.all_reduce(words, group=self._control, async_op=True)
         number, self.stats.launched = self.stats.launched, self.stats.launched + 1
-        return Launch(number, self.stats.applied, self._num_flushes, extra or {}, weight, words, told)
+        return Launch(number, self.stats.applied, self._num_flushes, taken, words, told)
 
     def _send(self, bucket: dist.GradBucket, launch: Launch) -> _Bucket:
         own, places = bucket.buffer(), list(places_in(bucket))
-        if launch.weight is None:
+        taken = launch.taken
+        if taken is None:
             total = own * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
         else:
-            total = torch.cat([own, own.new_full((1,), launch.weight)])
+            total = torch.cat([own if taken.own else torch.zeros_like(own), own.new_full((1,), taken.weight)])
             for place in places:
-                if place.parameter in launch.extra:
-                    place.shaped(total).add_(launch.extra[place.parameter])
+                if taken.extra is not None and place.parameter in taken.extra:
+                    place.shaped(total).add_(taken.extra[place.parameter])
         work = dist.all_reduce(total, group=self._group, async_op=True)
-        return _Bucket(total, work, places, launch.weight is not None)
+        return _Bucket(total, work, places, taken is not None)
 
     def _hand_out(self) -> None:
         """Waits once all of this step is on its way, so that nobody waits for a trainer that waits."""

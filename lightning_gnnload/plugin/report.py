@@ -84,6 +84,11 @@ def _bottleneck(report: TimeReport) -> str:
         if levers.samplers > 1 and report.busy_share < (levers.samplers - 1) / levers.samplers * _BUSY:
             text += f" The samplers were busy for {busy} of it: fewer of them would do."
         return text
+    if levers.alternates:
+        return (
+            f"Sampling had its turns for {waited} of the time. FactoredStrategy(switching=False) lets it run beside "
+            f"training instead, which gains where cores are free."
+        )
     if levers.threads == 0:
         return (
             f"The trainer samples itself, for {waited} of the time. "

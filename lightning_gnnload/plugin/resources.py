@@ -135,8 +135,9 @@ def own_cores(strategy: FactoredStrategy) -> Iterator[None]:
     if not strategy.pin_cores or (plan.is_lone and strategy.switching):
         yield
         return
+    one = 1 if strategy.start_method == "fork" else None  # OpenMP's threads do not outlive a fork
     if plan.is_lone:
-        with kept_to(cores, max(len(cores) - strategy.num_sampler_threads, 1)):
+        with kept_to(cores, one or max(len(cores) - strategy.num_sampler_threads, 1)):
             yield
         return
     divided = divide_cores(cores, plan, strategy.role_decision, on_gpu=strategy.root_device.type == "cuda")
@@ -145,7 +146,7 @@ def own_cores(strategy: FactoredStrategy) -> Iterator[None]:
             f"pin_cores=True has no effect: {len(cores)} cores do not give each of {plan.num_devices} ranks its own."
         )
     strategy.cores = divided[strategy.local_rank] if divided else ()
-    with kept_to(strategy.cores):
+    with kept_to(strategy.cores, one):
         yield
 
 

@@ -35,26 +35,24 @@ if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
 
 _ONE_HOOK = "DDP takes one communication hook, and staleness is one"
-_BUFFERS = "it binds every step to trainer 0; with staleness, buffers are broadcast at flushes"
 _EXCLUDED = {
     "find_unused_parameters": "a parameter may have a gradient in one step and none in another, which would be lost",
     "ddp_comm_hook": _ONE_HOOK,
     "ddp_comm_state": _ONE_HOOK,
     "ddp_comm_wrapper": _ONE_HOOK,
     "model_averaging_period": "averaged models have no delayed gradients",
-    "broadcast_buffers": _BUFFERS,
-    "forward_sync_buffers": _BUFFERS,
 }
 
 
-def check_staleness(staleness: object, ddp: dict[str, Any]) -> None:
+def check_staleness(staleness: object, ddp: dict[str, Any], *, switching: bool = False) -> None:
     """Raises RoleConfigError: no number of steps, or arguments of DDP that exclude delayed gradients."""
     if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
         raise RoleConfigError(f"staleness={staleness!r}: a whole number of optimizer steps is needed, 0 for plain DDP.")
     for name, reason in _EXCLUDED.items():
-        if staleness and ddp.get(name):
+        if (staleness or switching) and ddp.get(name):
+            wanted = f"staleness={staleness}" if staleness else "switching=True"
             raise RoleConfigError(
-                f"staleness={staleness} with {name}={ddp[name]!r}: {reason}. Leave {name} out, or use staleness=0."
+                f"{wanted} with {name}={ddp[name]!r}: {reason}. Leave {name} out, or use staleness=0, switching=False."
             )
 
 
@@ -85,21 +83,13 @@ class DelayedUpdates:
         strategy: whose model and optimizer.
         step: applies the gradients there are: ``optimizer_step`` of Lightning's own strategy.
         reduction: hands them out.
-        sync_buffers: whether a flush broadcasts trainer 0's buffers, such as BatchNorm's.
     """
 
-    def __init__(
-        self,
-        strategy: FactoredStrategy,
-        step: Callable[..., Any],
-        reduction: DelayedReduction,
-        *,
-        sync_buffers: bool,
-    ) -> None:
+    def __init__(self, strategy: FactoredStrategy, step: Callable[..., Any], reduction: DelayedReduction) -> None:
         self.reduction = reduction
         self._strategy = strategy
         self._step = step
-        self._sync_buffers = sync_buffers
+        self._syncs_buffers = False
         self._is_stepping = False
         self._has_saved = False
         # Those that got a gradient. A static graph's unused parameters are in DDP's buckets too, as zeros, which would
@@ -108,9 +98,10 @@ class DelayedUpdates:
         self._undo = ExitStack()
 
     def begin(self, model: DistributedDataParallel) -> None:
-        """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0."""
+        """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0. Buffers, such as
+        BatchNorm's, that DDP would have broadcast in each step are broadcast by flushes."""
         model.register_comm_hook(self.reduction, hook)
-        model.broadcast_buffers = False
+        self._syncs_buffers, model.broadcast_buffers = model.broadcast_buffers, False
         trainer = self.trainer
         self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
         self._undo.enter_context(compat.no_sigterm_broadcast(trainer))
@@ -129,12 +120,20 @@ class DelayedUpdates:
     def trainer(self) -> pl.Trainer:
         return self.module.trainer
 
-    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], **kwargs: Any) -> Any:
-        """One step of Lightning's: forward, backward, and the update with what was handed out, if anything was."""
+    def optimizer_step(
+        self, optimizer: Optimizer, closure: Callable[[], Any], *, passes_over: bool = False, **kwargs: Any
+    ) -> Any:
+        """One step of Lightning's: forward, backward, and the update with what was handed out, if anything was.
+
+        Args:
+            passes_over: the closure computes no gradient, as samplers have trained this step: there is no update.
+        """
         num_launched = self.reduction.stats.launched
         with self._stepping():
             result = closure()
-            if self.reduction.stats.launched == num_launched:
+            if passes_over:
+                optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they go first
+            elif self.reduction.stats.launched == num_launched:
                 self._step(optimizer, lambda: result, **kwargs)  # no loss, hence no gradient: Lightning's way
             else:
                 self._trained = [each for each in self.module.parameters() if each.grad is not None]
@@ -172,7 +171,7 @@ class DelayedUpdates:
                 self._apply(optimizer, launch, None)
             for parameter, gradient in kept:
                 parameter.grad = gradient
-            if self._sync_buffers:
+            if self._syncs_buffers:
                 self.reduction.broadcast(self.module.buffers())
         self.heed_stop()
 

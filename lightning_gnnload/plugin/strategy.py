@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import hashlib
-import os
 from collections.abc import Callable, Collection
-from datetime import timedelta
 from typing import Any, Literal
 
 import torch
@@ -16,6 +12,7 @@ from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
+from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
@@ -23,18 +20,20 @@ from lightning_gnnload.plugin import compat, resources
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.decision import RoleDecision
+from lightning_gnnload.plugin.director import SwitchingStats
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
-from lightning_gnnload.plugin.reduction import Contributions, DelayedReduction, StalenessStats
-from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
-from lightning_gnnload.plugin.roles import Role, RolePlan, check_role_options
+from lightning_gnnload.plugin.ranked import RankedStrategy
+from lightning_gnnload.plugin.reduction import DelayedReduction, StalenessStats
+from lightning_gnnload.plugin.roles import check_role_options
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
+from lightning_gnnload.plugin.switching import Switching, check_switching, check_train_loader, several_loaders
 
 _QUEUE_DEPTH = 4
 
 
-class FactoredStrategy(pl.strategies.DDPStrategy):
+class FactoredStrategy(RankedStrategy):
     """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -49,8 +48,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
             0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
             ``staleness_stats``.
-        switching: whether a lone device alternates: it fills a queue with all cores, then trains from it. On more
-            than one rank, whether idle samplers train; not in this release.
+        switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
+            join the trainers'. They are at most ``max(staleness, 1)`` updates late: see :mod:`.switching` and
+            ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
             ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
@@ -93,7 +93,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         **ddp: Any,
     ) -> None:
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
-        check_staleness(staleness, ddp)
+        if not isinstance(switching, bool):
+            raise RoleConfigError(f"switching={switching!r}: True or False is needed.")
+        check_staleness(staleness, ddp, switching=switching)
         if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
             raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
@@ -102,12 +104,10 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         if not isinstance(takeover, bool):
             raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.samplers = samplers
-        self.trainers = trainers
         self.switching = switching
         self.pin_cores = pin_cores
         self.queue_memory_bytes = queue_memory_bytes
         self.role_decision: RoleDecision | None = None
-        self.num_samplers: int = 1 if samplers == "auto" else samplers  # provisional, until the ranks agree
         self.staleness = staleness
         self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
         self.cores: Collection[int] = ()  # of this rank alone, while it runs
@@ -117,36 +117,19 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self.stall_timeout_s = stall_timeout_s
         self.takeover = takeover
         self.queue: BatchQueue | None = None
-        self.contributions: Contributions | None = None  # set before a fit; then its gradients are averaged in
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
+        self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
+        self._switch: Switching | None = None
         self._updates: DelayedUpdates | None = None
-        self.session = 0  # set by each launch
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
-        # A configuration file names every inherited argument, as None where it is not set.
-        ddp = {name: value for name, value in ddp.items() if value is not None}
-        if compat.IS_INTERACTIVE and "start_method" not in ddp:
-            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
-            pl.utilities.rank_zero.rank_zero_info(
-                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
-                "with one thread each: in a script, they may use more."
-            )
-        super().__init__(**ddp)
+        provisional = 1 if samplers == "auto" else samplers  # until the ranks agree
+        super().__init__(provisional, trainers, **ddp)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
 
-    @property
-    def start_method(self) -> str:
-        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
-        return self._start_method
-
-    # Which rank is what.
-
-    @property
-    def roles(self) -> RolePlan:
-        """Provisional while :attr:`is_undecided`. Raises RoleConfigError: the devices leave no trainer."""
-        return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
+    # Roles that are measured.
 
     @property
     def is_undecided(self) -> bool:
@@ -161,83 +144,11 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             self.queue_depth = resources.queue_depth(decision.batch_bytes, self.roles, memory)
 
     @property
-    def role(self) -> Role:
-        return self.roles.role(self.local_rank)
-
-    @property
-    def parallel_devices(self) -> list[torch.device] | None:
-        """The trainers' devices."""
-        return self._parallel_devices and self._parallel_devices[: self.roles.num_trainers]
-
-    @parallel_devices.setter
-    def parallel_devices(self, devices: list[torch.device] | None) -> None:
-        """Set by Lightning to all devices."""
-        if devices and self.trainers is not None:
-            devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
-        self._parallel_devices = devices
-        if devices and not self.roles.is_lone and self.switching:  # an impossible plan is refused here, too
-            raise RoleConfigError(
-                f"switching=True: this release has it for devices=1 only, but there are {len(devices)} ranks."
-            )
-
-    @property
-    def root_device(self) -> torch.device:
-        assert self._parallel_devices is not None
-        return self._parallel_devices[self.local_rank]
-
-    @property
-    def world_size(self) -> int:
-        return self.roles.world_size
-
-    @property
-    def global_rank(self) -> int:
-        if self.cluster_environment is None or not self._parallel_devices:
-            return 0
-        return self.roles.global_rank(self.node_rank, self.local_rank)
-
-    @property
-    def is_global_zero(self) -> bool:
-        return self.global_rank == 0
-
-    @property
     def num_sampler_threads(self) -> int:
         shared = default_num_threads(self.roles.num_devices)
         return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
-    def set_world_ranks(self) -> None:
-        if self.cluster_environment is not None:
-            # Under torchrun and SLURM these setters do nothing, and RANK counts the samplers too.
-            self.cluster_environment.set_global_rank(self.global_rank)
-            self.cluster_environment.set_world_size(self.world_size)
-        compat.set_process_rank(self.global_rank)
-
-    @property
-    def run_name(self) -> str:
-        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
-        assert self.cluster_environment is not None
-        # Two nodes of one job may be one machine, in tests, and must not meet there.
-        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
-        run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
-        # A socket name holds 107 bytes, and a run's id may be longer.
-        return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
-
-    @property
-    def ends_with_any_rank(self) -> bool:
-        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
-        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
-
-    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
-        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
-        assert self.cluster_environment is not None
-        return launch_store(
-            self.cluster_environment,
-            num_nodes=self.num_nodes,
-            is_host=self.node_rank == 0 and self.local_rank == 0,
-            session=self.session,
-            timeout=timeout or self._timeout,
-        )
-
-    # What Lightning calls, in trainers only unless it says otherwise.
+    # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 
     def _configure_launcher(self) -> None:
         """In every rank, and in the parent of spawned ones."""
@@ -246,30 +157,6 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
         )
-
-    def setup_distributed(self) -> None:
-        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
-            leave_group()  # of an earlier launch, with another number of trainers
-        if not torch.distributed.is_initialized():
-            # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
-            if self.num_nodes > 1:
-                check_alike(store, self.node_rank, self.roles)
-            form_group(
-                self._get_process_group_backend(),
-                store,
-                rank=self.global_rank,
-                world_size=self.world_size,
-                timeout=self._timeout,
-            )
-            atexit.register(leave_group)  # as Lightning does for the groups that it makes
-        super().setup_distributed()
-
-    def _get_process_group_backend(self) -> str:
-        devices = self.parallel_devices or []
-        if self._process_group_backend is None and len(set(devices)) < len(devices):
-            return "gloo"  # NCCL refuses two ranks of one GPU
-        return super()._get_process_group_backend()
 
     def barrier(self, name: str | None = None) -> None:
         if name in compat.LOADER_BARRIERS:
@@ -293,6 +180,9 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         assert trainer.state.stage is not None
         phase = trainer.state.stage.dataloader_prefix
         assert phase is not None
+        ledger = self._switch.ledger if self._switch is not None and phase == "train" else None
+        if ledger is not None and index:
+            raise several_loaders()
 
         def limit() -> float:
             # Asked late: the sanity check reads the validation loaders too, with a limit of its own.
@@ -308,6 +198,7 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
             loader=index,
             reload=self._requests[phase],
             limit=limit,
+            ledger=ledger,
         )
         loader.progress = dataloader.progress
         return loader
@@ -324,30 +215,44 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
     # Gradients that come late: what Lightning calls around updates, in trainers only.
 
     def setup(self, trainer: pl.Trainer) -> None:
-        delays = trainer.state.fn == compat.TrainerFn.FITTING and (self.staleness or self.contributions is not None)
-        if not delays:
+        switches = self.switching and not self.roles.is_lone
+        if trainer.state.fn != compat.TrainerFn.FITTING or not (self.staleness or switches):
             super().setup(trainer)
             return
         assert self.lightning_module is not None
+        if switches:
+            check_switching(self, trainer, self.lightning_module)
+            self._switch = Switching(self, trainer, self.lightning_module)
+            self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
         check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:
-        if not self.staleness and self.contributions is None:
+        if not self.staleness and self._switch is None:
             super()._register_ddp_hooks()
             return
         assert isinstance(self.model, DistributedDataParallel)
-        sync_buffers = not {"broadcast_buffers", "forward_sync_buffers"} & self._ddp_kwargs.keys()
-        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=self.contributions)
-        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, sync_buffers=sync_buffers)
+        contributions = self._switch.contributions if self._switch is not None else None
+        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction)
         self._updates.begin(self.model)
         self.staleness_stats = reduction.stats
 
     def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         if self._updates is None:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
-        return self._updates.optimizer_step(optimizer, closure, model=model, **kwargs)
+        result = self._updates.optimizer_step(
+            optimizer, closure, model=model, passes_over=self.passes_over_step, **kwargs
+        )
+        if self._switch is not None:
+            self._switch.after_update()
+        return result
+
+    @property
+    def num_updates(self) -> int:
+        """Optimizer steps done in this fit, where gradients are delayed or contributed."""
+        return self._updates.reduction.stats.applied if self._updates is not None else 0
 
     def flush(self) -> None:
         """Applies the gradients that are still on their way, in every trainer after the same step. The strategy does
@@ -365,6 +270,8 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
 
     def on_validation_start(self) -> None:
         self.flush()  # where callbacks were replaced, as in a search for a learning rate
+        if self._switch is not None:
+            self._switch.pause()
         super().on_validation_start()
 
     def on_train_end(self) -> None:
@@ -381,7 +288,46 @@ class FactoredStrategy(pl.strategies.DDPStrategy):
         if self._updates is not None:
             self._updates.end()
             self._updates = None
+        if self._switch is not None:
+            self._switch.close()
+            self._switch = None
         super().teardown()
+
+    # Steps that samplers have trained pass through Lightning's loop, and nothing is computed.
+
+    @property
+    def passes_over_step(self) -> bool:
+        return self._switch is not None and self._switch.passes
+
+    def on_train_start(self) -> None:
+        if self._switch is not None:
+            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
+        super().on_train_start()
+
+    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        if isinstance(batch, ContributedStep):
+            return batch
+        return super().batch_to_device(batch, device, dataloader_idx)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self._switch is not None:
+            self._switch.passes = isinstance(batch, ContributedStep)
+        super().on_train_batch_start(batch, batch_idx)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self._switch is not None and self._switch.passes:
+            return self._switch.no_loss()
+        return super().training_step(*args, **kwargs)
+
+    def backward(self, closure_loss: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.passes_over_step:
+            return closure_loss
+        return super().backward(closure_loss, *args, **kwargs)
+
+    def pre_backward(self, closure_loss: torch.Tensor) -> None:
+        if self._switch is not None:
+            self._switch.before_backward()
+        super().pre_backward(closure_loss)
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:

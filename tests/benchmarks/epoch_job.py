@@ -97,8 +97,8 @@ class EpochTimes(pl.Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         loader = trainer.train_dataloader
-        if hasattr(loader, "set_epoch") and not hasattr(loader, "stats"):
-            loader.set_epoch(trainer.current_epoch)  # type: ignore[union-attr]
+        if hasattr(loader, "set_epoch"):  # which nobody calls for DGL's
+            loader.set_epoch(trainer.current_epoch)
         self.losses: list[torch.Tensor] = []
         self.before = self._spent()
         self.began = time.perf_counter()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from lightning_gnnload.pipeline.plan import StepPlan
 from tests.benchmarks import machine
 from tests.benchmarks.contenders import TITLES
 from tests.benchmarks.epoch_job import CONTENDERS, FANOUTS, GLOBAL_BATCH, HIDDEN
@@ -91,7 +91,7 @@ def main() -> None:
     for graph in args.graph:
         with Worker("graphs", show_output=True) as worker:
             worker.call("prepare", graph=graph)
-        num_steps = math.ceil(len(GRAPHS[graph].load().train) / GLOBAL_BATCH)
+        num_steps = StepPlan(len(GRAPHS[graph].load().train), GLOBAL_BATCH, num_ranks=1).num_steps
         results = {}
         for contender in args.only:
             results[contender] = train(contender, graph, args.epochs, min(args.steps, num_steps))

@@ -110,7 +110,7 @@ class Reference:
     def _flush(self) -> None:
         while self.in_flight:
             self._apply_oldest()
-        for replica in self.replicas[1:]:
+        for replica in self.replicas[1:] if self.case.ddp.get("broadcast_buffers", True) else []:
             for buffer, first in zip(replica.net.buffers(), self.replicas[0].net.buffers(), strict=True):
                 buffer.copy_(first)
 

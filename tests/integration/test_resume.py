@@ -16,7 +16,7 @@ from tests.integration.scripts import launch
 from tests.integration.scripts.resume import BREAKING, CASES, CHECKPOINT
 from tests.integration.scripts.toy import Recorder, toy_module
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test of a launch waits for it
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a launch's first test waits for it
 SCRIPT = Path(__file__).parent / "scripts" / "resume.py"
 # Lightning counts an epoch as done that max_steps or should_stop has ended before a checkpoint is made.
 ENDED_EARLY = {"stopped": 20, "endless_ended": 4}
@@ -37,6 +37,7 @@ REMAINING = {
 }
 """Batches that are trained on after the restart, of 20 an epoch."""
 TWO_TRAINERS = ["batch_end", "validated"]
+TWO_SAMPLERS = ["batch_end", "reload"]
 
 
 class Launch:
@@ -67,7 +68,14 @@ def auto(tmp_path_factory: pytest.TempPathFactory) -> Launch:
 def factored(tmp_path_factory: pytest.TempPathFactory, auto: Launch) -> Launch:
     """One sampler and one trainer, which also resumes the checkpoints of the one rank."""
     folder = tmp_path_factory.mktemp("factored")
-    return Launch(folder).run(2, "factored", "cut,resumed,crossed", *CASES, other=auto.folder)
+    return Launch(folder).run(2, "1", "cut,resumed,crossed", *CASES, other=auto.folder)
+
+
+@pytest.fixture(scope="module")
+def two_samplers(tmp_path_factory: pytest.TempPathFactory, factored: Launch) -> Launch:
+    """Two samplers and one trainer, which resumes the checkpoints made with one sampler."""
+    folder = tmp_path_factory.mktemp("two_samplers")
+    return Launch(folder).run(3, "2", "cut,crossed", *TWO_SAMPLERS, other=factored.folder)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +88,7 @@ def ddp(tmp_path_factory: pytest.TempPathFactory) -> Launch:
 def two_trainers(tmp_path_factory: pytest.TempPathFactory, ddp: Launch) -> Launch:
     """One sampler and two trainers."""
     folder = tmp_path_factory.mktemp("two_trainers")
-    return Launch(folder).run(3, "factored", "cut,resumed,crossed", *TWO_TRAINERS, other=ddp.folder)
+    return Launch(folder).run(3, "1", "cut,resumed,crossed", *TWO_TRAINERS, other=ddp.folder)
 
 
 def trained(record: dict[str, Any]) -> list[Any]:
@@ -109,14 +117,21 @@ def test_so_does_a_trainer_with_a_sampler(auto: Launch, factored: Launch, case: 
         assert len(trained(factored.of(case, run))) == REMAINING[case]
 
 
+@pytest.mark.parametrize("case", TWO_SAMPLERS)
+def test_so_does_one_with_two_samplers_where_there_was_one(auto: Launch, two_samplers: Launch, case: str) -> None:
+    check_end(auto.of(case, "whole"), two_samplers.of(case, "crossed"))
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_checkpoints_do_not_tell_who_sampled(auto: Launch, factored: Launch, case: str) -> None:
-    """Hence those of a run with samplers resume without, as those of a run without do."""
-    wanted, found = auto.checkpoint(case), factored.checkpoint(case)
-    for part in ("epoch", "global_step", "loops", "lr_schedulers"):
-        assert found[part] == wanted[part]
-    for part in ("state_dict", "optimizer_states"):
-        torch.testing.assert_close(found[part], wanted[part], rtol=0, atol=0)
+def test_checkpoints_do_not_tell_who_sampled(auto: Launch, factored: Launch, two_samplers: Launch, case: str) -> None:
+    """Hence those of runs with samplers resume without, or with fewer, as those of runs without do."""
+    wanted = auto.checkpoint(case)
+    for sampled in (factored, *([two_samplers] if case in TWO_SAMPLERS else [])):
+        found = sampled.checkpoint(case)
+        for part in ("epoch", "global_step", "loops", "lr_schedulers"):
+            assert found[part] == wanted[part]
+        for part in ("state_dict", "optimizer_states"):
+            torch.testing.assert_close(found[part], wanted[part], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("case", ENDED_EARLY)
@@ -143,11 +158,11 @@ def test_two_trainers_resume_with_a_sampler_and_without(
 
 def test_a_job_that_sigterm_has_ended_goes_on(tmp_path: Path, ddp: Launch) -> None:
     ended = tmp_path / "ended"
-    arguments = ("factored", "-", "cut", "sigterm")
+    arguments = ("1", "-", "cut", "sigterm")
     with launch.start(SCRIPT, *arguments, folder=ended, num_devices=3) as job:
         job.wait(120)
     assert (ended / "sigterm" / CHECKPOINT).exists(), job.output
-    resumed = Launch(tmp_path / "resumed").run(3, "factored", "crossed", "sigterm", other=ended)
+    resumed = Launch(tmp_path / "resumed").run(3, "1", "crossed", "sigterm", other=ended)
     for rank in range(2):
         check_end(ddp.of("batch_end", "whole", rank), resumed.of("sigterm", "crossed", rank))
 

@@ -94,6 +94,7 @@ CASES = {
     "silent_at_the_end": Case(silent_at=NUM_BATCHES - 1, scheduler="epoch"),
     "unused": Case(1, "adam", has_unused=True, ddp={"static_graph": True}),
     "buffers": Case(has_buffers=True, validate_every=4),
+    "own_buffers": Case(has_buffers=True, ddp={"broadcast_buffers": False}),
 }
 
 

@@ -2,7 +2,7 @@
 
 Arguments: how, num_devices, strategy, folder of another launch, runs (of whole, cut, resumed and crossed, with commas
 between them), names of cases. Writes what each trainer saw to ``<case>/<run>/trainer-<rank>.json`` and the checkpoint
-to ``<case>/cut.ckpt``; a crossed run resumes that of the other launch. With "factored" there is one sampler.
+to ``<case>/cut.ckpt``; a crossed run resumes that of the other launch. The strategy "2" has two samplers.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ if __name__ == "__main__":
     for name in names:
         case, folder = (CASES | BREAKING)[name], Path.cwd() / name
         for each in runs.split(","):
-            strategy: Any = FactoredStrategy(1) if kind == "factored" else kind
+            strategy: Any = FactoredStrategy(int(kind)) if kind.isdecimal() else kind
             checkpoints = {"resumed": folder / CHECKPOINT, "crossed": Path(other) / name / CHECKPOINT}
             run(case, folder, each, int(devices), strategy, checkpoints.get(each))
             print(name, each, flush=True)

@@ -93,7 +93,7 @@ def run(name: str, how: str, devices: int) -> None:
     strategy: Any = "ddp"
     if name in CASES:
         strategy = FactoredStrategy(
-            sampler_threads=1, start_method="spawn" if how == "spawn" else "popen", **CASES[name]
+            sampler_threads=1, connect_timeout_s=300, start_method="spawn" if how == "spawn" else "popen", **CASES[name]
         )
     pinned = name == "pinned"
     looked = Masks()

@@ -29,19 +29,19 @@ class Tunable(Recorder):
         return torch.optim.Adam(self.parameters(), lr=self.lr)
 
 
-def trainer(num_samplers: int) -> Trainer:
+def trainer(num_samplers: int, **options: Any) -> Trainer:
     seed_everything(1, verbose=False)
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
     strategy = FactoredStrategy(num_samplers)
-    return Trainer(accelerator="cpu", devices=3, strategy=strategy, max_epochs=1, limit_train_batches=5, **quiet)
+    return Trainer(accelerator="cpu", devices=3, strategy=strategy, max_epochs=1, **quiet, **options)
 
 
 if __name__ == "__main__":
     searching, model = trainer(1), Tunable()
-    suggestion = Tuner(searching).lr_find(model, toy_module(8), num_training=20).suggestion()
+    suggestion = Tuner(searching).lr_find(model, toy_module(4), num_training=40).suggestion()
     hands: list[Any] = [suggestion, model.lr]
     for num_samplers in (1, 2, 1):
-        once = trainer(num_samplers)
+        once = trainer(num_samplers, limit_train_batches=5)
         once.fit(Tunable(), toy_module())
         hands.append([once.world_size, once.callback_metrics["val_loss"].item()])
     Path(f"hands-{os.environ['LOCAL_RANK']}.json").write_text(json.dumps(hands))

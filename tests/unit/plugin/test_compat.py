@@ -19,8 +19,10 @@ from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.trainer.connectors import data_connector
 from pytorch_lightning.trainer.states import RunningStage
 from pytorch_lightning.utilities import rank_zero
+from torch import tensor
 
 from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 
 
@@ -32,7 +34,7 @@ def test_an_overridden_method_is_still_there(name: str) -> None:
 def test_every_override_of_a_private_method_is_listed() -> None:
     overridden = {
         name
-        for name, value in vars(FactoredStrategy).items()
+        for name, value in (vars(RankedStrategy) | vars(FactoredStrategy)).items()
         if name.startswith("_")
         and not name.startswith("__")
         and inspect.isfunction(value)
@@ -201,6 +203,70 @@ def test_slurms_signal_is_the_one_that_lightning_listens_to(monkeypatch: pytest.
         trainer = Trainer(accelerator="cpu", plugins=[environment], logger=False, enable_checkpointing=False)
         assert compat.requeue_signals(trainer) == signals
     assert "environment.requeue_signal" in inspect.getsource(type(trainer._signal_connector).register_signal_handlers)
+
+
+class _Built(BoringModel):
+    """Notes in which order it is built, and how its batches are moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def setup(self, stage: str) -> None:
+        self.called.append(f"setup {stage}")
+
+    def configure_model(self) -> None:
+        self.called.append("configure_model")
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch + 1
+
+
+def test_a_model_can_be_built_and_given_batches_where_no_loop_runs() -> None:
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    module = _Built()
+    trainer.strategy.connect(module)
+    module.trainer = trainer
+    compat.attach_data_hooks(trainer, module, None)
+    compat.build_model(trainer)
+    assert module.called == ["setup fit", "configure_model"]
+    assert compat.before_transfer(module, 1) == 2
+    compat.set_global_step(trainer, 17)
+    assert trainer.global_step == 17
+
+
+def test_what_a_training_step_takes_is_known() -> None:
+    class TakesIterator(BoringModel):
+        def training_step(self, dataloader_iter: Any) -> Any: ...
+
+    class TakesBatch(BoringModel):
+        def training_step(self, batch: Any) -> Any: ...
+
+    assert [compat.reads_loader_itself(module) for module in (BoringModel(), TakesIterator())] == [False, True]
+    assert [compat.takes_batch_idx(module) for module in (BoringModel(), TakesBatch())] == [True, False]
+
+
+def test_a_sized_loader_is_asked_for_a_batch_when_the_last_one_is_trained() -> None:
+    """Else all trainers might pass over other steps: what is known of a step grows until it comes."""
+    trained = []
+
+    class Steps:
+        def __len__(self) -> int:
+            return 4
+
+        def __iter__(self) -> Any:
+            for step in range(4):
+                assert len(trained) == step, "batches are fetched ahead"
+                yield tensor([[0.0] * 32])
+
+    class Notes(BoringModel):
+        def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+            super().optimizer_step(*args, **kwargs)
+            trained.append(None)
+
+    options = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    Trainer(**options, accelerator="cpu", max_epochs=1, limit_val_batches=0).fit(Notes(), Steps())
+    assert len(trained) == 4
 
 
 def test_the_step_of_a_log_is_lightnings_own(tmp_path: Path) -> None:

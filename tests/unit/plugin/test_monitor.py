@@ -15,12 +15,14 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import CSVLogger
 
-from lightning_gnnload import GraphDataModule, LoaderMonitor, NeighborSampler, PipelineMonitor
+from lightning_gnnload import FactoredStrategy, GraphDataModule, LoaderMonitor, NeighborSampler, PipelineMonitor
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.levers import Levers
 from lightning_gnnload.plugin.monitor import REPORT_NAME
 from lightning_gnnload.plugin.report import TimeReport, advice, draw
+from lightning_gnnload.plugin.roles import RolePlan
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
 from tests.unit.plugin.test_trace import check_chrome
 
@@ -376,6 +378,7 @@ FACTORED = Levers(samplers=2, threads=2, trainers=2, queue_depth=4)
         (1500, 300, 0, 500, FACTORED, "sampling most of all.*samplers=..., now 2, or sampler_threads=..., now 2"),
         (300, 200, 0, 500, Levers(threads=2), r"unevenly.*num_threads=\.\.\.\), now 2"),
         (300, 200, 0, 500, FACTORED, "busy for 25%.*unevenly.*queue_depth"),
+        (300, 200, 0, 500, Levers(alternates=True), "had its turns for 50%.*switching=False"),
         (300, 200, 0, 500, Levers(threads=0), "samples itself, for 50%.*num_threads=1"),
     ],
 )
@@ -391,3 +394,33 @@ def test_the_first_mini_batch_is_not_held_against_the_loader() -> None:
     slow_start = TimeReport(loader, train_ms=900, wall_ms=3000, levers=FACTORED, first_wait_ms=2000)
     assert advice(slow_start).startswith("The trainer is the bottleneck: it waited for 1% of the time")
     assert "first mini-batch came after 2.0 s" in advice(slow_start)
+
+
+def test_a_lone_device_that_alternates_does_not_stall(tmp_path: Path) -> None:
+    module = data_module(batch_size=16, num_threads=1)
+    module.sampler = SlowOnce([4, 4])
+    monitor = PipelineMonitor(figure=False, trace=False, stall_s=1.0)
+    strategy = FactoredStrategy(switching=True, queue_depth=8)
+    with warnings.catch_warnings(record=True) as caught:
+        quiet_trainer(max_epochs=1, callbacks=[monitor], default_root_dir=tmp_path, devices=1, strategy=strategy).fit(
+            SeedClassifier(), module
+        )
+    assert not [warning for warning in caught if "lost" in str(warning.message)]
+    assert monitor.report is not None
+    assert monitor.report.levers.alternates
+
+
+def test_threads_of_a_sampler_that_is_kept_to_its_cores_are_counted() -> None:
+    class Strategy:
+        roles = RolePlan(num_devices=3, num_samplers=2)
+        cores = (0,)
+        num_sampler_threads = 1  # as many as the trainer's own cores
+        sampler_threads: int | None = None
+        queue_depth, staleness = 4, 0
+
+    trainer = type("Trainer", (), {"strategy": Strategy()})()
+    makers = {(1, "a"), (1, "b"), (1, "c"), (2, "a")}
+    assert Levers.of(trainer, EpochLoader(None, 1, 0), makers).threads == 3
+    Strategy.sampler_threads = 4
+    levers = Levers.of(trainer, EpochLoader(None, 1, 0), makers)
+    assert (levers.samplers, levers.threads, levers.trainers, levers.workers) == (2, 4, 1, 8)

@@ -29,10 +29,10 @@ SETTING = Setting(torch.device("cpu"), 2, (), {"machine": "this"})
 
 
 class Sleepy(NeighborSampler):
-    """Takes 100 ms."""
+    """Takes 600 ms."""
 
     def sample_into(self, *arguments: Any) -> Any:
-        time.sleep(0.1)
+        time.sleep(0.6)
         return super().sample_into(*arguments)
 
 
@@ -87,9 +87,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_figures_are_those_of_the_stages() -> None:
     found = measured(Model(pause_s=0.04), data_module(Sleepy([3, 2])))
-    # Two threads sleep side by side; a step that waited for its batch would sleep 140 ms.
-    assert 50 <= found.sample_ms < 100
-    assert 40 <= found.train_ms < 140
+    # Two threads sleep side by side; a step that waited for its batch would sleep 640 ms. A busy machine adds to it.
+    assert found.sample_ms >= 300
+    assert 40 <= found.train_ms < 600
     source = data_module().source("train")
     made = [profile_payload(source, step) for step in range(source.plan(1).num_steps)]
     assert min(made) <= found.batch_bytes <= max(made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lightning_gnnload.errors import StalenessError
-from lightning_gnnload.plugin.reduction import MAX_ANNOUNCED, Contributions, DelayedReduction, hook
+from lightning_gnnload.plugin.reduction import MAX_ANNOUNCED, Contributions, DelayedReduction, Taken, hook
 
 NUM_STEPS = 9
 
@@ -95,11 +95,11 @@ class Given:
         self.num_asked = 0
         self.told: list[tuple[int, list[int]]] = []
 
-    def take(self) -> tuple[Mapping[nn.Parameter, Tensor] | None, float]:
+    def take(self) -> Taken:
         self.num_asked += 1
         if self.num_asked % 3:
-            return None, 1.0
-        return {p: torch.ones_like(p) for p in self.model.parameters()}, 3.0
+            return Taken(None, 1.0)
+        return Taken({p: torch.ones_like(p) for p in self.model.parameters()}, 3.0)
 
     def announce(self) -> Sequence[int]:
         step = self.num_asked - 1
@@ -174,3 +174,17 @@ def test_what_was_abandoned_is_never_applied() -> None:
     backward(model, batches()[0])
     reduction.abandon()
     assert list(reduction.drain()) == []
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_where_a_trainers_own_gradient_does_not_count_the_others_do(delay: int) -> None:
+    model, reduction = wrapped(delay)
+    given = reduction.contributions = Given(model)
+    given.take = lambda: Taken({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, own=False)  # type: ignore[method-assign]
+    found = []
+    for batch in batches()[:3]:
+        backward(model, batch.fill_(torch.inf))  # what does not count may be anything
+        found += [reduction.handed_out] if reduction.handed_out is not None else []
+    found += list(reduction.drain())
+    assert len(found) == 3
+    assert all(gradient.eq(3).all() for launch in found for gradient in launch.gradients().values())

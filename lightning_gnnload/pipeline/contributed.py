@@ -1,0 +1,112 @@
+"""Contributed steps: what samplers have trained ahead of the trainers, and how the trainers pass over it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_gnnload.errors import CheckpointError
+
+
+@dataclass
+class ContributedStep:
+    """Stands in a loader's place of a mini-batch, where samplers have trained all mini-batches of the step already.
+
+    Lightning counts it like any other step; the model does not see it. Callbacks do, as their ``batch``.
+    """
+
+    epoch: int
+    step: int
+
+
+class Ledger:
+    """Which slices of an epoch's global steps samplers have contributed.
+
+    All trainers add the same slices between the same two steps, so that they pass over the same steps: see
+    :class:`~lightning_gnnload.plugin.contributions.Contributions`. A slice goes by its number in the epoch,
+    ``step * num_ranks + rank``.
+
+    Args:
+        num_ranks: trainers that share each step.
+
+    Attributes:
+        stream: the open stream of the training epoch; -1 between epochs.
+        epoch: the epoch that it is of.
+        step: the step that Lightning has last asked for.
+        stop: where the epoch ends.
+
+    Example:
+        >>> ledger = Ledger(num_ranks=2)
+        >>> ledger.open(stream=0, epoch=0, start=0, stop=10)
+        >>> ledger.add([18, 19, 17])
+        >>> ledger.is_whole(9), ledger.is_whole(8), ledger.has(8, rank=1), ledger.ahead(of=9)
+        (True, False, True, [18, 19])
+    """
+
+    def __init__(self, num_ranks: int) -> None:
+        self.num_ranks = num_ranks
+        self.stream = -1
+        self.epoch = self.step = self.stop = 0
+        self._slices: defaultdict[int, set[int]] = defaultdict(set)  # the ranks, by step
+
+    def open(self, *, stream: int, epoch: int, start: int, stop: int, contributed: Iterable[int] = ()) -> None:
+        """An epoch begins, or goes on at ``start`` with what was ``contributed`` before the interruption."""
+        self.stream, self.epoch, self.step, self.stop = stream, epoch, start, stop
+        self._slices.clear()
+        self.add(contributed)
+
+    def close(self) -> None:
+        self.stream = -1
+
+    def add(self, slices: Iterable[int]) -> None:
+        for number in slices:
+            step, rank = divmod(number, self.num_ranks)
+            self._slices[step].add(rank)
+
+    def has(self, step: int, rank: int) -> bool:
+        return rank in self._slices.get(step, ())
+
+    def is_whole(self, step: int) -> bool:
+        """All slices of ``step`` were contributed: the trainers pass over it."""
+        return len(self._slices.get(step, ())) == self.num_ranks
+
+    def ahead(self, of: int) -> list[int]:
+        """The slices of step ``of`` and later ones, in order."""
+        ahead = ((step, rank) for step, ranks in self._slices.items() if step >= of for rank in ranks)
+        return sorted(step * self.num_ranks + rank for step, rank in ahead)
+
+    def state(self, of: int) -> dict[str, Any]:
+        """What a run must know besides the step ``of`` that it is resumed at."""
+        return {"num_ranks": self.num_ranks, "slices": self.ahead(of)}
+
+    def resumable(self, state: dict[str, Any]) -> list[int]:
+        """The slices of a :meth:`state`.
+
+        With another number of trainers, those of whole steps; the few slices of steps that were under way are trained
+        again.
+        """
+        if state["num_ranks"] == self.num_ranks:
+            return list(state["slices"])
+        then = Ledger(state["num_ranks"])
+        then.add(state["slices"])
+        whole = [step for step in sorted(then._slices) if then.is_whole(step)]
+        return [step * self.num_ranks + rank for step in whole for rank in range(self.num_ranks)]
+
+
+def place_alone(state: Any) -> Any:
+    """A loader's state without the contributed slices.
+
+    Raises:
+        CheckpointError: there are some, and the loader has no ledger to pass over them.
+    """
+    if not isinstance(state, dict) or "contributed" not in state:
+        return state
+    if slices := state["contributed"]["slices"]:
+        raise CheckpointError(
+            f"the checkpoint comes from the middle of an epoch, and samplers had trained {len(slices)} mini-batches of "
+            f"its end, which would be trained again. Resume it with FactoredStrategy(switching=True), or take a "
+            f"checkpoint from an epoch's end."
+        )
+    return {name: value for name, value in state.items() if name != "contributed"}
