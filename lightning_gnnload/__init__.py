@@ -6,6 +6,7 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
+from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "OGB",
     "Block",
+    "ContributedStep",
     "Dataset",
     "Debian",
     "FactoredStrategy",

@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchRequest
 from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
 from lightning_gnnload.pipeline.wire import Message
-from lightning_gnnload.plugin.director import MAX_OUT
+from lightning_gnnload.plugin.contributors import MAX_OUT
 from lightning_gnnload.plugin.exchange import NUM_COPIES, Exchange, state_of
 from lightning_gnnload.plugin.profit import Timings
 from lightning_gnnload.plugin.understudy import Understudy, seed_of

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-import torch
-import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
-from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat, resources
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.contributors import SwitchingStats
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.decision import RoleDecision
-from lightning_gnnload.plugin.director import SwitchingStats
 from lightning_gnnload.plugin.environment import check_environment
 from lightning_gnnload.plugin.lag import StalenessStats
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
@@ -29,12 +26,18 @@ from lightning_gnnload.plugin.ranked import RankedStrategy
 from lightning_gnnload.plugin.reduction import DelayedReduction
 from lightning_gnnload.plugin.roles import check_role_options
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
-from lightning_gnnload.plugin.switching import Switching, check_switching, check_train_loader, several_loaders
+from lightning_gnnload.plugin.switching import (
+    PassesOverSteps,
+    Switching,
+    check_optimizer_switches,
+    check_switching,
+    several_loaders,
+)
 
 _QUEUE_DEPTH = 4
 
 
-class FactoredStrategy(RankedStrategy):
+class FactoredStrategy(RankedStrategy, PassesOverSteps):
     """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -120,7 +123,6 @@ class FactoredStrategy(RankedStrategy):
         self.queue: BatchQueue | None = None
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
         self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
-        self._switch: Switching | None = None
         self._updates: DelayedUpdates | None = None
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
@@ -227,6 +229,8 @@ class FactoredStrategy(RankedStrategy):
             self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
+        if switches:
+            check_optimizer_switches(self.optimizers[0])
         check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:
@@ -293,42 +297,6 @@ class FactoredStrategy(RankedStrategy):
             self._switch.close()
             self._switch = None
         super().teardown()
-
-    # Steps that samplers have trained pass through Lightning's loop, and nothing is computed.
-
-    @property
-    def passes_over_step(self) -> bool:
-        return self._switch is not None and self._switch.passes
-
-    def on_train_start(self) -> None:
-        if self._switch is not None:
-            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
-        super().on_train_start()
-
-    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
-        if isinstance(batch, ContributedStep):
-            return batch
-        return super().batch_to_device(batch, device, dataloader_idx)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        if self._switch is not None:
-            self._switch.passes = isinstance(batch, ContributedStep)
-        super().on_train_batch_start(batch, batch_idx)
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        if self._switch is not None and self._switch.passes:
-            return self._switch.no_loss()
-        return super().training_step(*args, **kwargs)
-
-    def backward(self, closure_loss: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if self.passes_over_step:
-            return closure_loss
-        return super().backward(closure_loss, *args, **kwargs)
-
-    def pre_backward(self, closure_loss: torch.Tensor) -> None:
-        if self._switch is not None:
-            self._switch.before_backward()
-        super().pre_backward(closure_loss)
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:

@@ -11,17 +11,19 @@ Source: GNNLab (EuroSys'22), section 5.3.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import SyncBatchNorm
+from torch.optim import LBFGS, Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.pipeline.contributed import Ledger
+from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.contributions import Contributions
-from lightning_gnnload.plugin.director import Director, SwitchingStats
+from lightning_gnnload.plugin.contributors import SwitchingStats
+from lightning_gnnload.plugin.director import Director
 
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
@@ -66,6 +68,15 @@ def check_train_loader(loader: object) -> None:
     """Before training. Raises RoleConfigError: the strategy could not tell which steps were contributed."""
     if isinstance(loader, dict | list | tuple | pl.utilities.combined_loader.CombinedLoader):
         raise several_loaders()
+
+
+def check_optimizer_switches(optimizer: Optimizer) -> None:
+    """Raises RoleConfigError: it needs several gradients of the same mini-batch."""
+    if isinstance(optimizer, LBFGS):
+        raise RoleConfigError(
+            "switching=True with LBFGS: it evaluates the loss several times a step, and a contributed gradient was "
+            "computed once. Use another optimizer, or switching=False."
+        )
 
 
 def several_loaders() -> RoleConfigError:
@@ -123,10 +134,46 @@ class Switching:
         if self._director is not None:
             self._director.pause()
 
-    def no_loss(self) -> torch.Tensor:
-        """What a step that was contributed returns for a loss: no number, lest somebody take it for one."""
-        return torch.tensor(math.nan)
-
     def close(self) -> None:
         if self._director is not None:
             self._director.close()
+
+
+class PassesOverSteps(pl.strategies.DDPStrategy):
+    """DDP, but for steps that samplers have trained: they pass through Lightning's loop, and nothing is computed."""
+
+    _switch: Switching | None = None
+
+    @property
+    def passes_over_step(self) -> bool:
+        return self._switch is not None and self._switch.passes
+
+    def on_train_start(self) -> None:
+        if self._switch is not None:
+            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
+        super().on_train_start()
+
+    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        if isinstance(batch, ContributedStep):
+            return batch
+        return super().batch_to_device(batch, device, dataloader_idx)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self._switch is not None:
+            self._switch.passes = isinstance(batch, ContributedStep)
+        super().on_train_batch_start(batch, batch_idx)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.passes_over_step:
+            return torch.tensor(math.nan)  # no number, lest somebody take it for a loss
+        return super().training_step(*args, **kwargs)
+
+    def backward(self, closure_loss: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.passes_over_step:
+            return closure_loss
+        return super().backward(closure_loss, *args, **kwargs)
+
+    def pre_backward(self, closure_loss: torch.Tensor) -> None:
+        if self._switch is not None:
+            self._switch.before_backward()
+        super().pre_backward(closure_loss)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import GradientAccumulationScheduler
 from pytorch_lightning.demos.boring_classes import BoringModel
@@ -12,7 +13,7 @@ from torch import nn
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.plugin.switching import check_switching, check_train_loader
+from lightning_gnnload.plugin.switching import check_optimizer_switches, check_switching, check_train_loader
 
 
 class Manual(BoringModel):
@@ -72,6 +73,12 @@ def test_what_works_is_let_through() -> None:
     check(Normalises(nn.BatchNorm1d(3)))
     check(BoringModel(), precision="bf16-mixed")
     check_train_loader(object())
+
+
+def test_an_optimizer_that_evaluates_the_loss_again_is_refused() -> None:
+    with pytest.raises(RoleConfigError, match="LBFGS: it evaluates the loss several times"):
+        check_optimizer_switches(torch.optim.LBFGS(nn.Linear(1, 1).parameters()))
+    check_optimizer_switches(torch.optim.SGD(nn.Linear(1, 1).parameters()))
 
 
 @pytest.mark.parametrize("loaders", [{"a": object()}, [object()]])
