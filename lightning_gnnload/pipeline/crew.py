@@ -89,6 +89,12 @@ class Crew:
                     self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
             self.pump(_CONNECT_INTERVAL_S)
 
+    def call_lost(self) -> None:
+        """Connects to those that are gone, where somebody listens: another process of the rank, or a late one."""
+        for peer in self.peers:
+            if peer.end is not None and peer.channel is None:
+                self._call_successor(peer)
+
     def pump(self, timeout_s: float) -> bool:
         """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
 
@@ -136,17 +142,23 @@ class Crew:
 
     def failure_behind(self, timeout_s: float) -> PeerError | None:
         """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
-        others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
-        gone = [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
+        gone = self._trainers_gone()
         deadline = time.monotonic() + timeout_s
         try:
             while time.monotonic() < deadline:
                 self.pump(0.1)
         except PeerError as error:
             return error
-        if gone:  # and no sampler was left to say why
-            return Failure("trainer", self.rank - self.trainer + gone[0], True, "train", "It left the job.").error()
-        return None
+        # No sampler was left to say why. Who is gone first is the cause; its flag may go down after its collectives.
+        gone = gone or self._trainers_gone()
+        if not gone:
+            return None
+        rank = self.rank - self.trainer + gone[0]
+        return Failure("trainer", rank, True, "train", "It has left the job.").error()
+
+    def _trainers_gone(self) -> list[int]:
+        others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
+        return [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
 
     def part(self, outcome: dict[str, Any] | None, failure: Failure | None) -> None:
         """Says goodbye to all, in peace or in failure."""
@@ -178,7 +190,7 @@ class Crew:
         return peer.channel is not None
 
     def _call_successor(self, peer: SamplerPeer) -> None:
-        """Where a rank outlives its sampling process, its listening socket does too, and another process answers."""
+        """Where a rank outlives its sampling process, its listening socket does too, and it answers itself."""
         successor = SamplerPeer(peer.index, peer.rank)
         if self._call(successor):
             self._departed.append(peer)

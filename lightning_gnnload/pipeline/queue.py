@@ -109,6 +109,7 @@ class BatchQueue:
 
     def open(self, spec: StreamSpec) -> int:
         """Asks the samplers for a stream; returns its number."""
+        self._crew.call_lost()
         number = next(self._numbers)
         self._streams[number] = _OpenStream(spec, spec.start)
         for peer in self._crew.alive:

@@ -94,6 +94,7 @@ class SamplerService:
         self._error: BaseException | None = None
         self._outcome: dict[str, Any] = {}
         self._is_successor = False
+        self._seen: set[int] = set()  # trainers that lived without having connected in time
         self._stopping = False
 
     def serve(self, *, is_successor: bool = False) -> dict[str, Any]:
@@ -286,11 +287,14 @@ class SamplerService:
     def _is_over(self) -> bool:
         """All trainers have parted, or something ended the job. Asked under the lock."""
         missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
-        if self._is_successor:  # some may have parted from the predecessor
-            missing = {index for index in missing if flags.is_up(flags.trainer_lives(self.job, index))}
-        elif missing and time.monotonic() > self._connect_by:
-            text = f"{len(missing)} of {self.num_trainers} trainers did not connect in time."
-            self._fail(Failure("trainer", self.first_trainer_rank + min(missing), True, "start", text))
+        if missing and (self._is_successor or time.monotonic() > self._connect_by):
+            # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
+            living = {index for index in missing if flags.is_up(flags.trainer_lives(self.job, index))}
+            self._seen |= living
+            if (never := missing - self._seen) and not self._is_successor:
+                text = f"{len(never)} of {self.num_trainers} trainers did not connect in time."
+                self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
+            missing = living
         if self._failure is not None or self._error is not None or self._stopping:
             return True
         return not missing and all(trainer.said_bye for trainer in self._trainers)

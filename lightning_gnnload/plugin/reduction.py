@@ -28,6 +28,7 @@ from torch.nn import Parameter
 
 from lightning_gnnload.errors import StalenessError
 from lightning_gnnload.plugin.buckets import Place, parameters_of, places_in
+from lightning_gnnload.plugin.lag import StalenessStats
 
 MAX_ANNOUNCED = 16
 """Integers that trainer 0 can announce with a step."""
@@ -63,33 +64,6 @@ class Contributions(Protocol):
         Launches are counted from 0 over a fit. At k > 0, steps later than ``launch`` have been launched by then: at
         most k, and as many in every trainer.
         """
-
-
-@dataclass
-class StalenessStats:
-    """What one trainer's updates and waits came to, over a fit.
-
-    Attributes:
-        launched: steps whose gradients were computed.
-        applied: optimizer steps done; equal to ``launched`` after a flush.
-        flushed: those of them that were done by a flush.
-        lag: updates between the parameters that the newest update's gradient was computed with and those that it was
-            applied to; at most k.
-        max_lag: the largest ``lag`` so far.
-        ahead: steps that this trainer has launched and, as far as it knows, the slowest has not, after its newest step;
-            at most k.
-        max_ahead: the largest ``ahead`` so far.
-        wait_ms: waited for other trainers, where they were more than k steps behind or at a flush.
-    """
-
-    launched: int = 0
-    applied: int = 0
-    flushed: int = 0
-    lag: int = 0
-    max_lag: int = 0
-    ahead: int = 0
-    max_ahead: int = 0
-    wait_ms: float = 0.0
 
 
 @dataclass(frozen=True)

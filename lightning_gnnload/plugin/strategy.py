@@ -19,10 +19,11 @@ from lightning_gnnload.plugin.contributors import SwitchingStats
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.environment import check_environment
+from lightning_gnnload.plugin.lag import StalenessStats
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
 from lightning_gnnload.plugin.ranked import RankedStrategy
-from lightning_gnnload.plugin.reduction import DelayedReduction, StalenessStats
+from lightning_gnnload.plugin.reduction import DelayedReduction
 from lightning_gnnload.plugin.roles import check_role_options
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.switching import (

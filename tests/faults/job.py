@@ -19,6 +19,7 @@ from pytorch_lightning import Trainer
 
 from lightning_gnnload import FactoredStrategy, FeatureStore, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.roles import Role
+from tests.integration.scripts import launch
 from tests.integration.scripts.toy import NUM_NODES, Recorder, toy_data
 
 HAPPENS = sys.argv[3] if len(sys.argv) > 3 else ""
@@ -123,7 +124,7 @@ if __name__ == "__main__":
     strategy = FactoredStrategy(
         samplers=1,
         stall_timeout_s=2 if HAPPENS == "stall" else 60,
-        connect_timeout_s=30,
+        connect_timeout_s=30 * launch.PATIENCE,
         takeover=TAKEOVER,
         start_method=how if how in ("spawn", "fork") else "popen",
     )

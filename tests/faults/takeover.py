@@ -20,9 +20,10 @@ from pytorch_lightning import Trainer, seed_everything
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.roles import Role
+from tests.integration.scripts import launch
 from tests.integration.scripts.toy import Recorder, digest, toy_data
 
-STALL_TIMEOUT_S = 3.0
+STALL_TIMEOUT_S = 3.0 * launch.PATIENCE
 PLACES = {
     # (phase, which of the mini-batches that this process makes in it)
     "begin": ("train", 0),
@@ -114,6 +115,7 @@ def main() -> None:
     strategy = FactoredStrategy(
         num_samplers,
         stall_timeout_s=STALL_TIMEOUT_S,
+        connect_timeout_s=30 * launch.PATIENCE,
         start_method=how if how in ("spawn", "fork") else "popen",
     )
     trainer = Trainer(

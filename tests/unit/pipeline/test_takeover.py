@@ -266,6 +266,39 @@ def test_another_process_answers_at_the_socket_of_a_lost_one() -> None:
     assert ends == [{"metrics": {}}]
 
 
+def test_a_sampler_that_comes_too_late_for_one_trainer_serves_the_others_and_then_that_one() -> None:
+    source = sequential()
+    name = uuid.uuid4().hex[:16]
+    settings = {"takeover": True, "num_trainers": 2, "first_sampler_rank": 2}
+    early = connected(name, trainer=0, rank=0, connect_timeout_s=0.05, **settings)
+    assert early.gone == [2]
+    service = SamplerService(
+        name,
+        sampler=0,
+        rank=2,
+        num_trainers=2,
+        world_size=1,
+        queue_depth=2,
+        num_threads=1,
+        open_source=lambda spec: source,
+        connect_timeout_s=0.3,
+    )
+    ends = []
+    thread = threading.Thread(target=lambda: ends.append(service.serve()))
+    thread.start()
+    late = connected(name, trainer=1, rank=1, **settings)
+    time.sleep(0.8)  # past the limit
+    assert late.take(late.open(SPEC), 0) is not None
+    early.open(SPEC)
+    while not early.alive:
+        early.pump(1)
+    assert early.take(early.open(SPEC), 0) is not None
+    late.goodbye()
+    early.goodbye()
+    thread.join(10)
+    assert ends == [{}]
+
+
 def test_a_successor_whom_nobody_needs_ends() -> None:
     service = SamplerService(
         uuid.uuid4().hex[:16],
