@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightning_gnnload.data.block import MiniBatch
@@ -23,10 +23,11 @@ _POLL_S = 1.0
 
 @dataclass
 class _OpenStream:
-    """A stream that this trainer reads; steps before ``next_step`` are behind it."""
+    """A stream that this trainer reads; steps before ``next_step`` are behind it, and nobody makes the ``orphans``."""
 
     spec: StreamSpec
     next_step: int
+    orphans: list[range] = field(default_factory=list)
 
 
 class BatchQueue:
@@ -240,6 +241,8 @@ class BatchQueue:
         """Asks the living samplers for steps, each for its part of every range."""
         heirs = self._crew.alive
         owed = list(owed)
+        if not heirs:
+            self._streams[number].orphans += owed
         for place, peer in enumerate(heirs):
             slots = more_slots
             for part in filter(None, [steps[place :: len(heirs)] for steps in owed]):
@@ -258,9 +261,11 @@ class BatchQueue:
             callback(lost.index)
 
     def _announce_streams(self, peer: SamplerPeer) -> None:
-        """To one that comes in mid-stream, after its predecessor's end: it may have to take over."""
+        """To one that comes in mid-stream, after its predecessor's end: it may have to take over, now or later."""
         for number, stream in self._streams.items():
             peer.send("open", stream=number, **vars(stream.spec))
+            orphans, stream.orphans = stream.orphans, []
+            self._share(number, orphans, more_slots=0)
 
     def _owed(self, peer: SamplerPeer, number: int) -> list[range]:
         """What of a sampler's shares has not come; each range from its first such step."""
@@ -278,7 +283,7 @@ class BatchQueue:
         for peer in self._crew.alive:
             if now - max(asked_at, peer.heard_at) <= self.stall_timeout_s:
                 continue
-            if any(sender is peer for sender, _, _ in self._inbox.values()):
-                continue  # it may be waiting for these slots
+            # It is not waiting for a slot: steps get theirs in order, and an heir gets more for what it inherits. Later
+            # steps may have come from it all the same, made by its other threads.
             if owed := self._owed(peer, number):
                 self._crew.lose_stalled(peer, min(steps[0] for steps in owed))

@@ -39,7 +39,7 @@ LOSSES = {
         ("killed:middle:0", "killed:second_epoch:1"),
         2,
         3,
-        (f"rank 1 {KILLED}", "rank 2 takes its work over", f"rank 2 {KILLED}", HERE),
+        (f"rank 1 {KILLED}", f"rank 2 {KILLED}"),
     ),
     "stopped": Loss(
         ("stopped:middle:0",),
