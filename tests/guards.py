@@ -170,12 +170,23 @@ def _memory_files() -> list[str]:
 
 
 def _is_ours(entry: str) -> bool:
-    """Whether this user made it, and no living process of another run: names often hold the maker's pid."""
+    """Whether this user made it, and no living process of another run: names often hold the maker's pid, or it maps
+    what it made."""
     with contextlib.suppress(OSError):
         if os.stat(f"/dev/shm/{entry}").st_uid != os.getuid():
             return False
-        return not any(_of_another_run(int(number)) for number in re.findall(r"\d+", entry)[:2])
+        makers = {int(number) for number in re.findall(r"\d+", entry)[:2]} | _who_maps(f"/dev/shm/{entry}")
+        return not any(map(_of_another_run, makers))
     return False  # gone
+
+
+def _who_maps(file: str) -> set[int]:
+    found = set()
+    for pid in filter(str.isdigit, _entries("/proc")):
+        with contextlib.suppress(OSError):
+            if file in Path(f"/proc/{pid}/maps").read_text(errors="replace"):
+                found.add(int(pid))
+    return found
 
 
 def _socket_is_ours(socket: str) -> bool:

@@ -50,7 +50,7 @@ class Loans(Generic[Token]):
         """The tokens of what came back since the last call."""
         while self._returned:
             loan = self._returned.popleft()
-            del self._out[id(loan)]
+            self._out.pop(id(loan), None)  # Ctrl-C may have come before it was put there
             yield loan.token
 
     def __len__(self) -> int:

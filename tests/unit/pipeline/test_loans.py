@@ -58,14 +58,18 @@ def test_interrupts_are_not_lost_where_a_buffer_returns() -> None:
     loans, slot = Loans[str](), Slot()
 
     def is_interrupted() -> bool:
-        end = time.monotonic() + 0.2
+        timer = threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGINT))
         try:
-            while time.monotonic() < end:
+            timer.start()
+            while timer.is_alive():
                 tensor = torch.frombuffer(loans.lend(slot, "interrupted"), dtype=torch.int64, count=4)
                 del tensor
                 list(loans.returned())
+            time.sleep(0.01)  # it has been sent by now, and must not come when nobody expects it
         except KeyboardInterrupt:
             return True
+        finally:
+            timer.join()
         return False
 
     # A shell ignores SIGINT for what it starts in the background, and Python then leaves it so.
@@ -73,10 +77,7 @@ def test_interrupts_are_not_lost_where_a_buffer_returns() -> None:
     num_lost = 0
     try:
         for _ in range(50):
-            timer = threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             num_lost += not is_interrupted()
-            timer.join()
     finally:
         signal.signal(signal.SIGINT, before)
     assert num_lost <= 5
