@@ -46,7 +46,7 @@ def receive(random: Random, folder: Path) -> None:
 
 def _message(random: Random) -> bytes:
     kind = random.choice([*wire.KINDS, "batch", "batch"])
-    values = {int: 5, str: "ä\0\n", dict: _payload(), bool: True}
+    values = {int: 5, float: 2.5, str: "ä\0\n", dict: _payload(), bool: True}
     message: Any = {"kind": kind, **{name: values[wanted] for name, wanted in wire.KINDS[kind].items()}}
     way = random.randrange(10)
     if way == 0:
