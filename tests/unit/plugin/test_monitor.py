@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import time
 import warnings
 from pathlib import Path
@@ -17,12 +16,7 @@ from pytorch_lightning.loggers import CSVLogger
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, LoaderMonitor, NeighborSampler, PipelineMonitor
 from lightning_gnnload.errors import LoaderConfigError
-from lightning_gnnload.pipeline.loader import EpochLoader
-from lightning_gnnload.pipeline.stats import LoaderStats
-from lightning_gnnload.plugin.levers import Levers
 from lightning_gnnload.plugin.monitor import REPORT_NAME
-from lightning_gnnload.plugin.report import TimeReport, advice, draw
-from lightning_gnnload.plugin.roles import RolePlan
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
 from tests.unit.plugin.test_trace import check_chrome
 
@@ -85,20 +79,6 @@ def test_validation_is_not_counted(tmp_path: Path) -> None:
     slept_ms = 200 * (sum(trainer.num_val_batches) + sum(trainer.num_sanity_val_batches))
     assert monitor.report is not None
     assert monitor.report.wall_ms < elapsed_ms - slept_ms
-
-
-def test_the_shares_of_the_trainer_add_up() -> None:
-    report = TimeReport(LoaderStats(num_batches=2, sample_ms=5, gather_ms=7, wait_ms=20), train_ms=70, wall_ms=100)
-    trainer = {stage: milliseconds for stage, who, milliseconds in report.rows if who == "trainer"}
-    assert trainer == {"wait": 20, "train": 70, "other": 10}
-
-
-def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    open_figures = plt.get_fignums()
-    draw(TimeReport(LoaderStats(num_batches=1, sample_ms=5), train_ms=70, wall_ms=100), tmp_path / "figure.png")
-    assert plt.get_fignums() == open_figures
 
 
 def test_a_foreign_loader_makes_no_report(tmp_path: Path) -> None:
@@ -363,39 +343,6 @@ def test_the_former_name_still_works() -> None:
     assert isinstance(LoaderMonitor(figure=False), PipelineMonitor)
 
 
-FACTORED = Levers(samplers=2, threads=2, trainers=2, queue_depth=4)
-
-
-@pytest.mark.parametrize(
-    ("sample", "gather", "convert", "wait", "levers", "says"),
-    [
-        (100, 100, 0, 20, Levers(threads=2), "The trainer is the bottleneck: it waited for 2%"),
-        (100, 100, 0, 20, FACTORED, "busy for 10% of it: fewer"),
-        (1500, 200, 0, 20, FACTORED, "faster loading would gain no more.$"),
-        (1700, 200, 0, 500, Levers(threads=2), "sampling most of all: .* 50% .* busy for 95%.*num_threads.*neighbours"),
-        (200, 1700, 0, 500, Levers(threads=2), "gathering most of all.*num_threads.*in memory"),
-        (200, 200, 1500, 500, Levers(threads=2), "conversion most of all.*num_threads.*batch_format"),
-        (1500, 300, 0, 500, FACTORED, "sampling most of all.*samplers=..., now 2, or sampler_threads=..., now 2"),
-        (300, 200, 0, 500, Levers(threads=2), r"unevenly.*num_threads=\.\.\.\), now 2"),
-        (300, 200, 0, 500, FACTORED, "busy for 25%.*unevenly.*queue_depth"),
-        (300, 200, 0, 500, Levers(alternates=True), "had its turns for 50%.*switching=False"),
-        (300, 200, 0, 500, Levers(threads=0), "samples itself, for 50%.*num_threads=1"),
-    ],
-)
-def test_the_advice_follows_from_the_figures(
-    sample: float, gather: float, convert: float, wait: float, levers: Levers, says: str
-) -> None:
-    loader = LoaderStats(num_batches=10, sample_ms=sample, gather_ms=gather, convert_ms=convert, wait_ms=wait)
-    assert re.search(says, advice(TimeReport(loader, train_ms=400, wall_ms=1000, levers=levers)))
-
-
-def test_the_first_mini_batch_is_not_held_against_the_loader() -> None:
-    loader = LoaderStats(num_batches=10, sample_ms=100, wait_ms=2010)
-    slow_start = TimeReport(loader, train_ms=900, wall_ms=3000, levers=FACTORED, first_wait_ms=2000)
-    assert advice(slow_start).startswith("The trainer is the bottleneck: it waited for 1% of the time")
-    assert "first mini-batch came after 2.0 s" in advice(slow_start)
-
-
 def test_a_lone_device_that_alternates_does_not_stall(tmp_path: Path) -> None:
     module = data_module(batch_size=16, num_threads=1)
     module.sampler = SlowOnce([4, 4])
@@ -408,19 +355,3 @@ def test_a_lone_device_that_alternates_does_not_stall(tmp_path: Path) -> None:
     assert not [warning for warning in caught if "lost" in str(warning.message)]
     assert monitor.report is not None
     assert monitor.report.levers.alternates
-
-
-def test_threads_of_a_sampler_that_is_kept_to_its_cores_are_counted() -> None:
-    class Strategy:
-        roles = RolePlan(num_devices=3, num_samplers=2)
-        cores = (0,)
-        num_sampler_threads = 1  # as many as the trainer's own cores
-        sampler_threads: int | None = None
-        queue_depth, staleness = 4, 0
-
-    trainer = type("Trainer", (), {"strategy": Strategy()})()
-    makers = {(1, "a"), (1, "b"), (1, "c"), (2, "a")}
-    assert Levers.of(trainer, EpochLoader(None, 1, 0), makers).threads == 3
-    Strategy.sampler_threads = 4
-    levers = Levers.of(trainer, EpochLoader(None, 1, 0), makers)
-    assert (levers.samplers, levers.threads, levers.trainers, levers.workers) == (2, 4, 1, 8)
