@@ -127,6 +127,9 @@ class Crew:
             self.report = reason
         if is_gone:
             self._call_successor(peer)
+        if peer.is_successor and not peer.pid:
+            # The call was the dying one's: its listening socket can outlast its connections by an instant.
+            return
         # Each trainer loses it in each launch, but it is lost once.
         is_news = self.trainer == 0 and peer.rank not in self.known_gone
         _log.log(logging.WARNING if is_news else logging.DEBUG, "%s\n%s", reason, self._heirs())
@@ -191,7 +194,7 @@ class Crew:
 
     def _call_successor(self, peer: SamplerPeer) -> None:
         """Where a rank outlives its sampling process, its listening socket does too, and it answers itself."""
-        successor = SamplerPeer(peer.index, peer.rank)
+        successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
         if self._call(successor):
             self._departed.append(peer)
             self.peers[peer.index] = successor

@@ -22,6 +22,7 @@ class SamplerPeer:
     Args:
         index: which of the machine's samplers it is.
         rank: its global rank.
+        is_successor: another one answered in its place before, and is lost.
 
     Attributes:
         channel: None before it is connected, and after it is gone.
@@ -31,9 +32,10 @@ class SamplerPeer:
         heard_at: when its last message came, monotonic seconds.
     """
 
-    def __init__(self, index: int, rank: int) -> None:
+    def __init__(self, index: int, rank: int, *, is_successor: bool = False) -> None:
         self.index = index
         self.rank = rank
+        self.is_successor = is_successor
         self.channel: wire.Channel | None = None
         self.pid = 0
         self.end: PeerError | None = None

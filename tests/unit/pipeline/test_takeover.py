@@ -158,6 +158,33 @@ def test_the_loss_is_told_once_by_the_first_trainer(trainer: int, caplog: pytest
     assert "The trainers sample themselves from here on" in record.message
 
 
+def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """The kernel closes a killed process' sockets one after the other: here the one that listens comes last."""
+    name = uuid.uuid4().hex[:16]
+    listener = wire.listen(name, 0)
+    lost: list[int] = []
+
+    def die() -> None:
+        channel = wire.accept(listener)
+        channel.receive()
+        channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
+        channel.close()
+
+    thread = threading.Thread(target=die)
+    thread.start()
+    with caplog.at_level(logging.DEBUG):
+        queue = connected(name, takeover=True, first_sampler_rank=7)
+        queue.lost.append(lost.append)
+        thread.join()
+        assert queue.take(queue.open(SPEC), 0) is None
+        assert not queue.gone  # somebody took the call
+        listener.close()
+        settles(lambda: queue.pump(0.1) or queue.gone, [7])
+        queue.goodbye()
+    assert caplog.text.count("The trainers sample themselves from here on") == 1
+    assert lost == [0]
+
+
 def test_a_silent_sampler_is_ended(killed: list[int], caplog: pytest.LogCaptureFixture) -> None:
     with played_sampler() as name:
         queue = connected(name, stall_timeout_s=0.3, takeover=True)
