@@ -33,8 +33,8 @@ setup: $(ready)  ## the environment that train and test need, without running an
 train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for another run)
 	$(BIN)/gnnload fit --config $(CONFIG) $(ARGS)
 
-test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part)
-	$(BIN)/python -m pytest tests $(ARGS)
+test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part, ARGS='-n 0' for one process)
+	$(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick for the small graph alone)
 	$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -11,7 +11,10 @@ from tests import guards
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    guards.mark_run()
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    guards.mark_run(worker)
+    if worker:  # tests share the cores
+        os.environ.setdefault("GNNLOAD_TEST_PATIENCE", "2")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,6 +34,7 @@ def _leaves_nothing_behind(_own_cache_folder: None) -> Iterator[None]:
         pytest.fail("the test passed its own checks but left something behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The last check, for processes whose parent ended first. In a parallel run, by its main process."""
     if "PYTEST_XDIST_WORKER" not in os.environ and (left := guards.orphans()):

@@ -46,9 +46,14 @@ class Footprint:
     memory_files: frozenset[str]
 
 
-def mark_run() -> None:
-    """Makes the processes of this run known by their environment. Called once, before the first test."""
-    os.environ.setdefault(RUN_MARK, uuid.uuid4().hex)
+def mark_run(worker: str = "") -> None:
+    """Makes the processes of this run known by their environment. Called once, before the first test.
+
+    Each worker of a parallel run has a mark of its own, which begins with the run's: to the others it is another run.
+    """
+    mark = os.environ.setdefault(RUN_MARK, uuid.uuid4().hex)
+    if worker:
+        os.environ[RUN_MARK] = f"{mark}-{worker}"
 
 
 def footprint() -> Footprint:
@@ -89,12 +94,13 @@ def new_children(before: Footprint) -> frozenset[str]:
 
 
 def orphans() -> list[str]:
-    """Processes of this run that are left, wherever they hang now."""
+    """Processes of this run, and of its workers', that are left, wherever they hang now."""
     mark = f"{RUN_MARK}={os.environ[RUN_MARK]}".encode()
     left = []
     for pid in map(int, filter(str.isdigit, _entries("/proc"))):
         with contextlib.suppress(OSError):
-            if pid != os.getpid() and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if pid != os.getpid() and any(variable.startswith(mark) for variable in variables):
                 left.append(_describe(pid))
     return [process for process in left if not LASTING_PROCESS.search(process)]
 

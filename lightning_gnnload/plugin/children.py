@@ -38,22 +38,28 @@ def is_child() -> bool:
 
 
 @contextmanager
-def end_with_parent() -> Iterator[None]:
+def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
     """In a started rank: should rank 0, or torchrun's agent, die meanwhile, this process ends soon after.
 
     While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody. Ranks of an agent
     that was killed would train on, with nobody to end them.
+
+    Args:
+        can_tell: whether this rank will notice by itself, and can tell others; it gets the time to.
     """
     is_over = threading.Event()
 
     def watch(parent: int, who: str) -> None:
+        was_there = os.getppid() == parent
         while os.getppid() == parent:
             if is_over.wait(_POLL_S):
                 return
+        grace_s = GRACE_S if was_there and can_tell() else 0.0
         if parent == agent:
             _log.error(f"{who} is gone: ending this rank.")
             os.kill(os.getpid(), signal.SIGTERM)  # as the agent would
-        if not is_over.wait(GRACE_S):
+            grace_s = GRACE_S
+        if not is_over.wait(grace_s):
             _log.error(f"{who} is gone, and this rank hangs since: ending it.")
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
@@ -49,7 +50,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
         try:
             if ScriptLauncher._children is not None:
                 self._check(ScriptLauncher._children)
-            with end_with_parent():
+            with end_with_parent(self._can_tell):
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except BaseException as error:
             if ScriptLauncher._children is not None and not isinstance(error, TunerExit):
@@ -75,6 +76,10 @@ class ScriptLauncher(SubprocessScriptLauncher):
                 rank = self._factored.roles.global_rank(self._factored.node_rank, local_rank)
                 text = f"Its process ended in an earlier launch, with exit code {code}."
                 raise Failure("trainer", rank, True, "start", text).error()
+
+    def _can_tell(self) -> bool:
+        """A trainer fails with its group once that is formed, and a sampler knows its trainers."""
+        return dist.is_initialized() or (not self._factored.is_undecided and self._factored.role is Role.SAMPLER)
 
     def _may_end(self, local_rank: int) -> bool:
         """The others take over what such a rank does. While roles are open, each rank is needed."""

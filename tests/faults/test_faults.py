@@ -55,6 +55,13 @@ def first_to_rank(first: str, name: str, number: int) -> Callable[[launch.Job, P
     return do
 
 
+def kill_amid_start(job: launch.Job, folder: Path) -> None:
+    """Rank 0, as soon as it has started the others, which know nothing yet."""
+    while len(job.processes()) < 3:
+        assert job.process.poll() is None, job.output
+    job.process.kill()
+
+
 def killed(local_rank: int) -> dict[str, tuple[str, ...]]:
     """torchrun's own report, in which the global rank is the local one."""
     return {"torchrun": (f"(local_rank: {local_rank})", "Signal 9 (SIGKILL)")}
@@ -110,6 +117,9 @@ FAULTS = {
         (f"TrainerDiedError: trainer rank 0 {GONE}",),
         when=("preparing", "early-0", "early-1", "early-2"),
         by_force=True,
+    ),
+    "trainer 0 killed while the others start": Fault(
+        "nothing", kill_amid_start, ("rank 0 is gone",), when=("early-0",), by_force=True
     ),
     "SIGTERM": Fault(
         "nothing", lambda job, _: job.process.send_signal(signal.SIGTERM), ("Received SIGTERM",), exits=False

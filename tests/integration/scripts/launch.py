@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,13 +52,13 @@ class Job:
             TimeoutError: some are left; the message has the job's output.
         """
         began = time.monotonic()
+        with suppress(subprocess.TimeoutExpired):  # the others are looked for after it
+            self.process.wait(timeout_s)
         while left := self.processes():
             if time.monotonic() - began > timeout_s:
                 names = [f"{p.pid} {p.status()} rank {p.environ().get('LOCAL_RANK')}" for p in left]
                 raise TimeoutError(f"after {timeout_s:.0f} s there still run {names}:\n{self.output}")
-            self.process.poll()  # reaps it
             time.sleep(0.05)
-        self.process.wait()
         return time.monotonic() - began
 
     @property
