@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "gnnload"  # of the names that the package gives its threads, sockets and memory files
-GRACE_S = 2.0  # how long threads and processes that are told to stop may take
+GRACE_S = 10.0  # how long threads and processes that are told to stop may take, and what cleans up after killed ones
 RUN_MARK = "GNNLOAD_TEST_RUN"
 
 # Written by libraries on import, by Lightning or by pytest; restored like all others, but no fault of ours.

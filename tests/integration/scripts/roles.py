@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,10 @@ class LookingSampler(NeighborSampler):
 
 
 def masks() -> list[Any]:
-    threads = sorted(os.listdir("/proc/self/task"))
-    cores = {core for thread in threads for core in os.sched_getaffinity(int(thread))}
+    cores: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            cores |= os.sched_getaffinity(int(thread))
     return [sorted(cores), torch.get_num_threads()]
 
 
