@@ -2,7 +2,7 @@
 
 Arguments: how, num_devices, num_samplers, and for each loss ``what:where:sampler``: what becomes of which sampler, and
 where. Each trainer writes what it saw and its final weights. A last argument of digits is how long a training step
-takes at least, in ms.
+takes at least, in ms. NUM_NODES in the environment says of how many machines this is one.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def main() -> None:
     trainer = Trainer(
         accelerator="cpu",
         devices=devices,
+        num_nodes=int(os.environ.get("NUM_NODES", 1)),
         strategy=strategy,
         max_epochs=2,
         num_sanity_val_steps=2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tests.faults.takeover import STALL_TIMEOUT_S
 from tests.integration.scripts import launch
+from tests.integration.scripts.meeting import by_lightning, free_port
 
 SCRIPT = Path(__file__).with_name("takeover.py")
 LIMIT_S = 60.0 * launch.PATIENCE
@@ -123,3 +125,22 @@ def test_training_goes_on_with_the_same_batches(tmp_path: Path, undisturbed: Tra
     assert hands[0]["metrics"]
     if how in ("script", "torchrun"):  # which start no process for the second launch
         assert max(each["test_s"] for each in hands) < 20 * launch.PATIENCE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180 * launch.PATIENCE)
+def test_a_machine_that_loses_its_sampler_keeps_up_with_the_others(tmp_path: Path, undisturbed: Trainings) -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        jobs = []
+        for node, losses in enumerate(((), ("killed:middle:0",))):
+            environment = {"NUM_NODES": "2", **by_lightning(node, port)["environment"]}
+            folder = tmp_path / f"node-{node}"
+            job = launch.start(SCRIPT, 1, *losses, folder=folder, num_devices=2, environment=environment)
+            jobs.append(stack.enter_context(job))
+        for job in jobs:
+            job.wait(LIMIT_S)
+    assert [job.returncode for job in jobs] == [0, 0], "\n".join(job.output for job in jobs)
+    for rank, wanted in enumerate(undisturbed.of(2)):
+        assert json.loads((tmp_path / f"node-{rank}" / f"fit-{rank}.json").read_text()) == wanted
+    assert [HERE in job.output for job in jobs] == [False, True]
