@@ -17,5 +17,6 @@ def test_ranks_end_with_their_agent(tmp_path: Path) -> None:
         await_files(job, tmp_path, RUNNING)
         job.process.send_signal(signal.SIGKILL)
         job.wait(END_S)
-    assert job.output.count("torchrun's agent is gone") >= 2
+    # One rank at least saw it; what that did may end the others first.
+    assert "torchrun's agent is gone" in job.output
     assert "hangs since" not in job.output, "ended by force"
