@@ -244,12 +244,13 @@ class BatchQueue:
         if not heirs:
             self._streams[number].orphans += owed
         for place, peer in enumerate(heirs):
-            slots = more_slots
-            for part in filter(None, [steps[place :: len(heirs)] for steps in owed]):
-                peer.shares.setdefault(number, []).append(part)
-                start, stop, stride = part.start, part.stop, part.step
-                peer.send("share", stream=number, start=start, stop=stop, stride=stride, slots=slots)
-                slots = 0
+            parts = [part for steps in owed if (part := steps[place :: len(heirs)])]
+            if parts:
+                peer.shares.setdefault(number, []).extend(parts)
+                # All at once, as the slots are for the first step of all: one that knew but some could fill them with
+                # later ones, and the first would never be made.
+                ranges = [[part.start, part.stop, part.step] for part in parts]
+                peer.send("share", stream=number, ranges=ranges, slots=more_slots)
 
     def _take_over(self, lost: SamplerPeer) -> None:
         # An heir's slots may all hold what is needed later than what it inherits, or be held by the consumer, who may

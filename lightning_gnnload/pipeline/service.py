@@ -258,7 +258,7 @@ class SamplerService:
             spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
             trainer.streams[number] = Stream(trainer, number, spec, self.queue_depth)
         elif kind == "share" and number in trainer.streams:
-            trainer.streams[number].add_share(message["start"], message["stop"], message["stride"], message["slots"])
+            trainer.streams[number].add_share(message["ranges"], message["slots"])
         elif kind == "close":
             stream = trainer.streams.pop(number, None)
             if stream is not None:

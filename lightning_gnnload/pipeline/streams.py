@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.slots import Slot
@@ -43,13 +44,20 @@ class Stream:
     num_out: int = 0
     closed: bool = False
 
-    def add_share(self, start: int, stop: int, stride: int, more_slots: int) -> None:
-        """Raises QueueProtocolError: no steps of this stream."""
-        steps = range(start, stop, max(stride, 1))
-        if stride < 1 or more_slots < 0 or not steps or steps[0] < self.spec.start or steps[-1] >= self.spec.stop:
-            raise QueueProtocolError(f"steps {start}:{stop}:{stride} are not of a stream of {self.spec}")
-        self.shares.append(steps)
+    def add_share(self, ranges: list[Any], more_slots: int) -> None:
+        """Steps to make, each range as ``[start, stop, stride]``.
+
+        Raises:
+            QueueProtocolError: no steps of this stream.
+        """
+        shares = [steps for each in ranges if (steps := _steps(each)) and self._has(steps)]
+        if len(shares) < len(ranges) or more_slots < 0:
+            raise QueueProtocolError(f"{ranges!r:.200} and {more_slots} slots are no share of a stream of {self.spec}")
+        self.shares += shares
         self.depth += more_slots
+
+    def _has(self, steps: range) -> bool:
+        return self.spec.start <= steps[0] and steps[-1] < self.spec.stop
 
     @property
     def is_ready(self) -> bool:
@@ -123,3 +131,9 @@ class Trainer:
             slot.memory.close()
         for held in (self.slots, self.free, self.streams):
             held.clear()  # slots and streams know each other, and would outlast this until a garbage collection
+
+
+def _steps(numbers: Any) -> range:
+    """Empty where these are no ``[start, stop, stride]`` of ascending steps."""
+    is_range = isinstance(numbers, list) and len(numbers) == 3 and all(type(number) is int for number in numbers)
+    return range(*numbers) if is_range and numbers[2] > 0 else range(0)

@@ -18,7 +18,7 @@ from typing import Any
 
 from lightning_gnnload.errors import QueueProtocolError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_MESSAGE_BYTES = 1 << 17
 
 Message = dict[str, Any]
@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
     "hello": {"version": int, "trainer": int, "rank": int},
     "open": {"stream": int, "phase": str, "loader": int, "reload": int, "epoch": int, "start": int, "stop": int},
-    "share": {"stream": int, "start": int, "stop": int, "stride": int, "slots": int},
+    "share": {"stream": int, "ranges": list, "slots": int},
     "close": {"stream": int},
     "free": {"slot": int},
     "bye": {"outcome": dict},

@@ -7,6 +7,7 @@ that failed; whoever knows the reason leaves it in the job's store, and it looks
 from __future__ import annotations
 
 import json
+import socket
 import time
 from contextlib import suppress
 from datetime import timedelta
@@ -54,5 +55,14 @@ class Notices:
             return Failure("trainer", 0, True, "train", text).error()
 
     def _store(self) -> Store | None:
-        # Samplers come here for the first time, maybe after the store's end: they must not wait for it.
-        return self._strategy.store(timedelta(seconds=NOTICE_S)) if self._strategy.num_nodes > 1 else None
+        if self._strategy.num_nodes == 1:
+            return None
+        # Samplers come here for the first time, maybe after the store's end: they must not wait for it, as torch's
+        # client would, for seconds more than it is told.
+        environment = self._strategy.cluster_environment
+        assert environment is not None
+        try:
+            socket.create_connection((environment.main_address, environment.main_port), NOTICE_S).close()
+        except OSError as error:
+            raise DistError(str(error)) from error
+        return self._strategy.store(timedelta(seconds=NOTICE_S))

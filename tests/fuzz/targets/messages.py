@@ -14,7 +14,7 @@ from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import Payload, TableLayout
-from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
 from tests.fuzz.damage import damage_bytes, damage_json, odd_value
 
 SLOT_BYTES = 4096
@@ -46,7 +46,7 @@ def receive(random: Random, folder: Path) -> None:
 
 def _message(random: Random) -> bytes:
     kind = random.choice([*wire.KINDS, "batch", "batch"])
-    values = {int: 5, float: 2.5, str: "ä\0\n", dict: _payload(), bool: True}
+    values = {int: 5, float: 2.5, str: "ä\0\n", dict: _payload(), list: [[2, 9, 3], [4, 5, 1]], bool: True}
     message: Any = {"kind": kind, **{name: values[wanted] for name, wanted in wire.KINDS[kind].items()}}
     way = random.randrange(10)
     if way == 0:
@@ -82,5 +82,10 @@ def _understand(random: Random, message: wire.Message) -> None:
         slot.close()
     elif kind == "open":
         StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
+    elif kind == "share":
+        trainer = Trainer(channel=None, index=0, rank=0)  # type: ignore[arg-type]
+        stream = Stream(trainer, 0, StreamSpec("train", 0, 0, 0, 2, 9), 1)
+        stream.add_share(message["ranges"], message["slots"])
+        assert all(2 <= steps[0] <= steps[-1] < 9 for steps in stream.shares)
     elif kind == "failed":
         assert str(Failure.from_message(message).error())

@@ -198,7 +198,7 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
         ("free", {"slot": -1}, "freed slot -1"),
         ("welcome", {"version": 2, "rank": 0, "pid": 1}, "'welcome'"),
         ("batch", {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "payload": {}}, "which it must not"),
-        ("share", {"stream": 7, "start": 0, "stop": 1, "stride": 1, "slots": 0}, "which it must not"),
+        ("share", {"stream": 7, "ranges": [[0, 1, 1]], "slots": 0}, "which it must not"),
     ],
 )
 def test_a_trainer_that_sends_what_it_must_not(kind: str, fields: dict[str, Any], message: str) -> None:

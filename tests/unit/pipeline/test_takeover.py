@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import uuid
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,24 @@ def test_who_has_all_slots_filled_with_later_steps_can_take_over(queue_depth: in
         kept += reading
         assert queue.alive == [0]
         assert [content(batch) for batch in kept] == running.wanted()
+
+
+def test_an_heir_hears_at_once_of_all_it_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In several messages, the slots of the first could be filled with steps that come after those of the second.
+    broken = {0: Breaking(4), 1: Breaking(7)}
+    with job(sequential(), broken=broken, num_samplers=3, queue_depth=1, takeover=True) as running:
+        queue = running.queue()
+        heir = queue._crew.peers[2]
+        send, shares = heir.send, []
+
+        def heard(kind: str, *args: Any, **fields: Any) -> None:
+            if kind == "share":
+                shares.append(fields["ranges"])
+            send(kind, *args, **fields)
+
+        monkeypatch.setattr(heir, "send", heard)
+        assert [content(batch) for batch in running.loader(queue)] == running.wanted()
+    assert [len(ranges) for ranges in shares] == [1, 1, 2]  # its own, of the first lost, of the second and what it had
 
 
 def test_evaluation_with_a_sampler_lost_interrupts_training() -> None:

@@ -36,7 +36,7 @@ def num_fds() -> int:
 
 
 def sample_of(kind: str) -> dict:
-    values = {int: 5, float: 2.5, str: "ä\0\n", dict: {"a": [1, None, {"b": 2.5}]}, bool: True}
+    values = {int: 5, float: 2.5, str: "ä\0\n", dict: {"a": [1, None, {"b": 2.5}]}, list: [[1, 2]], bool: True}
     return {name: values[wanted] for name, wanted in wire.KINDS[kind].items()}
 
 
