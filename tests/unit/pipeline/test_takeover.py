@@ -17,7 +17,7 @@ from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
-from tests.unit.pipeline.job import job, num_slots, settles
+from tests.unit.pipeline.job import job, num_slots
 from tests.unit.pipeline.test_service import SPEC, connected, played_sampler
 from tests.unit.toy import content, toy_data, toy_source
 
@@ -177,33 +177,6 @@ def test_the_loss_is_told_once_by_the_first_trainer(trainer: int, caplog: pytest
     assert "The trainers sample themselves from here on" in record.message
 
 
-def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pytest.LogCaptureFixture) -> None:
-    """The kernel closes a killed process' sockets one after the other: here the one that listens comes last."""
-    name = uuid.uuid4().hex[:16]
-    listener = wire.listen(name, 0)
-    lost: list[int] = []
-
-    def die() -> None:
-        channel = wire.accept(listener)
-        channel.receive()
-        channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
-        channel.close()
-
-    thread = threading.Thread(target=die)
-    thread.start()
-    with caplog.at_level(logging.DEBUG):
-        queue = connected(name, takeover=True, first_sampler_rank=7)
-        queue.lost.append(lost.append)
-        thread.join()
-        assert queue.take(queue.open(SPEC), 0) is None
-        assert not queue.gone  # somebody took the call
-        listener.close()
-        settles(lambda: queue.pump(0.1) or queue.gone, [7])
-        queue.goodbye()
-    assert caplog.text.count("The trainers sample themselves from here on") == 1
-    assert lost == [0]
-
-
 def test_a_silent_sampler_is_ended(killed: list[int], caplog: pytest.LogCaptureFixture) -> None:
     with played_sampler() as name:
         queue = connected(name, stall_timeout_s=0.3, takeover=True)
@@ -262,102 +235,6 @@ def test_a_step_that_comes_twice_is_dropped_and_its_slot_is_free_again() -> None
         assert [content(batch) for batch in found] == running.wanted()
         assert [content(batch) for batch in loader] == running.wanted()
         assert num_slots() <= 8
-
-
-def test_another_process_answers_at_the_socket_of_a_lost_one() -> None:
-    """A rank whose sampling process was killed, and which then samples itself."""
-    source = sequential()
-    name = uuid.uuid4().hex[:16]
-    service = SamplerService(
-        name,
-        sampler=0,
-        rank=2,
-        num_trainers=2,
-        world_size=1,
-        queue_depth=2,
-        num_threads=1,
-        open_source=lambda spec: source,
-        connect_timeout_s=0.1,  # which is not for who comes back
-    )
-
-    def first_life(before: int) -> None:
-        channels = []
-        for _ in range(2):
-            channels.append(wire.accept(service._listener))
-            channels[-1].receive()
-            channels[-1].send("welcome", version=wire.PROTOCOL_VERSION, rank=2, pid=os.getpid())
-        settles(lambda: before, before)
-        for channel in channels:
-            channel.close()
-
-    thread = threading.Thread(target=first_life, args=(0,))
-    thread.start()
-    settings = {"takeover": True, "num_trainers": 2, "first_sampler_rank": 2}
-    queues = [connected(name, trainer=rank, rank=rank, **settings) for rank in range(2)]
-    thread.join()
-    assert queues[0].take(queues[0].open(SPEC), 0) is None  # its loss is noticed, and nobody else is there
-    queues[1].goodbye()  # parts from the first life, never to come back
-    ends = []
-    thread = threading.Thread(target=lambda: ends.append(service.serve(is_successor=True)))
-    thread.start()
-    while not queues[0].alive:
-        queues[0].pump(1)
-    number = queues[0].open(SPEC)
-    for step in range(3):
-        batch, _ = queues[0].take(number, step)
-        assert batch.step == step
-        del batch
-    queues[0].goodbye(outcome={"metrics": {}})
-    thread.join(10)
-    assert ends == [{"metrics": {}}]
-
-
-def test_a_sampler_that_comes_too_late_for_one_trainer_serves_the_others_and_then_that_one() -> None:
-    source = sequential()
-    name = uuid.uuid4().hex[:16]
-    settings = {"takeover": True, "num_trainers": 2, "first_sampler_rank": 2}
-    early = connected(name, trainer=0, rank=0, connect_timeout_s=0.05, **settings)
-    assert early.gone == [2]
-    service = SamplerService(
-        name,
-        sampler=0,
-        rank=2,
-        num_trainers=2,
-        world_size=1,
-        queue_depth=2,
-        num_threads=1,
-        open_source=lambda spec: source,
-        connect_timeout_s=0.3,
-    )
-    ends = []
-    thread = threading.Thread(target=lambda: ends.append(service.serve()))
-    thread.start()
-    late = connected(name, trainer=1, rank=1, **settings)
-    time.sleep(0.8)  # past the limit
-    assert late.take(late.open(SPEC), 0) is not None
-    early.open(SPEC)
-    while not early.alive:
-        early.pump(1)
-    assert early.take(early.open(SPEC), 0) is not None
-    late.goodbye()
-    early.goodbye()
-    thread.join(10)
-    assert ends == [{}]
-
-
-def test_a_successor_whom_nobody_needs_ends() -> None:
-    service = SamplerService(
-        uuid.uuid4().hex[:16],
-        sampler=0,
-        rank=1,
-        num_trainers=1,
-        world_size=1,
-        queue_depth=2,
-        num_threads=1,
-        open_source=lambda spec: toy_source(),
-        connect_timeout_s=60,
-    )
-    assert service.serve(is_successor=True) == {}
 
 
 def test_flags_are_seen_while_they_are_up() -> None:
