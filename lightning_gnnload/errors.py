@@ -57,6 +57,22 @@ class LoaderConfigError(GnnLoadError, ValueError):
     """Data module settings that cannot work: batch size, threads, formats."""
 
 
+class CacheConfigError(GnnLoadError, ValueError):
+    """Settings of a feature cache that cannot work: an unknown policy, a ratio above 1, hotness that is no number."""
+
+
+class CacheTooSmallError(GnnLoadError, ValueError):
+    """A cache that may take some memory, but less than one row needs."""
+
+
+class CacheShareError(GnnLoadError, RuntimeError):
+    """Ranks of a machine that could not share a cache or a table: one was late, died, or had other rows."""
+
+
+class FeatureFileError(GnnLoadError, OSError):
+    """A file of feature rows that is missing, of another size, cut off while in use, or for which there is no room."""
+
+
 class CheckpointError(GnnLoadError, ValueError):
     """A checkpoint of mid-epoch that this run cannot go on from, because its steps have other seeds."""
 

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphDataError
 
 
+class TierReads(NamedTuple):
+    """What one gather took from one tier.
+
+    Attributes:
+        tier: ``"memory"``, ``"disk"``, ``"cache"`` and so on; a name comes once in a gather.
+        rows: rows that it gave.
+        num_bytes: bytes read there, which for a disk are those of whole sectors.
+    """
+
+    tier: str
+    rows: int
+    num_bytes: int
+
+
+Reads = tuple[TierReads, ...]
+"""Of all tiers, nearest first; the rows sum to the number of ids."""
+
+
 class FeatureStore(ABC):
-    """A table of feature rows, one a node, that batches are gathered from.
+    """A table of feature rows, one a node, that batches are gathered from. Threads gather at once.
+
+    Every tier is one: a table in memory or on disk, and a cache, which stands in front of another store and gives
+    the same rows. A store of one's own needs :attr:`shape`, :attr:`dtype` and :meth:`gather`.
 
     Shapes: N graph nodes, F feature width, B requested ids.
     """
@@ -29,16 +51,41 @@ class FeatureStore(ABC):
         """The dtype of the rows, as :meth:`gather` writes them."""
 
     @abstractmethod
-    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads | None:
         """Writes row ``ids[b]`` to ``out[b]``.
 
         Args:
             ids: int64 ``[B]`` on the CPU.
             out: ``[B, F]`` of :attr:`dtype`, contiguous, on the CPU.
 
+        Returns:
+            Where the rows came from; None from a store that does not count.
+
         Raises:
             SeedError: an id is not in ``[0, N)``; nothing outside the table is read.
         """
+
+    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor, out: torch.Tensor) -> Reads | None:
+        """Writes row ``ids[m]`` to ``out[positions[m]]`` and leaves the other rows alone: what a cache in front asks.
+
+        Args:
+            ids: int64 ``[M]`` on the CPU.
+            positions: int64 ``[M]``, distinct, in ``[0, B)``.
+            out: ``[B, F]`` of :attr:`dtype`, contiguous, on the CPU.
+
+        Raises:
+            SeedError: as :meth:`gather`.
+        """
+        rows = torch.empty(len(ids), self.shape[1], dtype=self.dtype)
+        reads = self.gather(ids, rows)
+        out[positions] = rows
+        return reads
+
+    def announce(self, request: BatchRequest) -> None:  # noqa: B027  most stores have nothing to do here
+        """Tells that this thread will next gather for that mini-batch. Stores that look ahead override it."""
+
+    def close(self) -> None:  # noqa: B027  memory goes by itself
+        """Gives back what the store holds besides memory: files, threads, sockets. It gathers no more."""
 
     @property
     def row_bytes(self) -> int:
@@ -55,6 +102,7 @@ class MemoryFeatureStore(FeatureStore):
         >>> store = MemoryFeatureStore(torch.arange(6.0).view(3, 2))
         >>> out = torch.empty(2, 2)
         >>> store.gather(torch.tensor([2, 0]), out)
+        (TierReads(tier='memory', rows=2, num_bytes=16),)
         >>> out.tolist()
         [[4.0, 5.0], [0.0, 1.0]]
     """
@@ -72,8 +120,9 @@ class MemoryFeatureStore(FeatureStore):
     def dtype(self) -> torch.dtype:
         return self.rows.dtype
 
-    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
         gather(self.rows, ids, out)
+        return (TierReads("memory", len(ids), len(ids) * self.row_bytes),)
 
     def __repr__(self) -> str:
         return f"MemoryFeatureStore(shape={self.shape}, dtype={self.dtype})"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader, _Made
-from lightning_gnnload.pipeline.source import BatchRequest
 from lightning_gnnload.pipeline.stats import Fill
 
 _MAX_DEPTH = 1024

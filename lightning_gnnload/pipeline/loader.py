@@ -11,10 +11,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.pool import SlotPool
-from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
+from lightning_gnnload.pipeline.source import BatchSource, Payload
 from lightning_gnnload.pipeline.stats import Delivery, Fill, LoaderStats
 
 Convert = Callable[[MiniBatch], Any]
@@ -122,10 +123,10 @@ class EpochLoader:
         return Bookmark(
             epoch=self.epoch,
             step=step,
-            num_seeds=len(self.source.seeds),
+            num_seeds=len(self.source.workload.seeds),
             global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
-            seed=self.source.seed,
-            order=type(self.source.order).__name__,
+            seed=self.source.workload.seed,
+            order=type(self.source.workload.order).__name__,
         )
 
 

@@ -19,12 +19,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.reception import Reception
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
-from lightning_gnnload.pipeline.source import BatchRequest, BatchSource, Payload
+from lightning_gnnload.pipeline.source import BatchSource, Payload
 from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, Trainer
 
 _POLL_S = 0.5

@@ -12,29 +12,16 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import MiniBatch, view_of
-from lightning_gnnload.data.features import gather
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, gather
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.seeds import SeedOrder
+from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, HopLayout, SampleLayout
-from lightning_gnnload.pipeline.plan import StepPlan
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.workload import Workload
 
-FIXED_DRAWS_EPOCH = 2**32 - 1
-"""The epoch in the draw key of evaluation, which no training epoch reaches."""
 _ALIGN = 64
 _MAX_SIZE = 1 << 48
-
-
-@dataclass(frozen=True)
-class BatchRequest:
-    """Names a mini-batch: rank ``rank`` of ``num_ranks``'s slice of global step ``step`` of epoch ``epoch``."""
-
-    epoch: int
-    step: int
-    rank: int
-    num_ranks: int
 
 
 @dataclass(frozen=True)
@@ -60,6 +47,7 @@ class Payload:
         sample_ms: sampling.
         gather_ms: gathering features and labels.
         cpu_ms: of these two, the time that the thread ran on a core.
+        reads: where the features came from, nearest tier first; empty where their store does not count.
     """
 
     layout: SampleLayout
@@ -73,6 +61,7 @@ class Payload:
     sample_ms: float
     gather_ms: float
     cpu_ms: float
+    reads: Reads = ()
 
     @property
     def num_edges(self) -> int:
@@ -125,6 +114,7 @@ class Payload:
                     **tables,
                     "layout": SampleLayout(**{**layout, "hops": hops}),
                     "key": DrawKey(**fields["key"]),
+                    "reads": tuple(TierReads(*read) for read in fields["reads"]),
                 }
             )
             payload._check()
@@ -153,6 +143,9 @@ class Payload:
         for table in tables:
             if not isinstance(getattr(torch, table.dtype, None), torch.dtype):
                 raise ValueError(f"{table.dtype!r} is no dtype")
+        for read in self.reads:
+            if type(read.tier) is not str or any(type(n) is not int or not 0 <= n < _MAX_SIZE for n in read[1:]):
+                raise ValueError(f"{read!r:.100} is no count of reads")
         if type(self.made_by) is not int or type(self.thread) is not str:
             raise ValueError("its maker has no rank, or no name")
         for time_taken in (self.began_s, self.sample_ms, self.gather_ms, self.cpu_ms):
@@ -161,50 +154,22 @@ class Payload:
 
 
 class BatchSource:
-    """Samples and gathers the mini-batches of one phase into slots. Thread-safe: it holds no state but a memo.
+    """Samples and gathers the mini-batches of one phase into slots. Thread-safe.
 
     Args:
         data: graph, features and labels.
-        sampler: how neighbourhoods are drawn.
-        seeds: node ids of the phase, int64 ``[S]``.
-        batch_size: seeds per rank and step.
-        order: how an epoch orders its seeds.
-        seed: random seed of the run.
-        fixed_draws: draw a node's neighbours alike in every epoch and step, so that metrics are comparable.
-        drop_last: leave out an epoch's last step when it is not full.
+        workload: which mini-batches there are.
+        features: where features are gathered from: a cache in front of the graph's own store, which is the default.
     """
 
-    def __init__(
-        self,
-        data: GraphData,
-        sampler: Sampler,
-        seeds: np.ndarray,
-        *,
-        batch_size: int,
-        order: SeedOrder,
-        seed: int = 0,
-        fixed_draws: bool = False,
-        drop_last: bool = False,
-    ) -> None:
+    def __init__(self, data: GraphData, workload: Workload, features: FeatureStore | None = None) -> None:
         self.data = data
-        self.sampler = sampler
-        self.seeds = seeds
-        self.batch_size = batch_size
-        self.order = order
-        self.seed = seed
-        self.fixed_draws = fixed_draws
-        self.drop_last = drop_last
-        self._ordered: tuple[int, np.ndarray] | None = None
-        self._ordering = threading.Lock()
+        self.workload = workload
+        self.features = data.x if features is None else features
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
-        return StepPlan(len(self.seeds), self.batch_size, num_ranks, self.drop_last)
-
-    def seeds_of(self, request: BatchRequest) -> np.ndarray:
-        """The seeds of one mini-batch, int64."""
-        begin, end = self.plan(request.num_ranks).slice(request.step, request.rank)
-        return self._epoch_order(request.epoch)[begin:end]
+        return self.workload.plan(num_ranks)
 
     def make(self, request: BatchRequest, slot: Slot) -> Payload:
         """Writes one mini-batch to ``slot``, which grows when it is too small.
@@ -213,16 +178,11 @@ class BatchSource:
             SeedError: a seed is not a node of the graph.
             SlotMemoryError: the slot cannot grow.
         """
-        seeds = self.seeds_of(request)
-        key = (
-            DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0)
-            if self.fixed_draws
-            else DrawKey(self.seed, request.epoch, request.step)
-        )
+        seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
         began, cpu_began = time.monotonic(), time.thread_time()
         while True:
             try:
-                layout = self.sampler.sample_into(self.data.graph, seeds, key, slot.array)
+                layout = self.workload.sampler.sample_into(self.data.graph, seeds, key, slot.array)
                 x, y, end = self._place_tables(layout, len(seeds))
                 if end <= layout.free_end:
                     break
@@ -233,8 +193,10 @@ class BatchSource:
             slot.grow(needed)
         sampled = time.monotonic()
         batch = MiniBatch.view(slot.array, layout, len(seeds))
-        if x is not None and self.data.x is not None:
-            self.data.x.gather(batch.nodes, x.view(slot.array))
+        reads = None
+        if x is not None and self.features is not None:
+            self.features.announce(request)
+            reads = self.features.gather(batch.nodes, x.view(slot.array))
         if y is not None and self.data.y is not None:
             gather(self.data.y, batch.seeds, y.view(slot.array))
         gathered = time.monotonic()
@@ -250,13 +212,8 @@ class BatchSource:
             sample_ms=(sampled - began) * 1e3,
             gather_ms=(gathered - sampled) * 1e3,
             cpu_ms=(time.thread_time() - cpu_began) * 1e3,
+            reads=reads or (),
         )
-
-    def _epoch_order(self, epoch: int) -> np.ndarray:
-        with self._ordering:
-            if self._ordered is None or self._ordered[0] != epoch:
-                self._ordered = (epoch, self.order.order(self.seeds, seed=self.seed, epoch=epoch))
-            return self._ordered[1]
 
     def _place_tables(self, layout: SampleLayout, num_seeds: int) -> tuple[TableLayout | None, TableLayout | None, int]:
         """Features and labels go between the nodes, at the slot's begin, and the hops, at its end."""

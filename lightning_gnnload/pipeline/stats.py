@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+from lightning_gnnload.data.features import Reads
 from lightning_gnnload.pipeline.source import Payload
 
 
@@ -43,6 +44,7 @@ class Delivery:
         taken_s: when the trainer got it.
         convert_s: when turning it into what the model expects began and ended.
         fill: the queue when the trainer asked.
+        reads: where its features came from, nearest tier first; empty where their store does not count.
     """
 
     step: int
@@ -59,6 +61,7 @@ class Delivery:
     taken_s: float
     convert_s: tuple[float, float]
     fill: Fill
+    reads: Reads = ()
 
     @classmethod
     def of(
@@ -87,6 +90,7 @@ class Delivery:
             taken_s,
             convert_s,
             fill,
+            payload.reads,
         )
 
     @property

@@ -22,6 +22,7 @@ from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
 from lightning_gnnload.plugin.mixed import OfOneLightning
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.workload import Workload
 
 BatchFormat = Literal["blocks", "dgl", "pyg"]
 _MAX_DEFAULT_THREADS = 4
@@ -232,8 +233,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             )
         # overfit_batches means the same batches in every epoch.
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
-        return BatchSource(
-            self.data,
+        workload = Workload(
+            self.data.graph,
             self.sampler if training else self.eval_sampler,
             seeds,
             batch_size=self.batch_size if training else self.eval_batch_size,
@@ -241,7 +242,9 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             seed=self.seed,
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=training and self.drop_last,
+            num_ranks=1 if self.trainer is None else self.trainer.world_size,
         )
+        return BatchSource(self.data, workload)
 
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks, rank, num_local, pinned = 1, 0, 1, False

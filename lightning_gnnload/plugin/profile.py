@@ -26,10 +26,11 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, RoleConfigError
 from lightning_gnnload.pipeline.loader import Convert, SampledLoader
 from lightning_gnnload.pipeline.pool import SlotPool
-from lightning_gnnload.pipeline.source import BatchRequest, BatchSource
+from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
 
 _LIMIT_S = 2.0  # of making batches, and of training
@@ -136,9 +137,9 @@ def describe(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
     return {
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
         "parameters": [f"{name} {shape}" for name, shape in shapes],
-        "sampler": re.sub(r" at 0x[0-9a-f]+", "", repr(source.sampler)),
-        "batch_size": source.batch_size,
-        "num_seeds": len(source.seeds),
+        "sampler": re.sub(r" at 0x[0-9a-f]+", "", repr(source.workload.sampler)),
+        "batch_size": source.workload.batch_size,
+        "num_seeds": len(source.workload.seeds),
         "graph": [graph.num_nodes, graph.num_edges, 0 if source.data.x is None else source.data.num_features],
     }
 

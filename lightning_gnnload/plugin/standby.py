@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.service import SamplerService
-from lightning_gnnload.pipeline.source import BatchRequest
 from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.contributors import MAX_OUT
@@ -153,7 +153,7 @@ class Standby:
         began = time.perf_counter()
         self._exchange.load(version.copy, state_of(self._understudy.module))
         self._send("begun", stream=stream.number, slice=number, version=version.number)
-        seed = seed_of(loader.source.seed, stream.spec.epoch, number)
+        seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
         gradients = self._understudy.train(batch, step, global_step=version.global_step, seed=seed)
         with self._news:
             copy = self._free_copies.pop()

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.pipeline.plan import StepPlan
+from lightning_gnnload.data.plan import StepPlan
 from tests.benchmarks import machine
 from tests.benchmarks.contenders import TITLES
 from tests.benchmarks.epoch_job import CONTENDERS, FANOUTS, GLOBAL_BATCH, HIDDEN

@@ -9,6 +9,7 @@ from lightning_gnnload import GraphData, NeighborSampler
 from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks.graphs import GRAPHS
 from tests.benchmarks.memory import MIB, MemoryWatch, peak_bytes
 from tests.benchmarks.seeds import BATCH_SIZE
@@ -28,9 +29,10 @@ class OurMemory:
 
         The promise: the graph, 4 bytes a node and thread, and the slots.
         """
-        source = BatchSource(
-            self.data, NeighborSampler(fanouts), self.data.train, batch_size=BATCH_SIZE, order=Shuffled()
+        workload = Workload(
+            self.data.graph, NeighborSampler(fanouts), self.data.train, batch_size=BATCH_SIZE, order=Shuffled()
         )
+        source = BatchSource(self.data, workload)
         loader = SampledLoader(source, num_threads=num_threads)
         for _batch in islice(loader, num_batches):
             pass

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler, Sampler
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import BatchRequest, BatchSource
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks import service
 from tests.benchmarks.graphs import GRAPHS
 from tests.benchmarks.memory import MemoryWatch, on_huge_pages
@@ -24,7 +26,8 @@ from tests.benchmarks.timing import steady_ms, timed
 def sample_into_slot(data: GraphData, sampler: Sampler, slot: Slot, turn: int, num_batches: int) -> dict[str, Any]:
     """As the loader does it: into a recycled slot, which holds nothing but the sample here."""
     seeds = seeds_of_turn(data.train, turn, num_batches)
-    source = BatchSource(GraphData(data.graph), sampler, seeds.ravel(), batch_size=BATCH_SIZE, order=Sequential())
+    workload = Workload(data.graph, sampler, seeds.ravel(), batch_size=BATCH_SIZE, order=Sequential())
+    source = BatchSource(GraphData(data.graph), workload)
     num_edges = 0
 
     def sample(step: int) -> None:

@@ -11,6 +11,7 @@ from lightning_gnnload import GraphData, NeighborSampler
 from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks.graphs import GRAPHS
 from tests.benchmarks.seeds import BATCH_SIZE
 
@@ -20,9 +21,10 @@ CONNECT_TIMEOUT_S = 60.0
 
 def train_source(data: GraphData, fanouts: list[int]) -> BatchSource:
     """What ``GraphDataModule.train_dataloader`` would read from."""
-    return BatchSource(
-        data, NeighborSampler(fanouts), data.train, batch_size=BATCH_SIZE, order=Shuffled(), drop_last=True
+    workload = Workload(
+        data.graph, NeighborSampler(fanouts), data.train, batch_size=BATCH_SIZE, order=Shuffled(), drop_last=True
     )
+    return BatchSource(data, workload)
 
 
 def job_name(fanouts: list[int]) -> str:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from lightning_gnnload import MiniBatch
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import BatchRequest
 from tests.integration.scripts.switching import Contributing, Settings
 from tests.integration.scripts.toy import toy_module
 
@@ -28,7 +28,7 @@ class Epochs:
         self.num_steps = self.source.plan(num_trainers).num_steps
 
     def seeds(self, epoch: int, number: int) -> list[int]:
-        return self.source.seeds_of(self._request(epoch, number)).tolist()
+        return self.source.workload.seeds_of(self._request(epoch, number)).tolist()
 
     def batch(self, epoch: int, number: int) -> MiniBatch:
         slot = Slot()

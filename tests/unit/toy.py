@@ -10,6 +10,7 @@ import torch
 from lightning_gnnload import Graph, GraphData, MiniBatch, NeighborSampler, Sampler
 from lightning_gnnload.data.seeds import SeedOrder, Shuffled
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.workload import Workload
 
 
 def toy_graph(num_nodes: int = 300, num_edges: int = 2400, seed: int = 0) -> Graph:
@@ -34,15 +35,21 @@ def toy_source(
     **settings: Any,
 ) -> BatchSource:
     data = data or toy_data()
-    settings.setdefault("seed", 3)
-    return BatchSource(
-        data,
-        sampler or NeighborSampler([3, 2]),
-        data.train,
-        batch_size=batch_size,
-        order=order or Shuffled(),
-        **settings,
-    )
+    return BatchSource(data, toy_workload(data, sampler=sampler, batch_size=batch_size, order=order, **settings))
+
+
+def toy_workload(
+    data: GraphData | None = None,
+    *,
+    sampler: Sampler | None = None,
+    batch_size: int = 16,
+    order: SeedOrder | None = None,
+    seed: int = 3,
+    **settings: Any,
+) -> Workload:
+    data = data or toy_data()
+    sampler, order = sampler or NeighborSampler([3, 2]), order or Shuffled()
+    return Workload(data.graph, sampler, data.train, batch_size=batch_size, order=order, seed=seed, **settings)
 
 
 def content(batch: MiniBatch) -> list[Any]:

@@ -82,6 +82,6 @@ def test_a_reader_that_stops_leaves_no_thread() -> None:
 
 
 def _request(step: int) -> Any:
-    from lightning_gnnload.pipeline.source import BatchRequest
+    from lightning_gnnload.data.plan import BatchRequest
 
     return BatchRequest(0, step, 0, 1)

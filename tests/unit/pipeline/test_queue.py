@@ -11,7 +11,7 @@ from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import Fill
 from tests.unit.pipeline.job import job, num_slots, settles
-from tests.unit.toy import content, toy_data, toy_source
+from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
 NUM_STEPS = 13  # of 100 seeds, 8 a step
 
@@ -21,7 +21,7 @@ class Counting(BatchSource):
 
     def __init__(self) -> None:
         data = toy_data()
-        super().__init__(data, NeighborSampler([3, 2]), data.train, batch_size=8, order=Sequential())
+        super().__init__(data, toy_workload(data, batch_size=8, order=Sequential()))
         self.made: list[int] = []
 
     def make(self, request, slot):

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueProtocolError, SeedError
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import FIXED_DRAWS_EPOCH, BatchRequest, Payload
+from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
 
@@ -45,7 +47,7 @@ def test_an_epoch_has_each_seed_once(num_ranks: int) -> None:
             for step in range(source.plan(num_ranks).num_steps)
             for rank in range(num_ranks)
         ]
-        seeds = np.concatenate([source.seeds_of(request) for request in requests])
+        seeds = np.concatenate([source.workload.seeds_of(request) for request in requests])
         assert sorted(seeds) == sorted(data.train)
 
 
@@ -178,6 +180,6 @@ def test_a_payload_beyond_its_slot_is_a_protocol_error(part: str) -> None:
 
 def test_a_seed_that_is_no_node_is_an_error() -> None:
     source = toy_source()
-    source.seeds = np.array([1, 300])
+    source.workload.seeds = np.array([1, 300])
     with pytest.raises(SeedError, match="300"):
         made(source)

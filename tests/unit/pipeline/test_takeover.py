@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload import NeighborSampler
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, TrainerDiedError
 from lightning_gnnload.pipeline import crew as crew_module
@@ -19,7 +18,7 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from tests.unit.pipeline.job import job, num_slots
 from tests.unit.pipeline.test_service import SPEC, connected, played_sampler
-from tests.unit.toy import content, toy_data, toy_source
+from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
 NUM_STEPS = 13  # of 100 seeds, 8 a step
 
@@ -33,7 +32,7 @@ class Breaking(BatchSource):
 
     def __init__(self, step: int) -> None:
         data = toy_data()
-        super().__init__(data, NeighborSampler([3, 2]), data.train, batch_size=8, order=Sequential())
+        super().__init__(data, toy_workload(data, batch_size=8, order=Sequential()))
         self.step = step
 
     def make(self, request, slot):

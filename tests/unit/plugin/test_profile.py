@@ -96,8 +96,8 @@ def test_the_figures_are_those_of_the_stages() -> None:
 
 
 def profile_payload(source: Any, step: int) -> int:
+    from lightning_gnnload.data.plan import BatchRequest
     from lightning_gnnload.pipeline.slots import Slot
-    from lightning_gnnload.pipeline.source import BatchRequest
 
     slot = Slot()
     payload = source.make(BatchRequest(0, step, 0, 1), slot)

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, MiniBatch, RandomWalkSampler, random_walk
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import BatchRequest, Payload
+from lightning_gnnload.pipeline.source import Payload
 from tests.runif import RunIf
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 

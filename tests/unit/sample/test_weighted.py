@@ -10,10 +10,11 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.conform import Promise, check_draws, check_sampler
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import BatchRequest, Payload
+from lightning_gnnload.pipeline.source import Payload
 from tests.unit.toy import content, toy_graph, toy_source
 
 SEEDS = [17, 3, 250, 99]
@@ -189,6 +190,6 @@ def test_a_batch_travels_through_the_queue() -> None:
     source, slot = toy_source(data, sampler=WeightedNeighborSampler([2, 2], edge_ids=True)), Slot()
     payload = Payload.from_json(source.make(BatchRequest(0, 0, 0, 1), slot).to_json())
     batch = payload.view(slot.buffer())
-    alone = source.sampler.sample(GRAPH, batch.seeds, seed=3)
+    alone = source.workload.sampler.sample(GRAPH, batch.seeds, seed=3)
     assert content(batch)[:5] == content(alone)[:5]
     assert content(batch)[4] != content(NeighborSampler([2, 2], edge_ids=True).sample(GRAPH, batch.seeds, seed=3))[4]

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from lightning_gnnload.data.plan import StepPlan
 from lightning_gnnload.errors import SeedError
-from lightning_gnnload.pipeline.plan import StepPlan
 
 PLANS = st.tuples(st.integers(1, 500), st.integers(1, 40), st.integers(1, 9), st.booleans())
 

@@ -1,4 +1,4 @@
-"""StepPlan: which seeds each rank takes at each step."""
+"""StepPlan: which seeds each rank takes at each step; BatchRequest: one of the mini-batches that come of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from lightning_gnnload.errors import SeedError
 
 SMALLEST_LAST_STEP = 32
 """An epoch's last step stands alone from this fraction of a full one on: a 32nd."""
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """Names a mini-batch: rank ``rank`` of ``num_ranks``'s slice of global step ``step`` of epoch ``epoch``."""
+
+    epoch: int
+    step: int
+    rank: int
+    num_ranks: int
 
 
 @dataclass(frozen=True)

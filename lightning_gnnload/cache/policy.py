@@ -1,0 +1,57 @@
+"""CachePolicy: which rows deserve a place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.workload import Workload
+
+
+class CachePolicy(ABC):
+    """Ranks nodes by how often their feature rows will be gathered. Settings alone; it holds no state.
+
+    Attributes:
+        window: epochs for which a ranking holds; None: for the whole run.
+
+    Source: GNNLab (EuroSys'22), section 6.1: a caching policy is a hotness metric.
+
+    Example:
+        >>> class InDegree(CachePolicy):
+        ...     def hotness(self, workload, epoch):
+        ...         return np.diff(workload.graph.indptr)
+    """
+
+    window: int | None = None
+
+    @abstractmethod
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        """A number per node, int or float ``[N]``, not negative: the larger, the sooner its row is cached.
+
+        Args:
+            workload: the mini-batches to come.
+            epoch: the first of the window that the ranking is for; the run's first where ``window`` is None.
+        """
+
+
+def hottest(hotness: np.ndarray, num_nodes: int, count: int) -> np.ndarray:
+    """The ``count`` hottest nodes, hottest first, int64; ties go to the lower id, so that all ranks agree.
+
+    Raises:
+        CacheConfigError: ``hotness`` is not one number a node, or some are negative or not finite.
+    """
+    hotness = np.asarray(hotness)
+    if hotness.shape != (num_nodes,) or hotness.dtype.kind not in "iuf":
+        raise CacheConfigError(
+            f"hotness has shape {list(hotness.shape)} and dtype {hotness.dtype}, but one number for each of "
+            f"the {num_nodes} nodes is needed."
+        )
+    bad = np.flatnonzero(~(np.isfinite(hotness) & (hotness >= 0)))
+    if len(bad):
+        raise CacheConfigError(
+            f"the hotness of node {bad[0]} is {hotness[bad[0]]}, and {len(bad) - 1} more are such; a number of "
+            f"at least 0 is needed for every node."
+        )
+    return np.argsort(-hotness.astype(np.float64), kind="stable")[:count]

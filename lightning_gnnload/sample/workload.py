@@ -1,0 +1,104 @@
+"""Workload: the mini-batches of one phase, as a pure function: whose seeds, which draws."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.plan import BatchRequest, StepPlan
+from lightning_gnnload.data.seeds import SeedOrder
+from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.sample.base import Sampler
+
+FIXED_DRAWS_EPOCH = 2**32 - 1
+"""The epoch in the draw key of evaluation, which no training epoch reaches."""
+PRESAMPLED_EPOCHS = range(2**32 - 2, 2**32 - 2**16, -1)
+"""Epochs to sample when the future is to be judged by something else than itself; no training reaches them either."""
+
+
+class Workload:
+    """What will be sampled, and so what will be gathered: known before it happens. Thread-safe.
+
+    Args:
+        graph: the topology.
+        sampler: how neighbourhoods are drawn.
+        seeds: node ids of the phase, int64 ``[S]``.
+        batch_size: seeds per rank and step.
+        order: how an epoch orders its seeds.
+        seed: random seed of the run.
+        fixed_draws: draw a node's neighbours alike in every epoch and step, so that metrics are comparable.
+        drop_last: leave out an epoch's last step when it is not full.
+        num_ranks: trainers that share each step, where :meth:`requests` is asked for a whole epoch.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        sampler: Sampler,
+        seeds: np.ndarray,
+        *,
+        batch_size: int,
+        order: SeedOrder,
+        seed: int = 0,
+        fixed_draws: bool = False,
+        drop_last: bool = False,
+        num_ranks: int = 1,
+    ) -> None:
+        self.graph = graph
+        self.sampler = sampler
+        self.seeds = seeds
+        self.batch_size = batch_size
+        self.order = order
+        self.seed = seed
+        self.fixed_draws = fixed_draws
+        self.drop_last = drop_last
+        self.num_ranks = num_ranks
+        self._ordered: tuple[int, np.ndarray] | None = None
+        self._ordering = threading.Lock()
+
+    def plan(self, num_ranks: int) -> StepPlan:
+        """Raises SeedError: fewer seeds than ranks."""
+        return StepPlan(len(self.seeds), self.batch_size, num_ranks, self.drop_last)
+
+    def requests(self, epoch: int) -> Iterator[BatchRequest]:
+        """All mini-batches of an epoch: step by step, and in each step those of all ranks.
+
+        Raises:
+            SeedError: fewer seeds than ranks.
+        """
+        for step in range(self.plan(self.num_ranks).num_steps):
+            for rank in range(self.num_ranks):
+                yield BatchRequest(epoch, step, rank, self.num_ranks)
+
+    def seeds_of(self, request: BatchRequest) -> np.ndarray:
+        """The seeds of one mini-batch, int64."""
+        begin, end = self.plan(request.num_ranks).slice(request.step, request.rank)
+        return self._epoch_order(request.epoch)[begin:end]
+
+    def key_of(self, request: BatchRequest) -> DrawKey:
+        """What its draws depend on, besides the nodes."""
+        if self.fixed_draws:
+            return DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0)
+        return DrawKey(self.seed, request.epoch, request.step)
+
+    def sample_into(self, request: BatchRequest, arena: np.ndarray) -> SampleLayout:
+        """Samples one mini-batch.
+
+        Args:
+            request: which one.
+            arena: writable uint8 ``[bytes]``, aligned to 64 bytes.
+
+        Raises:
+            ArenaTooSmall: sample again into a larger arena; the batch will be the same.
+            SeedError: a seed is not a node of the graph.
+        """
+        return self.sampler.sample_into(self.graph, self.seeds_of(request), self.key_of(request), arena)
+
+    def _epoch_order(self, epoch: int) -> np.ndarray:
+        with self._ordering:
+            if self._ordered is None or self._ordered[0] != epoch:
+                self._ordered = (epoch, self.order.order(self.seeds, seed=self.seed, epoch=epoch))
+            return self._ordered[1]
