@@ -96,8 +96,8 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
                 f"Prepare it again."
             )
-        splits = {name: numpy[name] for name in SPLITS if name in numpy}
-        return GraphData(graph, arrays.get("x"), arrays.get("y"), **splits, num_classes=manifest["num_classes"])
+        splits = (numpy.get(name) for name in SPLITS)
+        return GraphData(graph, arrays.get("x"), arrays.get("y"), *splits, num_classes=manifest["num_classes"])
     except (GraphFormatError, GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
 
