@@ -42,6 +42,7 @@ NB_MODULE(_kernels, m) {
   m.def("best_isa", [] { return int(best_isa()); });
   m.def("used_isa", [] { return int(used_isa()); });
   m.def("set_isa", [](int isa) { set_isa(Isa(isa)); }, "isa"_a);
+  bind_breadth_first(m);
   bind_build_alias(m);
   bind_check_csc(m);
   bind_coo_to_csc(m);
@@ -51,6 +52,7 @@ NB_MODULE(_kernels, m) {
   bind_index_edge_types(m);
   bind_random_keys(m);
   bind_random_walk(m);
+  bind_round_robin(m);
   bind_sample_layers(m);
   bind_sample_labor(m);
   bind_sample_neighbors(m);

@@ -19,6 +19,7 @@ from .edge_types import EdgeTypeIndex, index_edge_types
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
+from .orders import breadth_first, round_robin
 from .shadow import sample_shadow
 from .tiers import MAX_SHARDS, SLOT_BITS, gather_tiered
 from .walks import Walks, check_visits, random_walk, sample_walks
@@ -38,6 +39,7 @@ __all__ = [
     "Walks",
     "Workspace",
     "as_integer",
+    "breadth_first",
     "build_alias",
     "check_csc",
     "check_visits",
@@ -49,6 +51,7 @@ __all__ = [
     "instruction_sets",
     "random_keys",
     "random_walk",
+    "round_robin",
     "sample_labor",
     "sample_layers",
     "sample_neighbors",

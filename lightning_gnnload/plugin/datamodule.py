@@ -41,7 +41,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         batch_format: ``"blocks"``: :class:`MiniBatch`; ``"dgl"``: ``(input_nodes, output_nodes, blocks)``, as DGL's
             own loader yields; ``"pyg"``: a ``Data``, as PyG's own loader yields.
         seed: the random seed of orders and draws.
-        order: ``"shuffle"``, ``"sequential"`` or a SeedOrder, for training; evaluation is sequential.
+        order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`) or a SeedOrder, for training;
+            evaluation is sequential.
         num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
             in the main thread.
         cache: feature caches are not in this release; None.
@@ -251,6 +252,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
+            labels=self.data.y,
         )
         return BatchSource(self.data, workload)
 

@@ -7,6 +7,7 @@ from .draws import NodeDraws, philox, stream_keys
 from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
+from .orders import breadth_first, round_robin
 from .shadow import sample_shadow
 from .tables import coo_to_csc, gather_rows, gather_tiered, is_csc, random_keys
 from .walks import random_walk, sample_walks
@@ -17,6 +18,7 @@ __all__ = [
     "LayerHop",
     "NodeDraws",
     "alias_shares",
+    "breadth_first",
     "build_alias",
     "coo_to_csc",
     "expand_hops",
@@ -27,6 +29,7 @@ __all__ = [
     "philox",
     "random_keys",
     "random_walk",
+    "round_robin",
     "sample_labor",
     "sample_layers",
     "sample_neighbors",
