@@ -16,6 +16,7 @@ from .dispatch import (
     use_instruction_set,
 )
 from .edge_types import EdgeTypeIndex, index_edge_types
+from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
@@ -27,6 +28,7 @@ from .weighted import sample_weighted
 __all__ = [
     "ARENA_ALIGNMENT",
     "LAYER_METHODS",
+    "MOST_IN_FLIGHT",
     "MAX_SHARDS",
     "SLOT_BITS",
     "AliasTable",
@@ -34,6 +36,8 @@ __all__ = [
     "DrawKey",
     "EdgeTypeIndex",
     "HopLayout",
+    "RowFile",
+    "RowReader",
     "SampleLayout",
     "Walks",
     "Workspace",
@@ -42,6 +46,7 @@ __all__ = [
     "check_csc",
     "check_visits",
     "coo_to_csc",
+    "gather_mapped",
     "gather_rows",
     "gather_tiered",
     "importance_tree",
@@ -49,6 +54,7 @@ __all__ = [
     "instruction_sets",
     "random_keys",
     "random_walk",
+    "read_rows",
     "sample_labor",
     "sample_layers",
     "sample_neighbors",
