@@ -28,8 +28,8 @@ from .weighted import sample_weighted
 __all__ = [
     "ARENA_ALIGNMENT",
     "LAYER_METHODS",
-    "MOST_IN_FLIGHT",
     "MAX_SHARDS",
+    "MOST_IN_FLIGHT",
     "SLOT_BITS",
     "AliasTable",
     "ArenaTooSmall",
