@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, as_bytes
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.manifest import StoredArray, read_manifest, stored_arrays
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
@@ -88,10 +88,10 @@ class DiskFeatureStore(FeatureStore):
             raise FeatureFileError(f"{self!r} was closed: it gathers no more. Open the folder again.")
         places = None if positions is None else positions.numpy()
         if self._map is not None:
-            self._gather_mapped(self._map, ids.numpy(), places, as_bytes(out))
+            self._gather_mapped(self._map, ids.numpy(), places, bytes_of(out))
             return (TierReads("disk", len(ids), len(ids) * self.row_bytes),)
         reader = self._reader()
-        tally = ops.read_rows(reader, self._file, ids.numpy(), places, as_bytes(out))
+        tally = ops.read_rows(reader, self._file, ids.numpy(), places, bytes_of(out))
         self._idle.append(reader)  # not after an error: a reader that failed may have failed for good
         return (TierReads("disk", len(ids), tally.num_bytes),)
 
