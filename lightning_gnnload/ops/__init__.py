@@ -16,6 +16,7 @@ from .dispatch import (
     use_instruction_set,
 )
 from .edge_types import EdgeTypeIndex, index_edge_types
+from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
@@ -29,12 +30,15 @@ __all__ = [
     "ARENA_ALIGNMENT",
     "LAYER_METHODS",
     "MAX_SHARDS",
+    "MOST_IN_FLIGHT",
     "SLOT_BITS",
     "AliasTable",
     "ArenaTooSmall",
     "DrawKey",
     "EdgeTypeIndex",
     "HopLayout",
+    "RowFile",
+    "RowReader",
     "SampleLayout",
     "Walks",
     "Workspace",
@@ -44,6 +48,7 @@ __all__ = [
     "check_csc",
     "check_visits",
     "coo_to_csc",
+    "gather_mapped",
     "gather_rows",
     "gather_tiered",
     "importance_tree",
@@ -51,6 +56,7 @@ __all__ = [
     "instruction_sets",
     "random_keys",
     "random_walk",
+    "read_rows",
     "round_robin",
     "sample_labor",
     "sample_layers",

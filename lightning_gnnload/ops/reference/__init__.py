@@ -4,6 +4,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
 from .draws import NodeDraws, philox, stream_keys
+from .files import planned_reads, read_rows
 from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
@@ -27,8 +28,10 @@ __all__ = [
     "importance_tree",
     "is_csc",
     "philox",
+    "planned_reads",
     "random_keys",
     "random_walk",
+    "read_rows",
     "round_robin",
     "sample_labor",
     "sample_layers",
