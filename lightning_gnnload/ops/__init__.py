@@ -15,6 +15,7 @@ from .dispatch import (
     random_keys,
     use_instruction_set,
 )
+from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_types import EdgeTypeIndex, index_edge_types
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
@@ -26,12 +27,14 @@ from .weighted import sample_weighted
 
 __all__ = [
     "ARENA_ALIGNMENT",
+    "EVICTIONS",
     "LAYER_METHODS",
     "MAX_SHARDS",
     "SLOT_BITS",
     "AliasTable",
     "ArenaTooSmall",
     "DrawKey",
+    "DynamicCache",
     "EdgeTypeIndex",
     "HopLayout",
     "SampleLayout",
