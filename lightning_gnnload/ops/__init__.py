@@ -31,6 +31,7 @@ __all__ = [
     "LAYER_METHODS",
     "MAX_SHARDS",
     "SLOT_BITS",
+    "SLOT_BYTES",
     "AliasTable",
     "ArenaTooSmall",
     "DrawKey",

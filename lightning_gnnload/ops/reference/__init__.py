@@ -4,6 +4,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
 from .draws import NodeDraws, philox, stream_keys
+from .eviction import CACHE_MODELS, CacheModel
 from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
@@ -13,6 +14,8 @@ from .walks import random_walk, sample_walks
 from .weighted import alias_shares, build_alias, sample_weighted
 
 __all__ = [
+    "CACHE_MODELS",
+    "CacheModel",
     "Hop",
     "LayerHop",
     "NodeDraws",
