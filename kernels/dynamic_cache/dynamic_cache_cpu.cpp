@@ -33,10 +33,18 @@ std::unique_lock<std::shared_mutex> DynamicCache::to_admit() {
 int64_t DynamicCache::read(const CacheRequest& batch, int64_t* missed_ids,
                            int64_t* missed_positions) {
   const auto lock = to_read();
-  const TieredRequest request{evictor_.slot_of(), num_nodes_,       {{{rows_.data(), num_slots_}}},
-                              nullptr,            row_bytes_,       batch.ids,
-                              batch.positions,    batch.count,      batch.out,
-                              batch.num_out,      missed_ids,       missed_positions};
+  const TieredRequest request{evictor_.slot_of(),
+                              num_nodes_,
+                              {{{rows_.data(), num_slots_}}},
+                              nullptr,
+                              row_bytes_,
+                              batch.ids,
+                              batch.positions,
+                              batch.count,
+                              batch.out,
+                              batch.num_out,
+                              missed_ids,
+                              missed_positions};
   const int64_t hits = gather_tiered(request).hits[0];
   if (evictor_.counts_visits()) {
     for (int64_t i = 0; i < batch.count; ++i) {

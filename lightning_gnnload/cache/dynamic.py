@@ -82,13 +82,14 @@ class DynamicCache(FeatureStore):
         self.store.announce(request)
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        rows, missed = bytes_of(out), self._missed(len(ids))
-        num_hits = self._cache.read(ids.numpy(), rows, *missed, None if positions is None else positions.numpy())
+        rows, (missed_ids, missed_positions) = bytes_of(out), self._missed(len(ids))
+        places = None if positions is None else positions.numpy()
+        num_hits = self._cache.read(ids.numpy(), rows, missed_ids, missed_positions, places)
         ours = TierReads(self.tier, num_hits, num_hits * self.row_bytes)
         num_missed = len(ids) - num_hits
         if num_missed == 0:
             return (ours,)
-        missed_ids, missed_positions = missed[:, :num_missed]
+        missed_ids, missed_positions = missed_ids[:num_missed], missed_positions[:num_missed]
         behind = self.store.gather_at(torch.from_numpy(missed_ids), torch.from_numpy(missed_positions), out)
         self._cache.admit(missed_ids, rows, missed_positions)
         return (ours, *(behind or (TierReads("store", num_missed, num_missed * self.row_bytes),)))

@@ -6,7 +6,7 @@ One class a rule, each as its source tells it; the kernel has one body for the t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 
 
