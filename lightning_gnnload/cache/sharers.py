@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from lightning_gnnload.data import sockets
 from lightning_gnnload.errors import CacheShareError
@@ -69,7 +69,7 @@ class Given(NamedTuple):
 class SharerChannel(sockets.Channel):
     """Between sharer 0 and another one."""
 
-    kinds = {
+    kinds: ClassVar = {
         "join": {"index": int, "count": int},
         "given": {"index": int, "fields": dict},
         "failed": {"text": str},
@@ -168,7 +168,7 @@ class _Host(Meeting):
             while len(self.channels) < count - 1:
                 listener.settimeout(max(deadline - time.monotonic(), 1e-3))
                 try:
-                    self._join(SharerChannel.accept(listener), deadline)
+                    self._join(listener)
                 except TimeoutError:
                     missing = sorted(set(range(1, count)) - self.channels.keys())
                     raise CacheShareError(
@@ -184,7 +184,7 @@ class _Host(Meeting):
                 for index in [index for index, channel in waiting.items() if channel in ready]:
                     given[index] = self._receive(index)
             ordered = [given[index] for index in sorted(given)]
-            for index, channel in self.channels.items():
+            for channel in self.channels.values():
                 for number, each in enumerate(ordered):
                     _send(channel, number, each)
         except BaseException:
@@ -193,23 +193,22 @@ class _Host(Meeting):
             raise
         return ordered
 
-    def _join(self, channel: SharerChannel, deadline: float) -> None:
-        """Strangers are turned away: they must not be able to end the meeting."""
+    def _join(self, listener: socket.socket) -> None:
+        """Strangers are turned away: they must not be able to end the meeting. Raises TimeoutError: nobody comes."""
         try:
-            if not sockets.readable([channel], max(deadline - time.monotonic(), 0)):
-                raise TimeoutError
-            message, fds = channel.receive()
-            for fd in fds:
-                os.close(fd)
-            index = message.get("index", 0)
-            if message["kind"] != "join" or index in self.channels or not 0 < index < self.sharers.count:
-                raise EOFError
+            channel = SharerChannel.accept(listener)
+        except CacheShareError:
+            return
+        try:
+            message, fds = channel.receive() if sockets.readable([channel], _LAST_WORDS_S) else ({}, [])
         except (EOFError, CacheShareError):
+            message, fds = {}, []
+        for fd in fds:
+            os.close(fd)
+        index = message.get("index", 0)
+        if message.get("kind") != "join" or index in self.channels or not 0 < index < self.sharers.count:
             channel.close()
             return
-        except BaseException:
-            channel.close()
-            raise
         self.channels[index] = channel
         if message["count"] != self.sharers.count:
             raise CacheShareError(f"sharer {index} takes part in {message['count']}, sharer 0 in {self.sharers.count}.")

@@ -15,6 +15,7 @@ from .dispatch import (
     random_keys,
     use_instruction_set,
 )
+from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_types import EdgeTypeIndex, index_edge_types
 from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows
 from .labor import sample_labor
@@ -28,13 +29,16 @@ from .weighted import sample_weighted
 
 __all__ = [
     "ARENA_ALIGNMENT",
+    "EVICTIONS",
     "LAYER_METHODS",
     "MAX_SHARDS",
     "MOST_IN_FLIGHT",
     "SLOT_BITS",
+    "SLOT_BYTES",
     "AliasTable",
     "ArenaTooSmall",
     "DrawKey",
+    "DynamicCache",
     "EdgeTypeIndex",
     "HopLayout",
     "RowFile",

@@ -4,6 +4,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
 from .draws import NodeDraws, philox, stream_keys
+from .eviction import CACHE_MODELS, CacheModel
 from .files import planned_reads, read_rows
 from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
@@ -15,6 +16,8 @@ from .walks import random_walk, sample_walks
 from .weighted import alias_shares, build_alias, sample_weighted
 
 __all__ = [
+    "CACHE_MODELS",
+    "CacheModel",
     "Hop",
     "LayerHop",
     "NodeDraws",
