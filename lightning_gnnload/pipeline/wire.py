@@ -18,7 +18,7 @@ from typing import Any
 
 from lightning_gnnload.errors import QueueProtocolError
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_MESSAGE_BYTES = 1 << 17
 
 Message = dict[str, Any]
@@ -37,6 +37,7 @@ KINDS: dict[str, dict[str, type]] = {
     "settled": {"copy": int},
     # sampler -> trainer
     "welcome": {"version": int, "rank": int, "pid": int},
+    "opening": {},  # it lives, and fills a cache, say, before it makes a stream's first mini-batch
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "payload": dict},
     # sampler -> trainer 0, when it is idle
     "standby": {"digest": str},
