@@ -1,36 +1,13 @@
-"""Reads, counted: sums over many gathers, and what they say of a cache."""
+"""What reads, of one gather or summed over many, say of a cache."""
 
 from __future__ import annotations
 
 import math
 
-from lightning_gnnload.data.features import Reads, TierReads
+from lightning_gnnload.data.features import Reads
 
 CACHE_TIERS = "cache"
 """What the names of all caches' tiers begin with: ``"cache"``, ``"cache 2"``; those of stores do not."""
-
-
-def add(*counted: Reads) -> Reads:
-    """The sum by tier; in the order in which tiers come first.
-
-    Example:
-        >>> add((TierReads("cache", 3, 24), TierReads("disk", 1, 512)), (TierReads("cache", 1, 8),))
-        (TierReads(tier='cache', rows=4, num_bytes=32), TierReads(tier='disk', rows=1, num_bytes=512))
-    """
-    sums: dict[str, TierReads] = {}
-    for tier, rows, num_bytes in (read for reads in counted for read in reads):
-        before = sums.get(tier)
-        sums[tier] = (
-            TierReads(tier, rows, num_bytes)
-            if before is None
-            else TierReads(tier, before.rows + rows, before.num_bytes + num_bytes)
-        )
-    return tuple(sums.values())
-
-
-def subtract(after: Reads, before: Reads) -> Reads:
-    """What was read in between, by tier."""
-    return add(after, tuple(TierReads(tier, -rows, -num_bytes) for tier, rows, num_bytes in before))
 
 
 def rows_read(reads: Reads, tier: str | None = None) -> int:
@@ -52,6 +29,7 @@ def hit_rate(reads: Reads, tier: str | None = None) -> float:
     """Of all rows gathered, the share that caches gave, or the cache of one tier; NaN where none was gathered.
 
     Example:
+        >>> from lightning_gnnload.data.features import TierReads
         >>> hit_rate((TierReads("cache", 3, 24), TierReads("disk", 1, 512)))
         0.75
     """

@@ -190,8 +190,8 @@ class BatchSource:
 
     def open(self) -> None:
         """Makes the features ready now, which takes long where a cache is filled; the first mini-batch does otherwise."""
-        if self.features is not None:
-            self.features.open()
+        for store in self.features.values():
+            store.open()
 
     def make(self, request: BatchRequest, slot: Slot) -> Payload:
         """Writes one mini-batch to ``slot``, which grows when it is too small.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from lightning_gnnload.cache import reads as counted
-from lightning_gnnload.data.features import Reads
+from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.tables import summed_reads
 
 
 class Fill(NamedTuple):
@@ -158,11 +158,16 @@ class LoaderStats:
         self.gather_ms += delivery.gather_ms
         self.convert_ms += delivery.convert_ms
         self.wait_ms += delivery.wait_ms
-        self.reads = counted.add(self.reads, delivery.reads)
+        self.reads = summed_reads((self.reads, delivery.reads))
 
     def __sub__(self, other: LoaderStats) -> LoaderStats:
         sums = [f.name for f in fields(self) if f.name != "reads"]
         return LoaderStats(
             **{name: getattr(self, name) - getattr(other, name) for name in sums},
-            reads=counted.subtract(self.reads, other.reads),
+            reads=_difference(self.reads, other.reads),
         )
+
+
+def _difference(after: Reads, before: Reads) -> Reads:
+    """What was read in between, by tier."""
+    return summed_reads((after, tuple(TierReads(tier, -rows, -num_bytes) for tier, rows, num_bytes in before)))
