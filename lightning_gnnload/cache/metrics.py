@@ -8,6 +8,7 @@ import torch
 from torchmetrics import Metric
 
 from lightning_gnnload.cache import reads as counted
+from lightning_gnnload.cache.trace import similarity
 from lightning_gnnload.data.features import Reads
 from lightning_gnnload.errors import CacheConfigError
 
@@ -83,9 +84,8 @@ class BytesRead(Metric):
 class AccessSimilarity(Metric):
     """How much of the visits to an epoch's hottest nodes the epoch before foretells, in [0, 1]; NaN in the first.
 
-    ``sum over T_i and T_j of min(f_i(v), f_j(v)) / sum over T_j of f_j(v)``, where f_i(v) counts the mini-batches of
-    epoch i that read node v, and T_i is the share ``top`` of all nodes that it reads most. Where it is high, what was
-    read, or sampled beforehand, says what is worth caching. Takes 8 bytes a node.
+    See :func:`.trace.similarity`: of the mini-batches that read the share ``top`` of all nodes that are read most. Where
+    it is high, what was read, or sampled beforehand, says what is worth caching. Takes 8 bytes a node.
 
     Args:
         num_nodes: N, of the graph.
@@ -133,14 +133,4 @@ class AccessSimilarity(Metric):
     def compute(self) -> torch.Tensor:
         if not self.earlier.any():
             return torch.tensor(torch.nan)
-        return access_similarity(self.earlier, self.visits, self.top)
-
-
-def access_similarity(before: torch.Tensor, after: torch.Tensor, top: float = 0.1) -> torch.Tensor:
-    """What :class:`AccessSimilarity` computes, of two epochs' visits, ``[N]``."""
-    count = round(top * len(after))
-    hot_before, hot_after = (torch.zeros(len(after), dtype=torch.bool) for _ in range(2))
-    for hot, visits in ((hot_before, before), (hot_after, after)):
-        hot[visits.argsort(descending=True, stable=True)[:count]] = True
-    both = hot_before & hot_after
-    return torch.minimum(before[both], after[both]).sum() / after[hot_after].sum()
+        return torch.tensor(similarity(self.earlier.cpu().numpy(), self.visits.cpu().numpy(), self.top))

@@ -189,7 +189,7 @@ class BatchSource:
         return self.workload.plan(num_ranks)
 
     def open(self) -> None:
-        """Makes the features ready now, which takes long where a cache is filled; the first mini-batch does otherwise."""
+        """Makes the features ready, which takes long where a cache is filled; the first mini-batch does otherwise."""
         for store in self.features.values():
             store.open()
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.deferred import DeferredStore
-from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.sample.workload import Workload
+
+if TYPE_CHECKING:
+    from lightning_gnnload.plugin.datamodule import GraphDataModule
 
 CacheSettings = FeatureCache | list[FeatureCache] | Literal["auto"] | None
 _log = logging.getLogger(__name__)
@@ -33,42 +36,67 @@ def cache_levels(cache: CacheSettings) -> tuple[FeatureCache, ...]:
     levels = tuple(cache) if isinstance(cache, list | tuple) else (cache,)
     if not levels or not all(isinstance(level, FeatureCache) for level in levels):
         raise CacheConfigError(
-            f"cache={cache!r}: give FeatureCache(policy=..., ratio=...), a list of these (nearest first), 'auto' or None."
+            f"cache={cache!r}: give FeatureCache(policy=..., ratio=...), a list of these (nearest first), 'auto' or "
+            f"None."
         )
     return levels
 
 
-def deferred_cache(
-    levels: Sequence[FeatureCache], store: FeatureStore, workload: Callable[[], Workload], trainer: pl.Trainer | None
-) -> DeferredStore:
-    """The cache of one fit, say, not yet filled.
+class ModuleCache:
+    """A data module's cache: of the features x, from one ``setup`` to ``teardown``.
 
     Args:
-        levels: nearest first.
-        store: what lies behind.
-        workload: what will be gathered; asked when it is opened.
-        trainer: knows which ranks of this machine gather.
+        cache: as :class:`GraphDataModule` takes it.
+
+    Raises:
+        CacheConfigError: it is neither settings nor ``"auto"``.
     """
 
-    def open_levels() -> FeatureStore:
+    def __init__(self, cache: CacheSettings) -> None:
+        self.levels = cache_levels(cache)
+        self._store: DeferredStore | None = None
+
+    def stores(self, module: GraphDataModule, phase: str) -> dict[str, FeatureStore]:
+        """What a phase's mini-batches are gathered from instead of the data's own stores: one cache for all phases.
+
+        Raises:
+            CacheConfigError: the graph has no features.
+        """
+        if not self.levels:
+            return {}
+        if self._store is None:
+            self._store = self._deferred(module, phase)
+        return {"x": self._store}
+
+    def close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _deferred(self, module: GraphDataModule, phase: str) -> DeferredStore:
+        data, trainer = module.data, module.trainer
+        if data.x is None:
+            raise CacheConfigError("the graph has no features x to be cached; give GraphDataModule(cache=None).")
+        if trainer is not None and trainer.state.status != TrainerStatus.RUNNING:
+            trainer = None  # read by hand: the other ranks may not read at all, and are not waited for
+        is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
+        chosen_for = "train" if is_fit and len(data.train) else phase
+        name = " in front of ".join(map(repr, self.levels))
+        return DeferredStore(data.x, partial(self._open, data.x, partial(module.workload, chosen_for), trainer), name)
+
+    def _open(self, store: FeatureStore, workload: Callable[[], Workload], trainer: pl.Trainer | None) -> FeatureStore:
         gathering = Gathering.of(trainer)
         if not gathering.is_here:
             return store  # a trainer that samples in the place of lost samplers
-        progress = gathering.index == 0
+        progress, epoch = gathering.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
+            epoch = trainer.current_epoch
         front = store
-        for number, level in reversed(list(enumerate(levels))):
-            front = level.open(
-                front,
-                workload(),
-                sharers=_sharers(gathering, number),
-                epoch=0 if trainer is None else trainer.current_epoch,
-                progress=progress,
-            )
+        for number, level in reversed(list(enumerate(self.levels))):
+            sharers = gathering.sharers(f"level-{number}")
+            front = level.open(front, workload(), sharers=sharers, epoch=epoch, progress=progress)
         return front
-
-    return DeferredStore(store, open_levels, " in front of ".join(map(repr, levels)))
 
 
 def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) -> BatchSource:
@@ -98,9 +126,3 @@ def close_caches(source: BatchSource) -> None:
     for store in source.features.values():
         if isinstance(store, DeferredStore):
             store.close()
-
-
-def _sharers(gathering: Gathering, level: int) -> Sharers | None:
-    if gathering.count == 1:
-        return None
-    return Sharers(f"{gathering.name}-{level}", gathering.index, gathering.count, gathering.timeout_s)

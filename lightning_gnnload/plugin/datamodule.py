@@ -10,19 +10,17 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.deferred import DeferredStore
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seeds import SeedOrder, Sequential, seed_order
-from lightning_gnnload.errors import CacheConfigError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.caching import CacheSettings, cache_levels, deferred_cache
-from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl, training_progress
+from lightning_gnnload.plugin.caching import CacheSettings, ModuleCache
+from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
 from lightning_gnnload.plugin.mixed import OfOneLightning
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
@@ -138,8 +136,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = data if isinstance(data, GraphData) else None
         self._copies = DeviceCopies()
-        self._levels = cache_levels(cache)
-        self._cached_x: DeferredStore | None = None
+        self._cache = ModuleCache(cache)
 
     @classmethod
     def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
@@ -201,9 +198,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 
     def teardown(self, stage: str | None = None) -> None:
         """Closes the cache."""
-        cached, self._cached_x = self._cached_x, None
-        if cached is not None:
-            cached.close()
+        self._cache.close()
 
     def train_dataloader(self) -> SampledLoader:
         """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
@@ -234,7 +229,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         """Spawned ranks get the descriptor and map the data themselves."""
         state = self.__dict__.copy()
         state["_copies"] = DeviceCopies()
-        state["_cached_x"] = None
+        state["_cache"] = ModuleCache(self.cache)
         if self._dataset is not None:
             state["_data"] = None
         return state
@@ -247,7 +242,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         Raises:
             SeedError: the phase has no seeds.
         """
-        return BatchSource(self.data, self.workload(phase), self._stores(phase))
+        return BatchSource(self.data, self.workload(phase), self._cache.stores(self, phase))
 
     def workload(self, phase: str) -> Workload:
         """What will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
@@ -274,21 +269,6 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
         )
-
-    def _stores(self, phase: str) -> dict[str, FeatureStore]:
-        """Where features come from instead of the data's own stores: a cache, which all phases share."""
-        if not self._levels:
-            return {}
-        if self.data.x is None:
-            raise CacheConfigError(f"cache={self.cache!r}: the graph has no features x to cache; give cache=None.")
-        if self._cached_x is None:
-            # Read by hand, it is of this process alone: the other ranks may not read at all.
-            running = self.trainer is not None and self.trainer.state.status == TrainerStatus.RUNNING
-            trainer = self.trainer if running else None
-            fitting = trainer is None or trainer.state.fn == TrainerFn.FITTING
-            chosen_for = "train" if fitting and len(self.data.train) else phase
-            self._cached_x = deferred_cache(self._levels, self.data.x, partial(self.workload, chosen_for), trainer)
-        return {"x": self._cached_x}
 
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks, rank, num_local, pinned = 1, 0, 1, False

@@ -7,6 +7,7 @@ import itertools
 import os
 from dataclasses import dataclass
 
+from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.plugin.compat import environments, pl
 
 _WAIT_S = 1800.0
@@ -51,6 +52,10 @@ class Gathering:
             name=f"{run_name(environment, trainer.node_rank)}-{next(_openings)}",
             timeout_s=_WAIT_S if timeout is None else timeout.total_seconds(),
         )
+
+    def sharers(self, what: str) -> Sharers | None:
+        """As those who share one thing; None where this rank is alone."""
+        return Sharers(f"{self.name}-{what}", self.index, self.count, self.timeout_s) if self.count > 1 else None
 
 
 def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:

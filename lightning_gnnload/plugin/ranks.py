@@ -179,9 +179,7 @@ class _Sources:
     def open(self, spec: StreamSpec) -> BatchSource:
         """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
         is_successor = self.service is not None and self.service.is_successor
-        return open_on_sampler(
-            self.loader(spec).source, is_successor=is_successor, takeover=self.strategy.takeover
-        )
+        return open_on_sampler(self.loader(spec).source, is_successor=is_successor, takeover=self.strategy.takeover)
 
     def close(self) -> None:
         """When nothing is sampled any more."""

@@ -159,8 +159,8 @@ class FactoredStrategy(RankedStrategy, PassesOverSteps):
         roles = self.roles
         if roles.is_lone:
             return Gathering()
-        ranks = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
-        ranks = [rank for rank in ranks if not flags.is_up(flags.rank_ended(self.run_name, rank))]
+        samplers = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
+        ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
         if self.local_rank not in ranks:
             return Gathering(is_here=False)
         name = f"{self.run_name}-{self.session}"
