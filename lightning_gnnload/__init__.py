@@ -11,6 +11,7 @@ from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
+from lightning_gnnload.plugin.cachemonitor import CacheMonitor
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "OGB",
     "Block",
+    "CacheMonitor",
     "ContributedStep",
     "Dataset",
     "Debian",

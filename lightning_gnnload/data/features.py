@@ -81,6 +81,9 @@ class FeatureStore(ABC):
         out[positions] = rows
         return reads
 
+    def open(self) -> None:  # noqa: B027  most stores are ready as they are
+        """Makes it ready to gather, which may take long. The first gather does so otherwise."""
+
     def announce(self, request: BatchRequest) -> None:  # noqa: B027  most stores have nothing to do here
         """Tells that this thread will next gather for that mini-batch. Stores that look ahead override it."""
 
