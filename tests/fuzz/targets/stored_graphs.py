@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload import Graph, GraphData, NeighborSampler, load_graph_data, save_graph_data
+from lightning_gnnload import Graph, GraphData, NeighborSampler, NodeTable, load_graph_data, save_graph_data
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.errors import GraphDataError
 from tests.fuzz.damage import damage_file, damage_json
@@ -51,12 +51,12 @@ class Prepared(StoredDataset):
 def use(data: GraphData) -> None:
     """What training does with it: every node's neighbourhood, features and labels."""
     seeds = torch.arange(min(data.num_nodes, 100))
-    batch = NeighborSampler([3, -1]).sample(data.graph, seeds)
-    if data.x is not None:
-        out = torch.empty(batch.num_nodes, data.num_features, dtype=data.x.dtype)
-        data.x.gather(batch.nodes, out)
+    NeighborSampler([3, -1]).sample(data.graph, seeds)
+    for store in data.stores.values():
+        ids = torch.arange(min(store.shape[0], 100))
+        store.gather(ids, torch.empty(len(ids), store.shape[1], dtype=store.dtype))
     if data.y is not None:
-        assert len(data.y[batch.seeds]) == len(seeds)
+        assert len(data.y[seeds]) == len(seeds)
     for name in ("train", "val", "test"):
         NeighborSampler([2]).sample(data.graph, data.split(name))
     try:
@@ -67,9 +67,23 @@ def use(data: GraphData) -> None:
 
 def small_data() -> GraphData:
     graph = Graph.from_coo(
-        [0, 1, 2, 0, 3, 3], [1, 2, 0, 2, 4, 4], 6, edge_weight=[0.5, 1, 2, 3, 1, 1], edge_type=[0, 1, 0, 1, 1, 0]
+        [0, 1, 2, 0, 3, 3],
+        [1, 2, 0, 2, 4, 4],
+        6,
+        edge_weight=[0.5, 1, 2, 3, 1, 1],
+        edge_type=[0, 1, 0, 1, 1, 0],
+        keep_order=True,
     )
-    return GraphData(graph, torch.arange(18.0).view(6, 3), torch.tensor([1, 0, 4, 2, 0, 0]), [2, 0], [1], [4, 5])
+    return GraphData(
+        graph,
+        torch.arange(18.0).view(6, 3),
+        torch.tensor([1, 0, 4, 2, 0, 0]),
+        [2, 0],
+        [1],
+        [4, 5],
+        tables={"age": torch.arange(6)[:, None], "paper": NodeTable(torch.rand(2, 3), 4)},
+        edge_x=torch.rand(6, 2),
+    )
 
 
 def damaged(random: Random, folder: Path) -> Path:
