@@ -23,6 +23,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise(kErrors, "GraphFormatError", nb::str(error.what()));
   } catch (const SamplerConfigError& error) {
     raise(kErrors, "SamplerConfigError", nb::str(error.what()));
+  } catch (const CacheShareError& error) {
+    raise(kErrors, "CacheShareError", nb::str(error.what()));
   } catch (const ArenaTooSmall& signal) {
     raise("lightning_gnnload.ops.dispatch", "ArenaTooSmall", nb::int_(signal.needed_bytes));
   }
@@ -44,6 +46,7 @@ NB_MODULE(_kernels, m) {
   bind_check_csc(m);
   bind_coo_to_csc(m);
   bind_gather_rows(m);
+  bind_gather_tiered(m);
   bind_importance_tree(m);
   bind_index_edge_types(m);
   bind_random_keys(m);

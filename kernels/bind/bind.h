@@ -55,6 +55,7 @@ void bind_build_alias(nb::module_& m);
 void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
+void bind_gather_tiered(nb::module_& m);
 void bind_importance_tree(nb::module_& m);
 void bind_index_edge_types(nb::module_& m);
 void bind_random_keys(nb::module_& m);

@@ -121,16 +121,20 @@ class MemoryFeatureStore(FeatureStore):
         return self.rows.dtype
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        gather(self.rows, ids, out)
+        return self.gather_at(ids, None, out)
+
+    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
+        gather(self.rows, ids, out, positions)
         return (TierReads("memory", len(ids), len(ids) * self.row_bytes),)
 
     def __repr__(self) -> str:
         return f"MemoryFeatureStore(shape={self.shape}, dtype={self.dtype})"
 
 
-def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
-    """``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node."""
-    ops.gather_rows(_as_bytes(table), ids.numpy(), _as_bytes(out))
+def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None) -> None:
+    """``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node; or, with
+    ``positions``, ``out[positions[b]] = table[ids[b]]``."""
+    ops.gather_rows(_as_bytes(table), ids.numpy(), _as_bytes(out), None if positions is None else positions.numpy())
 
 
 def _as_bytes(rows: torch.Tensor) -> Any:

@@ -20,12 +20,15 @@ from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
 from .shadow import sample_shadow
+from .tiers import MAX_SHARDS, SLOT_BITS, gather_tiered
 from .walks import Walks, check_visits, random_walk, sample_walks
 from .weighted import sample_weighted
 
 __all__ = [
     "ARENA_ALIGNMENT",
     "LAYER_METHODS",
+    "MAX_SHARDS",
+    "SLOT_BITS",
     "AliasTable",
     "ArenaTooSmall",
     "DrawKey",
@@ -40,6 +43,7 @@ __all__ = [
     "check_visits",
     "coo_to_csc",
     "gather_rows",
+    "gather_tiered",
     "importance_tree",
     "index_edge_types",
     "instruction_sets",

@@ -5,10 +5,12 @@ import numpy as np
 MAX_BUDGET: int
 MAX_FANOUT: int
 MAX_HOPS: int
+MAX_SHARDS: int
 MAX_EDGE_TYPES: int
 MAX_TYPED_HOPS: int
 MAX_WEIGHTED_FANOUT: int
 NO_NEIGHBOR: int
+SLOT_BITS: int
 STREAM_BYTES: int
 MAX_VISITS: int
 MAX_WALK_BLOCKS: int
@@ -92,7 +94,27 @@ def sample_layers(
     max_local: int = ...,
 ) -> Layout: ...
 def importance_tree(indptr: np.ndarray, indices: np.ndarray, entries: np.ndarray) -> None: ...
-def gather_rows(table: np.ndarray, num_rows: int, ids: np.ndarray, out: np.ndarray) -> None: ...
+def gather_rows(
+    table: np.ndarray,
+    num_rows: int,
+    ids: np.ndarray,
+    out: np.ndarray,
+    positions: np.ndarray | None = ...,
+    num_out: int = ...,
+) -> None: ...
+def gather_tiered(
+    location: np.ndarray,
+    shards: list[np.ndarray],
+    shard_rows: list[int],
+    backing: np.ndarray | None,
+    row_bytes: int,
+    ids: np.ndarray,
+    positions: np.ndarray | None,
+    out: np.ndarray,
+    num_out: int,
+    missed_ids: np.ndarray | None,
+    missed_positions: np.ndarray | None,
+) -> tuple[tuple[int, ...], int]: ...
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None: ...
 def coo_to_csc(
     src: np.ndarray, dst: np.ndarray, indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None

@@ -8,7 +8,7 @@ from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .shadow import sample_shadow
-from .tables import coo_to_csc, gather_rows, is_csc, random_keys
+from .tables import coo_to_csc, gather_rows, gather_tiered, is_csc, random_keys
 from .walks import random_walk, sample_walks
 from .weighted import alias_shares, build_alias, sample_weighted
 
@@ -21,6 +21,7 @@ __all__ = [
     "coo_to_csc",
     "expand_hops",
     "gather_rows",
+    "gather_tiered",
     "importance_tree",
     "is_csc",
     "philox",
