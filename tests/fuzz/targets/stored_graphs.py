@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,12 +23,12 @@ SETTINGS = {"made": "for fuzzing"}
 
 def load(random: Random, folder: Path) -> None:
     """What loads can be used, whether or not its bytes were verified."""
-    use(load_graph_data(damaged(random, folder), verify=random.random() < 0.5))
+    use(load_graph_data(damaged(random, folder, rich_data), verify=random.random() < 0.5))
 
 
 def prepare(random: Random, folder: Path) -> None:
     """A data set over a damaged folder finds it whole, or builds it anew."""
-    dataset = Prepared(damaged(random, folder))
+    dataset = Prepared(damaged(random, folder, small_data))
     dataset.prepare()
     use(dataset.load())
 
@@ -67,32 +68,24 @@ def use(data: GraphData) -> None:
 
 def small_data() -> GraphData:
     graph = Graph.from_coo(
-        [0, 1, 2, 0, 3, 3],
-        [1, 2, 0, 2, 4, 4],
-        6,
-        edge_weight=[0.5, 1, 2, 3, 1, 1],
-        edge_type=[0, 1, 0, 1, 1, 0],
-        keep_order=True,
+        [0, 1, 2, 0, 3, 3], [1, 2, 0, 2, 4, 4], 6, edge_weight=[0.5, 1, 2, 3, 1, 1], edge_type=[0, 1, 0, 1, 1, 0]
     )
-    return GraphData(
-        graph,
-        torch.arange(18.0).view(6, 3),
-        torch.tensor([1, 0, 4, 2, 0, 0]),
-        [2, 0],
-        [1],
-        [4, 5],
-        tables={"age": torch.arange(6)[:, None], "paper": NodeTable(torch.rand(2, 3), 4)},
-        edge_x=torch.rand(6, 2),
-    )
+    return GraphData(graph, torch.arange(18.0).view(6, 3), torch.tensor([1, 0, 4, 2, 0, 0]), [2, 0], [1], [4, 5])
 
 
-def damaged(random: Random, folder: Path) -> Path:
+def rich_data() -> GraphData:
+    graph = Graph.from_coo([0, 1, 2, 0], [1, 2, 0, 2], 6, keep_order=True)
+    tables = {"age": torch.arange(6)[:, None], "paper": NodeTable(torch.ones(2, 3), 4)}
+    return GraphData(graph, torch.ones(6, 3), torch.arange(6), [2, 0], tables=tables, edge_x=torch.ones(4, 2))
+
+
+def damaged(random: Random, folder: Path, make: Callable[[], GraphData]) -> Path:
     """A graph folder with up to three things wrong."""
     place, outside = folder / "graph", folder / "outside.bin"
     place.mkdir()
-    for name, content in _sound_files().items():
+    for name, content in _sound_files(make).items():
         (place / name).write_bytes(content)
-    outside.write_bytes(_sound_files()["x.bin"])
+    outside.write_bytes(_sound_files(make)["x.bin"])
     for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
         manifest = place / "manifest.json"
         if manifest.is_file() and random.random() < 0.5:
@@ -111,7 +104,7 @@ def _edit(random: Random, manifest: Path) -> None:
 
 
 @functools.cache
-def _sound_files() -> dict[str, bytes]:
+def _sound_files(make: Callable[[], GraphData]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as parent:
-        save_graph_data(small_data(), Path(parent) / "graph", attributes=SETTINGS)
+        save_graph_data(make(), Path(parent) / "graph", attributes=SETTINGS)
         return {file.name: file.read_bytes() for file in (Path(parent) / "graph").iterdir()}
