@@ -6,6 +6,7 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
+from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
 from lightning_gnnload.plugin.datamodule import GraphDataModule
@@ -39,6 +40,7 @@ __all__ = [
     "MiniBatch",
     "NeighborSampler",
     "NoGraphBaseline",
+    "NodeTable",
     "PipelineMonitor",
     "RandomWalkSampler",
     "Sampler",

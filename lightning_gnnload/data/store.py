@@ -1,7 +1,9 @@
 """The on-disk format: a folder of raw little-endian arrays and one manifest, read by memory mapping.
 
 ``manifest.json`` names each array's file, dtype, shape and checksum (CRC-32 of its bytes). A folder is written
-beside its final place and renamed, so that readers see all of it or nothing.
+beside its final place and renamed, so that readers see all of it or nothing. It is complete in itself: the rows of
+every :class:`FeatureStore`, wherever they are, are copied, so that a folder can be moved and no other file can change
+what it holds.
 """
 
 from __future__ import annotations
@@ -11,17 +13,19 @@ import os
 import shutil
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from lightning_gnnload.data.arrays import as_array, tensor_view
-from lightning_gnnload.data.features import MemoryFeatureStore
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.manifest import FORMAT, MANIFEST, VERSION, StoredArray, read_manifest, stored_arrays
 from lightning_gnnload.data.pages import let_go, mapped_bytes
+from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 _CHUNK_BYTES = 1 << 24
@@ -37,19 +41,17 @@ def save_graph_data(
     """Writes ``data`` as a folder, atomically.
 
     Args:
-        data: its features must be in memory (or mapped).
+        data: features in any store; they are read a few megabytes at a time, as what the store gives: those of a
+            quantised table as the floats that they stand for.
         folder: must not exist, unless ``overwrite``.
         attributes: JSON values kept in the manifest (a data set's settings, a licence).
 
     Raises:
         StoreFormatError: ``folder`` exists and ``overwrite`` is false.
-        GraphDataError: the features are not in memory.
     """
     target = Path(folder)
     if target.exists() and not overwrite:
         raise StoreFormatError(f"{target} exists already. Give another folder, or overwrite=True to replace it.")
-    if data.x is not None and not isinstance(data.x, MemoryFeatureStore):
-        raise GraphDataError(f"features in a {type(data.x).__name__} cannot be written; only features in memory can.")
     target.parent.mkdir(parents=True, exist_ok=True)
     # mkdtemp makes the folder readable by its owner alone, and so it stays.
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -62,6 +64,9 @@ def save_graph_data(
             "num_classes": data._num_classes,
             "attributes": attributes or {},
             "arrays": entries,
+            "tables": {
+                name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()
+            },
         }
         with open(partial / MANIFEST, "w") as file:
             json.dump(manifest, file, indent=1)
@@ -84,7 +89,8 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
     manifest = read_manifest(path)
     try:
         arrays = {name: _map_array(array, verify) for name, array in stored_arrays(path, manifest).items()}
-        for name in ("indptr", "indices"):
+        tables = {name: (_table_name(name), first) for name, first in manifest.get("tables", {}).items()}
+        for name in ("indptr", "indices", *(array for array, _ in tables.values())):
             if name not in arrays:
                 raise StoreFormatError(
                     f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
@@ -96,37 +102,64 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
                 f"Prepare it again."
             )
-        splits = {name: numpy[name] for name in SPLITS if name in numpy}
-        return GraphData(graph, arrays.get("x"), arrays.get("y"), **splits, num_classes=manifest["num_classes"])
+        return GraphData(
+            graph,
+            arrays.get("x"),
+            arrays.get("y"),
+            *(numpy.get(name) for name in SPLITS),
+            num_classes=manifest["num_classes"],
+            tables={
+                name: arrays[array] if first is None else NodeTable(arrays[array], first)
+                for name, (array, first) in tables.items()
+            },
+            edge_x=arrays.get("edge_x"),
+        )
     except (GraphFormatError, GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
 
 
-def _arrays(data: GraphData) -> dict[str, torch.Tensor]:
+def _table_name(name: str) -> str:
+    """Of the array that holds a table; no other array's name has a dot."""
+    return f"table.{name}"
+
+
+def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     found |= {name: data.split(name) for name in SPLITS}
-    tensors = {name: tensor_view(array) for name, array in found.items() if array is not None}
-    if isinstance(data.x, MemoryFeatureStore):
-        tensors["x"] = data.x.rows
-    if data.y is not None:
-        tensors["y"] = data.y
-    return tensors
+    arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
+    stores = {_table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
+    return {**arrays, **stores, **({} if data.y is None else {"y": data.y})}
 
 
-def _write_array(file: Path, tensor: torch.Tensor) -> dict[str, Any]:
-    raw = _raw_bytes(tensor)
+def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, Any]:
     checksum = 0
     with open(file, "wb") as out:
-        for start in range(0, len(raw), _CHUNK_BYTES):
-            chunk = raw[start : start + _CHUNK_BYTES]
+        for chunk in _chunks(array):
             checksum = zlib.crc32(chunk, checksum)
             out.write(chunk)
         out.flush()
         os.fsync(out.fileno())
         let_go(out.fileno())
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return {"file": file.name, "dtype": dtype, "shape": list(tensor.shape), "crc32": checksum}
+    dtype = str(array.dtype).removeprefix("torch.")
+    return {"file": file.name, "dtype": dtype, "shape": list(array.shape), "crc32": checksum}
+
+
+def _chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:
+    """The bytes of all rows in turn; each part is gone when the next is asked for."""
+    if isinstance(array, MemoryFeatureStore):
+        array = array.rows
+    if isinstance(array, torch.Tensor):
+        raw = _raw_bytes(array)
+        yield from (raw[start : start + _CHUNK_BYTES] for start in range(0, len(raw), _CHUNK_BYTES))
+        return
+    num_rows, width = array.shape
+    rows_a_chunk = max(_CHUNK_BYTES // max(array.row_bytes, 1), 1)
+    out = torch.empty(min(rows_a_chunk, num_rows), width, dtype=array.dtype)
+    for start in range(0, num_rows, rows_a_chunk):
+        ids = torch.arange(start, min(start + rows_a_chunk, num_rows))
+        array.gather(ids, out[: len(ids)])
+        yield _raw_bytes(out[: len(ids)])
 
 
 def _raw_bytes(tensor: torch.Tensor) -> memoryview:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -53,6 +53,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         drop_last: leave out a training epoch's last step when it is not full.
         feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
         label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
+        edge_feature_name: for ``"dgl"``, the name of edge features in ``edata``.
 
     Raises:
         LoaderConfigError: settings that cannot work.
@@ -85,6 +86,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         drop_last: bool = False,
         feature_name: str = "feat",
         label_name: str = "label",
+        edge_feature_name: str = "feat",
     ) -> None:
         super().__init__()
         if not isinstance(data, GraphData | Dataset):
@@ -127,6 +129,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self.drop_last = drop_last
         self.feature_name = feature_name
         self.label_name = label_name
+        self.edge_feature_name = edge_feature_name
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = data if isinstance(data, GraphData) else None
         self._copies = DeviceCopies()
@@ -139,21 +142,26 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         return cls(OGB(name, root), **settings)
 
     @classmethod
-    def from_dgl(cls, graph: Any, **settings: Any) -> GraphDataModule:
+    def from_dgl(cls, graph: Any, *, tables: Iterable[str] = (), **settings: Any) -> GraphDataModule:
         """Over a homogeneous DGL graph: features ``ndata[feature_name]``, labels ``ndata[label_name]``, and splits
-        ``ndata["train_mask"]``, ``"val_mask"``, ``"test_mask"``. Yields DGL's format unless told otherwise."""
+        ``ndata["train_mask"]``, ``"val_mask"``, ``"test_mask"``. Where they are named, further columns of ``ndata`` as
+        ``tables`` and edge features ``edata[edge_feature_name]``. Yields DGL's format unless told otherwise."""
         from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 
-        names = {key: settings[key] for key in ("feature_name", "label_name") if key in settings}
-        return cls(graph_data_from_dgl(graph, **names), **{"batch_format": "dgl", **settings})
+        names = {key: settings[key] for key in ("feature_name", "label_name", "edge_feature_name") if key in settings}
+        return cls(graph_data_from_dgl(graph, tables=tables, **names), **{"batch_format": "dgl", **settings})
 
     @classmethod
-    def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
+    def from_pyg(
+        cls, data: Any, *, tables: Iterable[str] = (), edge_feature_name: str | None = None, **settings: Any
+    ) -> GraphDataModule:
         """Over a homogeneous PyG ``Data``: ``x``, ``y``, ``edge_index`` and ``train_mask``, ``val_mask``,
-        ``test_mask``. Yields PyG's format unless told otherwise."""
+        ``test_mask``; further attributes of nodes and edges where they are named. Yields PyG's format unless told
+        otherwise, with edge features as ``edge_attr``."""
         from lightning_gnnload.adapters.pyg import graph_data_from_pyg
 
-        return cls(graph_data_from_pyg(data), **{"batch_format": "pyg", **settings})
+        graph_data = graph_data_from_pyg(data, tables=tables, edge_feature_name=edge_feature_name)
+        return cls(graph_data, **{"batch_format": "pyg", **settings})
 
     # The data, once it is there.
 
@@ -275,7 +283,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if self.batch_format == "dgl":
             from lightning_gnnload.adapters.dgl import ToDGL
 
-            return ToDGL(self.feature_name, self.label_name, self.data.graph.edge_order)
+            return ToDGL(self.feature_name, self.label_name, self.data.graph.edge_order, self.edge_feature_name)
         if self.batch_format == "pyg":
             from lightning_gnnload.adapters.pyg import to_pyg
 

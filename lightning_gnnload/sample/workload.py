@@ -56,7 +56,7 @@ class Workload:
         self.fixed_draws = fixed_draws
         self.drop_last = drop_last
         self.num_ranks = num_ranks
-        self._ordered: tuple[int, np.ndarray] | None = None
+        self._ordered: dict[int, np.ndarray] = {}
         self._ordering = threading.Lock()
 
     def plan(self, num_ranks: int) -> StepPlan:
@@ -97,8 +97,19 @@ class Workload:
         """
         return self.sampler.sample_into(self.graph, self.seeds_of(request), self.key_of(request), arena)
 
+    def nodes_of(self, request: BatchRequest) -> np.ndarray:
+        """The nodes of one mini-batch, int64, seeds first: those whose features it gathers.
+
+        Raises:
+            SeedError: a seed is not a node of the graph.
+        """
+        return self.sampler.sample_nodes(self.graph, self.seeds_of(request), self.key_of(request))
+
     def _epoch_order(self, epoch: int) -> np.ndarray:
         with self._ordering:
-            if self._ordered is None or self._ordered[0] != epoch:
-                self._ordered = (epoch, self.order.order(self.seeds, seed=self.seed, epoch=epoch))
-            return self._ordered[1]
+            if epoch not in self._ordered:
+                # Two are kept: one trains while another is sampled ahead, and epochs meet where one ends.
+                if len(self._ordered) == 2:
+                    del self._ordered[next(iter(self._ordered))]
+                self._ordered[epoch] = self.order.order(self.seeds, seed=self.seed, epoch=epoch)
+            return self._ordered[epoch]
