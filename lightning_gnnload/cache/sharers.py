@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
