@@ -45,6 +45,7 @@ NB_MODULE(_kernels, m) {
   bind_build_alias(m);
   bind_check_csc(m);
   bind_coo_to_csc(m);
+  bind_gather_quantized(m);
   bind_gather_rows(m);
   bind_gather_tiered(m);
   bind_importance_tree(m);

@@ -54,6 +54,7 @@ nb::tuple sampled(const Sample& sample) {
 void bind_build_alias(nb::module_& m);
 void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
+void bind_gather_quantized(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
 void bind_gather_tiered(nb::module_& m);
 void bind_importance_tree(nb::module_& m);

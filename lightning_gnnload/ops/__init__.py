@@ -19,6 +19,7 @@ from .edge_types import EdgeTypeIndex, index_edge_types
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
+from .quantized import gather_quantized
 from .shadow import sample_shadow
 from .tiers import MAX_SHARDS, SLOT_BITS, gather_tiered
 from .walks import Walks, check_visits, random_walk, sample_walks
@@ -42,6 +43,7 @@ __all__ = [
     "check_csc",
     "check_visits",
     "coo_to_csc",
+    "gather_quantized",
     "gather_rows",
     "gather_tiered",
     "importance_tree",

@@ -8,7 +8,7 @@ from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .shadow import sample_shadow
-from .tables import coo_to_csc, gather_rows, gather_tiered, is_csc, random_keys
+from .tables import coo_to_csc, dequantized, gather_rows, gather_tiered, is_csc, random_keys
 from .walks import random_walk, sample_walks
 from .weighted import alias_shares, build_alias, sample_weighted
 
@@ -19,6 +19,7 @@ __all__ = [
     "alias_shares",
     "build_alias",
     "coo_to_csc",
+    "dequantized",
     "expand_hops",
     "gather_rows",
     "gather_tiered",
