@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from lightning_gnnload.data import sockets
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 
 _RETRY_S = 0.02
@@ -74,6 +77,8 @@ class SharerChannel(sockets.Channel):
         "join": {"index": int, "count": int},
         "given": {"index": int, "fields": dict},
         "failed": {"text": str},
+        # of a kept channel: the next window's rows, in a memory file
+        "moves": {"count": int},
     }
     error = CacheShareError
 
@@ -114,6 +119,19 @@ class Meeting:
                     f"the same cache over the same table."
                 )
 
+    def publish(self, values: np.ndarray | None) -> np.ndarray:
+        """Sharer 0's numbers, int64 ``[M]``, known to all. The others give None.
+
+        Raises:
+            CacheShareError: a sharer failed, or is gone.
+        """
+        file = None if values is None else numbers_file(values)
+        given = self.exchange({"count": 0 if values is None else len(values)}, -1 if file is None else file.fd)
+        if file is not None:
+            file.close()
+        received = [numbers_in(each.fd, each.fields["count"]) for each in given if each.fd >= 0]
+        return received[0] if values is None else values
+
     def tell(self, text: str) -> None:
         """This sharer fails, which ends the meeting for all."""
         for channel in self.channels.values():
@@ -150,7 +168,9 @@ class Meeting:
 
     @property
     def _address(self) -> bytes:
-        return f"\0gnnload-{os.getuid()}-{self.sharers.name}-sharers".encode()
+        # A socket name holds 107 bytes, and a job's may be longer.
+        name = hashlib.blake2b(self.sharers.name.encode(), digest_size=16).hexdigest()
+        return f"\0gnnload-{os.getuid()}-sharers-{name}".encode()
 
 
 class _Host(Meeting):
@@ -241,6 +261,20 @@ class _Guest(Meeting):
                 _close(each.fd)
             raise
         return given
+
+
+def numbers_file(values: np.ndarray) -> MemoryFile:
+    """int64 ``[M]`` in memory that others may read; a message holds far fewer."""
+    file = MemoryFile.create("numbers", values.nbytes)
+    file.array.view(np.int64)[:] = values
+    return file
+
+
+def numbers_in(fd: int, count: int) -> np.ndarray:
+    """What :func:`numbers_file` was made of, read-only. The descriptor is closed."""
+    file = MemoryFile.adopt(fd, 8 * count)
+    file.close()
+    return file.array.view(np.int64)
 
 
 def _send(channel: SharerChannel, giver: int, given: Given) -> None:

@@ -99,7 +99,10 @@ class StaticCache(FeatureStore):
             behind = self.store.gather_at(
                 torch.from_numpy(missed_ids[:num_missed]), torch.from_numpy(missed_positions[:num_missed]), out
             )
-        return (ours, *(behind if behind is not None else (TierReads("store", num_missed, num_missed * self.row_bytes),)))
+        return (
+            ours,
+            *(behind if behind is not None else (TierReads("store", num_missed, num_missed * self.row_bytes),)),
+        )
 
     def _missed(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """This thread's two arrays, int64 ``[count]``, kept from one batch to the next."""
