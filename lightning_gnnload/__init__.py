@@ -5,6 +5,7 @@ from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.proximity import ProximityOrder
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
@@ -40,6 +41,7 @@ __all__ = [
     "NeighborSampler",
     "NoGraphBaseline",
     "PipelineMonitor",
+    "ProximityOrder",
     "RandomWalkSampler",
     "Sampler",
     "ShadowSampler",
