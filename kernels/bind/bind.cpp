@@ -23,6 +23,10 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise(kErrors, "GraphFormatError", nb::str(error.what()));
   } catch (const SamplerConfigError& error) {
     raise(kErrors, "SamplerConfigError", nb::str(error.what()));
+  } catch (const FeatureFileError& error) {
+    raise(kErrors, "FeatureFileError", nb::str(error.what()));
+  } catch (const CacheShareError& error) {
+    raise(kErrors, "CacheShareError", nb::str(error.what()));
   } catch (const ArenaTooSmall& signal) {
     raise("lightning_gnnload.ops.dispatch", "ArenaTooSmall", nb::int_(signal.needed_bytes));
   }
@@ -44,12 +48,16 @@ NB_MODULE(_kernels, m) {
   bind_build_alias(m);
   bind_check_csc(m);
   bind_coo_to_csc(m);
+  bind_gather_mapped(m);
+  bind_dynamic_cache(m);
   bind_gather_rows(m);
+  bind_gather_tiered(m);
   bind_importance_tree(m);
   bind_index_edge_types(m);
   bind_random_keys(m);
   bind_random_walk(m);
   bind_round_robin(m);
+  bind_read_rows(m);
   bind_sample_layers(m);
   bind_sample_labor(m);
   bind_sample_neighbors(m);

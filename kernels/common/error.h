@@ -20,6 +20,14 @@ struct SamplerConfigError : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
+struct FeatureFileError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+struct CacheShareError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
 // A signal to the owner of the arena rather than an error: grow it and sample again.
 struct ArenaTooSmall {
   int64_t needed_bytes;

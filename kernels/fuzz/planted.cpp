@@ -16,7 +16,7 @@ void gather_four_bytes_each(int64_t num_ids, int64_t num_out, int64_t count) {
   const Exact<uint8_t> table(4);
   const Exact<int64_t> ids(num_ids);
   Exact<uint8_t> out(num_out * 4);
-  gather_rows(table.data(), 1, 4, ids.data(), count, out.data());
+  gather_rows(table.data(), 1, 4, ids.data(), nullptr, count, out.data(), count);
 }
 
 // Below the checks, which would refuse such a graph.

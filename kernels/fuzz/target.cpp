@@ -24,12 +24,15 @@ Outcome outcome_of(const std::function<void()>& call) {
     return Outcome::kGraphFormatError;
   } catch (const SamplerConfigError&) {
     return Outcome::kSamplerConfigError;
+  } catch (const CacheShareError&) {
+    return Outcome::kCacheShareError;
   }
   return Outcome::kDone;
 }
 
 Part::Part(Outcome outcome) : kind_(kText) {
-  constexpr const char* kNames[] = {"done", "SeedError", "GraphFormatError", "SamplerConfigError"};
+  constexpr const char* kNames[] = {"done", "SeedError", "GraphFormatError", "SamplerConfigError",
+                                    "CacheShareError"};
   text_ = kNames[int(outcome)];
 }
 

@@ -40,7 +40,7 @@ struct WrongResult : std::runtime_error {
 };
 
 // What a call came to, of all that kernels announce (common/error.h).
-enum class Outcome { kDone, kSeedError, kGraphFormatError, kSamplerConfigError };
+enum class Outcome { kDone, kSeedError, kGraphFormatError, kSamplerConfigError, kCacheShareError };
 
 Outcome outcome_of(const std::function<void()>& call);
 

@@ -1,8 +1,10 @@
-// gather_rows.h: out[i] = table[ids[i]], rows of any size.
+// gather_rows.h: out[i] = table[ids[i]], or out[positions[i]] = table[ids[i]], rows of any size.
 //
 //   in   table      num_rows rows of row_bytes, one after the other, starting anywhere
 //   in   ids[count] every one is checked before any row is read; SeedError names the first bad one
-//   out  out        count rows of row_bytes, starting anywhere; must not overlap the table
+//   in   positions  [count], or nullptr for 0, 1, 2, ...; checked likewise
+//   out  out        num_out rows of row_bytes, starting anywhere; must not overlap the table. Rows
+//                   that are no one's position are left alone.
 //
 // The machine's best instruction set is used (common/isa.h); the bytes are the same with any.
 //
@@ -22,6 +24,6 @@ namespace lg {
 constexpr int64_t kStreamBytes = 16 << 20;
 
 void gather_rows(const uint8_t* table, int64_t num_rows, int64_t row_bytes, const int64_t* ids,
-                 int64_t count, uint8_t* out);
+                 const int64_t* positions, int64_t count, uint8_t* out, int64_t num_out);
 
 }  // namespace lg

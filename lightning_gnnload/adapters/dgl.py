@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,7 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
+EDGE_FEATURE_NAME = "feat"  # as DGL's data sets name them; in edata, where no node's features lie
 EDGE_WEIGHT_NAME = "edge_weights"  # as DGL's own samplers name it
 
 
@@ -26,7 +28,8 @@ class ToDGL:
     ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Features lie in ``blocks[0].srcdata``,
     labels in ``blocks[-1].dstdata``. Every block has node ids in ``srcdata[dgl.NID]`` and
     ``dstdata[dgl.NID]``; ``edata`` has edge ids as ``dgl.EID``, weights as ``"edge_weights"`` and types as
-    ``dgl.ETYPE`` where the sampler gives them. Features, labels, node ids, weights and types are views of the
+    ``dgl.ETYPE`` where the sampler gives them. Named tables lie in ``blocks[0].srcdata`` under their names, edge
+    features in every block's ``edata``. Features, labels, node ids, weights, types and tables are views of the
     mini-batch.
 
     Args:
@@ -34,6 +37,7 @@ class ToDGL:
         label_name: the name of the labels in ``dstdata``.
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the user's DGL
             graph; None leaves positions in ``Graph.indices``.
+        edge_feature_name: the name of edge features in ``edata``.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -53,15 +57,21 @@ class ToDGL:
         feature_name: str = FEATURE_NAME,
         label_name: str = LABEL_NAME,
         edge_order: np.ndarray | None = None,
+        edge_feature_name: str = EDGE_FEATURE_NAME,
     ) -> None:
         _import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_order = edge_order
+        self.edge_feature_name = edge_feature_name
 
     def __call__(self, batch: MiniBatch) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
-        """Raises SamplerConfigError: the batch has features or labels, but no block to carry them."""
-        if not batch.blocks and (batch.x is not None or batch.y is not None):
+        """
+        Raises:
+            SamplerConfigError: the batch has features or labels, but no block to carry them.
+            GraphDataError: a table that ``srcdata`` cannot carry: of one node type, or of a name that is taken.
+        """
+        if not batch.blocks and (batch.x is not None or batch.y is not None or batch.tables):
             raise SamplerConfigError(
                 "batch_format='dgl' carries features and labels on blocks, but the sampler drew no hops. "
                 "Give the sampler a fanout for each layer of the model, or take batch_format='blocks'."
@@ -70,6 +80,15 @@ class ToDGL:
         blocks = [self._block(dgl, block, batch.nodes) for block in batch.blocks]
         if batch.x is not None:
             blocks[0].srcdata[self.feature_name] = batch.x
+        for name, table in batch.tables.items():
+            if name in batch.positions:
+                raise GraphDataError(
+                    f"batch_format='dgl' carries one row a node, but table {name!r} has rows for one node type alone. "
+                    f"Take batch_format='blocks' or 'pyg'."
+                )
+            if name in blocks[0].srcdata:
+                raise GraphDataError(f"table {name!r} has the name of the features; give another feature_name.")
+            blocks[0].srcdata[name] = table
         if batch.y is not None:
             blocks[-1].dstdata[self.label_name] = batch.y
         return batch.nodes, batch.seeds, blocks
@@ -88,10 +107,19 @@ class ToDGL:
             made.edata[EDGE_WEIGHT_NAME] = block.edge_weight
         if block.edge_type is not None:
             made.edata[dgl.ETYPE] = block.edge_type
+        if block.x is not None:
+            made.edata[self.edge_feature_name] = block.x
         return made
 
 
-def graph_data_from_dgl(graph: Any, feature_name: str = FEATURE_NAME, label_name: str = LABEL_NAME) -> GraphData:
+def graph_data_from_dgl(
+    graph: Any,
+    feature_name: str = FEATURE_NAME,
+    label_name: str = LABEL_NAME,
+    *,
+    tables: Iterable[str] = (),
+    edge_feature_name: str | None = None,
+) -> GraphData:
     """A homogeneous DGL graph as GraphData; features, labels and an int64 topology share its memory.
 
     DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids.
@@ -101,6 +129,8 @@ def graph_data_from_dgl(graph: Any, feature_name: str = FEATURE_NAME, label_name
             ``"test_mask"``, where they are there.
         feature_name: features ``[N, F]`` in ``ndata``; a graph without the default name has none.
         label_name: labels ``[N]`` or ``[N, C]`` in ``ndata``; likewise.
+        tables: names of further columns ``[N, F]`` of ``ndata`` that mini-batches need.
+        edge_feature_name: edge features ``[E, F]`` in ``edata``; None for none, as not every model pays for them.
 
     Raises:
         GraphDataError: no DGLGraph, one with several node or edge types, one on a GPU, or one that lacks a
@@ -125,18 +155,22 @@ def graph_data_from_dgl(graph: Any, feature_name: str = FEATURE_NAME, label_name
     )
     return GraphData(
         Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order),
-        x=_column(graph, feature_name, FEATURE_NAME, "feature_name"),
-        y=_column(graph, label_name, LABEL_NAME, "label_name"),
+        x=_column(graph, "ndata", feature_name, "feature_name", default=FEATURE_NAME),
+        y=_column(graph, "ndata", label_name, "label_name", default=LABEL_NAME),
         train=train,
         val=val,
         test=test,
+        tables={name: _column(graph, "ndata", name, "tables") for name in tables},
+        edge_x=None if edge_feature_name is None else _column(graph, "edata", edge_feature_name, "edge_feature_name"),
     )
 
 
-def _column(graph: Any, name: str, default: str, argument: str) -> Any:
-    if name not in graph.ndata and name != default:
-        raise GraphDataError(f"{argument}={name!r}, but the graph's ndata holds only {sorted(graph.ndata)}.")
-    return graph.ndata.get(name)
+def _column(graph: Any, frame: str, name: str, argument: str, default: str | None = None) -> Any:
+    """A column, which the user has named; None where the default name names none."""
+    columns = getattr(graph, frame)
+    if name not in columns and name != default:
+        raise GraphDataError(f"{argument}={name!r}, but the graph's {frame} holds only {sorted(columns)}.")
+    return columns.get(name)
 
 
 def _import_dgl(purpose: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -25,10 +26,14 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
     - ``n_id``: int64 ``[V]``, node ids; the seeds come first.
     - ``e_id``: int64 ``[E]``, edge ids, where the sampler was asked for them.
     - ``edge_weight``: float32 ``[E]``, and ``edge_type``: int64 ``[E]``, where the sampler gives them.
+    - ``edge_attr``: ``[E, F]``, edge features, where the graph has them.
     - ``batch_size``: S.
     - ``num_sampled_nodes``, ``num_sampled_edges``: by hop, for ``torch_geometric.utils.trim_to_layer``.
 
-    Features, labels and node ids are views of the mini-batch. There is no ``input_id``: the seeds are
+    - named tables under their names: ``[V, F]``; from a :class:`NodeTable` ``[M, F]``, and their places in ``n_id`` as
+      ``<name>_positions``, int64 ``[M]``.
+
+    Features, labels, tables and node ids are views of the mini-batch. There is no ``input_id``: the seeds are
     ``n_id[:batch_size]``.
 
     Args:
@@ -38,6 +43,7 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
+        GraphDataError: a table has the name of another attribute.
         MissingExtraError: PyG cannot be imported.
 
     Example:
@@ -65,10 +71,16 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
         data.edge_weight = edge_weight
     if hops and (edge_type := hops[-1].edge_type) is not None:
         data.edge_type = edge_type.long()
+    if hops and (edge_x := hops[-1].x) is not None:
+        data.edge_attr = edge_x
+    for name, rows in (batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}).items():
+        if name in data or hasattr(type(data), name):
+            raise GraphDataError(f"{name!r} of the tables is another attribute of a PyG Data. Name the table anew.")
+        setattr(data, name, rows)
     return data
 
 
-def graph_data_from_pyg(data: Any) -> GraphData:
+def graph_data_from_pyg(data: Any, *, tables: Iterable[str] = (), edge_feature_name: str | None = None) -> GraphData:
     """A homogeneous PyG ``Data`` as GraphData; features and labels share its memory.
 
     ``Graph.edge_order`` holds each edge's column in ``edge_index``.
@@ -77,9 +89,13 @@ def graph_data_from_pyg(data: Any) -> GraphData:
         data: N nodes: ``edge_index`` or, without it, ``adj_t``, whose values then are edge weights; ``x``,
             ``y`` and ``edge_weight`` where they are there; splits are ``train_mask``, ``val_mask`` and
             ``test_mask``.
+        tables: names of further attributes ``[N, F]`` that mini-batches need.
+        edge_feature_name: the attribute that holds edge features ``[E, F]``, such as ``"edge_attr"``; None for none,
+            as not every model pays for them.
 
     Raises:
-        GraphDataError: no Data, a heterogeneous one, or one without edges.
+        GraphDataError: no Data, a heterogeneous one, one without edges, or without an attribute asked for; edge
+            features beside ``adj_t``.
         MissingExtraError: PyG cannot be imported.
     """
     pyg = _import_pyg("Reading a PyG graph")
@@ -97,6 +113,12 @@ def graph_data_from_pyg(data: Any) -> GraphData:
         (dst, src), weight = pyg.utils.to_edge_index(data.adj_t)
     else:
         raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(data.keys())}.")
+    edge_x = None if edge_feature_name is None else _attribute(data, edge_feature_name, "edge_feature_name")
+    if edge_x is not None and data.get("edge_index") is None:
+        raise GraphDataError(
+            f"edge_feature_name={edge_feature_name!r}: which row belongs to which entry of adj_t is not known. "
+            f"Give the PyG graph an edge_index, in the order of these rows."
+        )
     masks = {name: data.get(f"{name}_mask") for name in SPLITS}
     train, val, test = (
         ids_of_mask(mask, what=f"{name}_mask", num_nodes=data.num_nodes) for name, mask in masks.items()
@@ -108,7 +130,15 @@ def graph_data_from_pyg(data: Any) -> GraphData:
         train=train,
         val=val,
         test=test,
+        tables={name: _attribute(data, name, "tables") for name in tables},
+        edge_x=edge_x,
     )
+
+
+def _attribute(data: Any, name: str, argument: str) -> Any:
+    if data.get(name) is None:
+        raise GraphDataError(f"{argument}={name!r}, but the PyG graph holds only {sorted(data.keys())}.")
+    return data[name]
 
 
 def _edge_index(batch: MiniBatch) -> torch.Tensor:

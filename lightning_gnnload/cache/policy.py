@@ -54,4 +54,13 @@ def hottest(hotness: np.ndarray, num_nodes: int, count: int) -> np.ndarray:
             f"the hotness of node {bad[0]} is {hotness[bad[0]]}, and {len(bad) - 1} more are such; a number of "
             f"at least 0 is needed for every node."
         )
-    return np.argsort(-hotness.astype(np.float64), kind="stable")[:count]
+    count = min(max(count, 0), num_nodes)
+    if count == 0:
+        return np.empty(0, np.int64)
+    # The coldest that has a place decides: all above it, then of its equals those of the lowest ids.
+    coldest = np.partition(hotness, num_nodes - count)[num_nodes - count]
+    above = np.flatnonzero(hotness > coldest)
+    equal = np.flatnonzero(hotness == coldest)[: count - len(above)]
+    # A stable sort of the reversed list, reversed: falling hotness, and rising ids where it is equal.
+    order = np.argsort(hotness[above][::-1], kind="stable")[::-1]
+    return np.concatenate([above[::-1][order], equal])

@@ -26,6 +26,7 @@ class Block:
         edge_ids: int64 ``[num_edges]``, positions in ``Graph.indices``; None unless the sampler was asked for them.
         edge_weight: float32 ``[num_edges]``, what the sampler says each edge counts; None where all count alike.
         edge_type: int32 ``[num_edges]``; None unless the sampler draws by type.
+        x: features of the edges, ``[num_edges, F]``; None where the graph has none.
     """
 
     indptr: torch.Tensor
@@ -35,6 +36,7 @@ class Block:
     edge_ids: torch.Tensor | None = None
     edge_weight: torch.Tensor | None = None
     edge_type: torch.Tensor | None = None
+    x: torch.Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -79,6 +81,10 @@ class MiniBatch:
         y: labels of the seeds, ``[S]`` or ``[S, C]``, or None.
         epoch: the epoch of the draw key.
         step: the step of the draw key.
+        tables: further features by name: ``[V, F]``, a row for each of ``nodes``; from a :class:`NodeTable`,
+            ``[M, F]``, a row for each of the M nodes of its type.
+        positions: for each of the latter, by name: where these nodes stand in ``nodes``, int64 ``[M]``, ascending,
+            so that ``h[batch.positions[name]] = project[name](batch.tables[name])``.
 
     All tensors lie on one device. On the CPU they may be views of one recycled buffer, which goes back to its
     pool when the last of them is gone; whoever keeps a tensor keeps the whole buffer, and may :meth:`clone`.
@@ -91,6 +97,8 @@ class MiniBatch:
     y: torch.Tensor | None = None
     epoch: int = 0
     step: int = 0
+    tables: dict[str, torch.Tensor] = field(default_factory=dict)
+    positions: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
     def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:
@@ -150,11 +158,21 @@ class MiniBatch:
             held = ((f.name, getattr(values, f.name)) for f in fields(values))
             return {name: function(value) for name, value in held if isinstance(value, torch.Tensor)}
 
-        return replace(self, **apply(self), blocks=[replace(block, **apply(block)) for block in self.blocks])
+        def named(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            return {name: function(tensor) for name, tensor in tensors.items()}
+
+        return replace(
+            self,
+            **apply(self),
+            blocks=[replace(block, **apply(block)) for block in self.blocks],
+            tables=named(self.tables),
+            positions=named(self.positions),
+        )
 
     def __repr__(self) -> str:
         parts = [f"num_seeds={self.num_seeds}", f"num_nodes={self.num_nodes}", f"blocks={self.blocks}"]
-        parts += [f"{name}={list(value.shape)}" for name in "xy" if (value := getattr(self, name)) is not None]
+        held = {"x": self.x, "y": self.y, **self.tables}
+        parts += [f"{name}={list(value.shape)}" for name, value in held.items() if value is not None]
         return f"MiniBatch({', '.join(parts)})"
 
 

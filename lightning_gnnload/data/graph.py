@@ -26,6 +26,7 @@ class Graph:
         edge_weight: float32 or float64 ``[E]``, or None.
         edge_type: integer ``[E]``, or None.
         edge_order: int64 ``[E]``, or None: for each edge, its position in the edge list the graph was built from.
+        lost_order: the graph was built from an edge list here, and did not keep its order.
 
     Shapes: N nodes, E edges. All arrays are NumPy arrays on the CPU; memory maps are welcome.
 
@@ -38,7 +39,7 @@ class Graph:
     """
 
     ARRAYS: ClassVar = ("edge_order", "edge_type", "edge_weight", "indices", "indptr")
-    __slots__ = ("_derived", *ARRAYS)
+    __slots__ = ("_derived", "lost_order", *ARRAYS)
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Graph:
         self.edge_weight = edge_weight
         self.edge_type = edge_type
         self.edge_order = edge_order
+        self.lost_order = False
         self._derived: dict[str, Any] = {}
         _check_topology(indptr, indices)
         _check_edge_array("edge_weight", edge_weight, "f", len(indices))
@@ -135,7 +137,9 @@ class Graph:
             src, dst = _narrow(src, num_nodes, "src"), _narrow(dst, num_nodes, "dst")
         indptr, indices, order = ops.coo_to_csc(src, dst, num_nodes, keep_order=wants_order)
         weight, kind = (None if values is None else values[order] for values in per_edge)
-        return cls(indptr, indices, weight, kind, order if keep_order else None)
+        graph = cls(indptr, indices, weight, kind, order if keep_order else None)
+        graph.lost_order = not keep_order
+        return graph
 
     @property
     def num_nodes(self) -> int:
@@ -196,7 +200,7 @@ class Graph:
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """The arrays alone: what is made of them is made again by who needs it, a spawned process for example."""
-        return None, {name: getattr(self, name) for name in self.ARRAYS} | {"_derived": {}}
+        return None, {name: getattr(self, name) for name in (*self.ARRAYS, "lost_order")} | {"_derived": {}}
 
     def in_neighbors(self, node: int) -> np.ndarray:
         """A view of the in-neighbours of one node, in stored order."""

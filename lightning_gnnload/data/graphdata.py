@@ -1,7 +1,8 @@
-"""GraphData: a graph with its node features, labels and splits."""
+"""GraphData: a graph with its features, labels and splits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.tables import NodeTable, as_store, named_tables
 from lightning_gnnload.errors import GraphDataError
 
 SPLITS = ("train", "val", "test")
@@ -25,9 +27,14 @@ class GraphData:
             label may carry any value (NaN, -1), as long as no split names them.
         train: node ids to train on, int64; likewise ``val`` and ``test``. Missing splits are empty.
         num_classes: number of label classes; counted from integer labels when None.
+        tables: further node features by name, each an array, tensor or :class:`FeatureStore` ``[N, F]`` of its own
+            width and dtype, or a :class:`NodeTable` for the nodes of one type.
+        edge_x: edge features ``[E, F]``: array, tensor or :class:`FeatureStore`. Rows lie in the order in which the
+            edges were given: that of ``Graph.from_csc``'s ``indices``, or of ``Graph.from_coo``'s list, which the
+            graph then has to keep (``keep_order=True``).
 
     Raises:
-        GraphDataError: sizes that differ from N, ids out of range or repeated.
+        GraphDataError: sizes that differ from N or E, ids out of range or repeated, a table's name that is taken.
 
     Example:
         >>> graph = Graph.from_coo([0, 1], [1, 2])
@@ -46,6 +53,8 @@ class GraphData:
         test: Any = None,
         *,
         num_classes: int | None = None,
+        tables: Mapping[str, Any] | None = None,
+        edge_x: Any = None,
     ) -> None:
         self.graph = graph
         self.x: FeatureStore | None = None if x is None else x if isinstance(x, FeatureStore) else MemoryFeatureStore(x)
@@ -58,6 +67,12 @@ class GraphData:
                     f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; "
                     f"one row a node is needed."
                 )
+        self.tables: dict[str, FeatureStore | NodeTable] = named_tables(
+            {} if tables is None else tables, graph.num_nodes
+        )
+        self.edge_x: FeatureStore | None = None if edge_x is None else as_store(edge_x, what="edge features edge_x")
+        if self.edge_x is not None:
+            _check_edge_rows(self.edge_x, graph)
         self.train, self.val, self.test = (
             _split(name, ids, graph.num_nodes) for name, ids in zip(SPLITS, (train, val, test), strict=True)
         )
@@ -70,6 +85,13 @@ class GraphData:
     @property
     def num_features(self) -> int:
         return 0 if self.x is None else self.x.shape[1]
+
+    @property
+    def stores(self) -> dict[str, FeatureStore]:
+        """What mini-batches gather from, by name: ``"x"``, the tables, ``"edge_x"``."""
+        tables = {name: table.store if isinstance(table, NodeTable) else table for name, table in self.tables.items()}
+        every: dict[str, FeatureStore | None] = {"x": self.x, **tables, "edge_x": self.edge_x}
+        return {name: store for name, store in every.items() if store is not None}
 
     @property
     def num_classes(self) -> int:
@@ -95,7 +117,22 @@ class GraphData:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={len(self.split(name))}" for name in SPLITS)
-        return f"GraphData({self.graph!r}, num_features={self.num_features}, {sizes})"
+        tables = f", tables={sorted(self.tables)}" if self.tables else ""
+        tables += f", num_edge_features={self.edge_x.shape[1]}" if self.edge_x is not None else ""
+        return f"GraphData({self.graph!r}, num_features={self.num_features}, {sizes}{tables})"
+
+
+def _check_edge_rows(edge_x: FeatureStore, graph: Graph) -> None:
+    if edge_x.shape[0] != graph.num_edges:
+        raise GraphDataError(
+            f"edge features edge_x has {edge_x.shape[0]} rows, but the graph has {graph.num_edges} edges; one row an "
+            f"edge is needed."
+        )
+    if graph.edge_order is None and graph.lost_order:
+        raise GraphDataError(
+            "edge features edge_x: which row belongs to which edge is not known, for the graph did not keep the order "
+            "of its edge list. Build it with Graph.from_coo(src, dst, keep_order=True)."
+        )
 
 
 def _split(name: str, ids: Any, num_nodes: int) -> np.ndarray:

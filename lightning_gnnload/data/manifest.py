@@ -70,6 +70,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         "num_classes": manifest.get("num_classes", ...) is None or _is_count(manifest.get("num_classes")),
         "attributes": isinstance(manifest.get("attributes"), dict),
         "arrays": isinstance(manifest.get("arrays"), dict),
+        "tables": _are_first_nodes(manifest.get("tables", {})),
     }
     for key in sound:
         if not sound[key]:
@@ -112,6 +113,11 @@ def _stored_array(folder: Path, name: str, entry: Any) -> StoredArray:
             f"broken, perhaps by an interrupted copy. Prepare it again."
         )
     return array
+
+
+def _are_first_nodes(tables: Any) -> bool:
+    """Of each table the first node that it has rows for; None where it has rows for all."""
+    return isinstance(tables, dict) and all(first is None or _is_count(first) for first in tables.values())
 
 
 def _is_count(value: Any) -> bool:

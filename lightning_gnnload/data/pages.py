@@ -39,8 +39,20 @@ def buffer_memory(num_bytes: int, fd: int = -1) -> mmap.mmap:
             f"a mini-batch needs a buffer of {size / 2**20:.0f} MiB, which the machine does not give ({error}). "
             f"Use a smaller batch_size, smaller fanouts, or fewer slots (queue_depth, num_threads)."
         ) from error
-    _advise_huge(memory)
+    advise_huge(memory)
     return memory
+
+
+def private_bytes(num_bytes: int) -> np.ndarray:
+    """So many zeroed bytes of this process's own, uint8, and not a page more. Raises MemoryError."""
+    try:
+        memory = mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError, OverflowError) as error:
+        raise MemoryError(
+            f"{num_bytes / 2**20:.0f} MiB of memory, which the machine does not give: {error}."
+        ) from error
+    advise_huge(memory)
+    return np.frombuffer(memory, np.uint8, num_bytes)
 
 
 def mapped_bytes(file: Path) -> np.ndarray:
@@ -54,7 +66,7 @@ def mapped_bytes(file: Path) -> np.ndarray:
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     # A file that memory cannot hold is read again and again; there, a row must not cost 2 MB.
     if len(memory) <= os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // 2:
-        _advise_huge(memory)
+        advise_huge(memory)
     return np.frombuffer(memory, np.uint8)
 
 
@@ -68,7 +80,8 @@ def let_go(fd: int) -> None:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _advise_huge(memory: mmap.mmap) -> None:
+def advise_huge(memory: mmap.mmap) -> None:
+    """Asks for 2 MB pages, where there is room for one."""
     if len(memory) >= HUGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):  # Linux alone has it
         with contextlib.suppress(OSError):  # and not in every build
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -1,30 +1,37 @@
 """The on-disk format: a folder of raw little-endian arrays and one manifest, read by memory mapping.
 
 ``manifest.json`` names each array's file, dtype, shape and checksum (CRC-32 of its bytes). A folder is written
-beside its final place and renamed, so that readers see all of it or nothing.
+beside its final place and renamed, so that readers see all of it or nothing. It is complete in itself: the rows of
+every :class:`FeatureStore`, wherever they are, are copied, so that a folder can be moved and no other file can change
+what it holds.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from lightning_gnnload.data.arrays import as_array, tensor_view
-from lightning_gnnload.data.features import MemoryFeatureStore
+from lightning_gnnload.data.disk import DiskFeatureStore
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.folders import (
+    CHUNK_BYTES,
+    array_entry,
+    byte_chunks,
+    new_folder,
+    write_chunks,
+    write_manifest,
+)
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.manifest import FORMAT, MANIFEST, VERSION, StoredArray, read_manifest, stored_arrays
-from lightning_gnnload.data.pages import let_go, mapped_bytes
+from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest, stored_arrays
+from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
-
-_CHUNK_BYTES = 1 << 24
 
 
 def save_graph_data(
@@ -37,54 +44,50 @@ def save_graph_data(
     """Writes ``data`` as a folder, atomically.
 
     Args:
-        data: its features must be in memory (or mapped).
+        data: features in any store; they are read a few megabytes at a time, as what the store gives: those of a
+            quantised table as the floats that they stand for.
         folder: must not exist, unless ``overwrite``.
         attributes: JSON values kept in the manifest (a data set's settings, a licence).
 
     Raises:
         StoreFormatError: ``folder`` exists and ``overwrite`` is false.
-        GraphDataError: the features are not in memory.
     """
-    target = Path(folder)
-    if target.exists() and not overwrite:
-        raise StoreFormatError(f"{target} exists already. Give another folder, or overwrite=True to replace it.")
-    if data.x is not None and not isinstance(data.x, MemoryFeatureStore):
-        raise GraphDataError(f"features in a {type(data.x).__name__} cannot be written; only features in memory can.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes the folder readable by its owner alone, and so it stays.
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        entries = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "num_nodes": data.num_nodes,
-            "num_classes": data._num_classes,
-            "attributes": attributes or {},
-            "arrays": entries,
-        }
-        with open(partial / MANIFEST, "w") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        _move_into_place(partial, target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with new_folder(folder, overwrite=overwrite) as partial:
+        arrays = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
+        write_manifest(
+            partial,
+            arrays,
+            num_nodes=data.num_nodes,
+            num_classes=data._num_classes,
+            attributes=attributes,
+            tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
+        )
 
 
-def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> GraphData:
+def load_graph_data(
+    folder: str | os.PathLike[str], *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+) -> GraphData:
     """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
 
     Sizes, dtypes and the graph's ids are always checked; ``verify`` also reads every byte and checks its checksum.
 
+    Args:
+        folder: that was written.
+        verify: read all of it once.
+        features: where x is gathered from: ``"mapped"``: the system keeps of the file what memory has room for;
+            ``"disk"``: a :class:`.DiskFeatureStore`, which takes no memory, for tables larger than it.
+
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
     """
+    if features not in ("mapped", "disk"):
+        raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     path = Path(folder)
     manifest = read_manifest(path)
     try:
         arrays = {name: _map_array(array, verify) for name, array in stored_arrays(path, manifest).items()}
-        for name in ("indptr", "indices"):
+        tables = {name: (_table_name(name), first) for name, first in manifest.get("tables", {}).items()}
+        for name in ("indptr", "indices", *(array for array, _ in tables.values())):
             if name not in arrays:
                 raise StoreFormatError(
                     f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
@@ -96,43 +99,38 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
                 f"Prepare it again."
             )
-        splits = {name: numpy[name] for name in SPLITS if name in numpy}
-        return GraphData(graph, arrays.get("x"), arrays.get("y"), **splits, num_classes=manifest["num_classes"])
+        return GraphData(
+            graph,
+            DiskFeatureStore(path) if "x" in arrays and features == "disk" else arrays.get("x"),
+            arrays.get("y"),
+            *(numpy.get(name) for name in SPLITS),
+            num_classes=manifest["num_classes"],
+            tables={
+                name: arrays[array] if first is None else NodeTable(arrays[array], first)
+                for name, (array, first) in tables.items()
+            },
+            edge_x=arrays.get("edge_x"),
+        )
     except (GraphFormatError, GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
 
 
-def _arrays(data: GraphData) -> dict[str, torch.Tensor]:
+def _table_name(name: str) -> str:
+    """Of the array that holds a table; no other array's name has a dot."""
+    return f"table.{name}"
+
+
+def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     found |= {name: data.split(name) for name in SPLITS}
-    tensors = {name: tensor_view(array) for name, array in found.items() if array is not None}
-    if isinstance(data.x, MemoryFeatureStore):
-        tensors["x"] = data.x.rows
-    if data.y is not None:
-        tensors["y"] = data.y
-    return tensors
+    arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
+    stores = {_table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
+    return {**arrays, **stores, **({} if data.y is None else {"y": data.y})}
 
 
-def _write_array(file: Path, tensor: torch.Tensor) -> dict[str, Any]:
-    raw = _raw_bytes(tensor)
-    checksum = 0
-    with open(file, "wb") as out:
-        for start in range(0, len(raw), _CHUNK_BYTES):
-            chunk = raw[start : start + _CHUNK_BYTES]
-            checksum = zlib.crc32(chunk, checksum)
-            out.write(chunk)
-        out.flush()
-        os.fsync(out.fileno())
-        let_go(out.fileno())
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return {"file": file.name, "dtype": dtype, "shape": list(tensor.shape), "crc32": checksum}
-
-
-def _raw_bytes(tensor: torch.Tensor) -> memoryview:
-    if tensor.numel() == 0:
-        return memoryview(b"")
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, Any]:
+    return array_entry(file, array.dtype, array.shape, write_chunks(file, byte_chunks(array)))
 
 
 def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:
@@ -141,27 +139,11 @@ def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:
     mapped = mapped_bytes(array.file)
     if verify:
         found = 0
-        for start in range(0, len(mapped), _CHUNK_BYTES):
-            found = zlib.crc32(mapped[start : start + _CHUNK_BYTES].data, found)
+        for start in range(0, len(mapped), CHUNK_BYTES):
+            found = zlib.crc32(mapped[start : start + CHUNK_BYTES].data, found)
         if found != array.crc32:
             raise StoreFormatError(
                 f"{array.file} has checksum {found:08x}, but the manifest says {array.crc32:08x}: its content is "
                 f"damaged. Prepare it again."
             )
     return tensor_view(mapped).view(array.dtype).view(array.shape)
-
-
-def _move_into_place(partial: Path, target: Path) -> None:
-    """Renames are atomic; where a folder stands already, it is moved away first and removed after."""
-    if target.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-        os.rename(target, old / "data")
-        try:
-            os.rename(partial, target)
-        except BaseException:
-            os.rename(old / "data", target)
-            os.rmdir(old)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.rename(partial, target)

@@ -134,16 +134,18 @@ def check_draws(workspace: Workspace, key: DrawKey) -> None:
     check_kind("key", key, DrawKey)
 
 
-def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
-    """``out[i] = table[ids[i]]``, into memory that the caller reuses.
+def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
+    """``out[i] = table[ids[i]]``, or ``out[positions[i]] = table[ids[i]]``, into memory that the caller reuses.
 
     Args:
         table: ``[N, F]`` or ``[N]``, any dtype.
         ids: int64 ``[B]``.
-        out: ``[B, F]`` or ``[B]``, dtype of ``table``, writable, not overlapping it.
+        out: ``[B, F]`` or ``[B]``, with ``positions`` of any length R; dtype of ``table``, writable, not
+            overlapping it.
+        positions: int64 ``[B]``, in ``[0, R)``; other rows of ``out`` are left as they are.
 
     Raises:
-        SeedError: an id outside ``[0, N)``; ``out`` is then unchanged.
+        SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; ``out`` is then unchanged.
         GnnLoadError: shapes or dtypes that do not fit each other.
     """
     check_array("table", table, None, None, GnnLoadError, aligned=False)
@@ -153,14 +155,32 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
         raise GnnLoadError(
             f"table has dtype {table.dtype} and shape {table.shape}, but must hold plain numbers, as [N] or [N, F]."
         )
-    if out.shape != (ids.shape[0], *table.shape[1:]):
+    num_out = ids.shape[0] if positions is None else out.shape[0]
+    if out.shape != (num_out, *table.shape[1:]):
         raise GnnLoadError(
             f"out has shape {out.shape}, but {ids.shape[0]} ids of a table of shape {table.shape} "
-            f"need {(ids.shape[0], *table.shape[1:])}."
+            f"need {(num_out, *table.shape[1:])}."
         )
     check_apart("out", out, "table", table)
     check_apart("out", out, "ids", ids)
-    kernels.gather_rows(_as_bytes(table), table.shape[0], ids, _as_bytes(out))
+    check_positions(positions, ids, out)
+    kernels.gather_rows(as_bytes(table), table.shape[0], ids, as_bytes(out), positions, num_out)
+
+
+def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarray) -> None:
+    """That there is one row of ``out`` for each id; whether it has such rows, the kernels check.
+
+    Raises:
+        SeedError, SamplerConfigError: wrong dtype or length, or memory of ``out``.
+    """
+    if positions is None:
+        if len(out) != len(ids):
+            raise GnnLoadError(f"out has {len(out)} rows, but ids has {len(ids)}: one each is needed.")
+        return
+    check_array("positions", positions, (np.int64,), 1, SeedError)
+    if len(positions) != len(ids):
+        raise SeedError(f"positions has {len(positions)} entries, but ids has {len(ids)}: one each is needed.")
+    check_apart("out", out, "positions", positions)
 
 
 def coo_to_csc(
@@ -251,5 +271,6 @@ def use_instruction_set(name: str) -> None:
     kernels.set_isa(INSTRUCTION_SETS.index(name))
 
 
-def _as_bytes(array: np.ndarray) -> np.ndarray:
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    """A copy of rows needs no arithmetic: kernels see their bytes, of any dtype."""
     return array.reshape(-1).view(np.uint8)

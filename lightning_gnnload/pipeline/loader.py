@@ -164,6 +164,7 @@ class SampledLoader(EpochLoader):
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Those of steps ``[start, stop)``."""
+        self.source.open()  # here, where an interrupt can end it: the sampling threads would first have to finish
         requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if self.num_threads == 0:
             for request in requests:

@@ -5,35 +5,23 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 
-from lightning_gnnload.data.block import MiniBatch, view_of
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, gather
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
-from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.errors import QueueProtocolError, SamplerConfigError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.pipeline.tables import TableLayout, edge_spans, fill_tables, num_edge_rows, place_tables
 from lightning_gnnload.sample.workload import Workload
 
-_ALIGN = 64
 _MAX_SIZE = 1 << 48
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """Where a table lies in a slot."""
-
-    offset: int
-    shape: tuple[int, ...]
-    dtype: str
-
-    def view(self, buffer: Any) -> torch.Tensor:
-        return view_of(buffer, self.offset, self.shape, getattr(torch, self.dtype))
 
 
 @dataclass(frozen=True)
@@ -48,6 +36,8 @@ class Payload:
         gather_ms: gathering features and labels.
         cpu_ms: of these two, the time that the thread ran on a core.
         reads: where the features came from, nearest tier first; empty where their store does not count.
+        tables: named tables; ``positions`` are those of node types, as in :class:`.tables.Places`.
+        edge_x: edge features of all hops.
     """
 
     layout: SampleLayout
@@ -62,6 +52,9 @@ class Payload:
     gather_ms: float
     cpu_ms: float
     reads: Reads = ()
+    tables: dict[str, TableLayout] = field(default_factory=dict)
+    positions: dict[str, TableLayout] = field(default_factory=dict)
+    edge_x: TableLayout | None = None
 
     @property
     def num_edges(self) -> int:
@@ -72,14 +65,17 @@ class Payload:
     @property
     def num_bytes(self) -> int:
         """What the mini-batch's arrays take of its slot, without the gaps between them."""
-        tables = [table for table in (self.x, self.y) if table is not None]
-        total = 8 * self.layout.num_nodes
-        total += sum(math.prod(table.shape) * getattr(torch, table.dtype).itemsize for table in tables)
+        total = 8 * self.layout.num_nodes + sum(table.num_bytes for table in self._all_tables)
         for hop in {hop.indices_offset: hop for hop in self.layout.hops}.values():
             optional = ((8, hop.edge_ids_offset), (4, hop.edge_weights_offset), (4, hop.edge_types_offset))
             an_edge = 4 + sum(size for size, offset in optional if offset >= 0)
             total += 4 * (hop.num_dst + 1) + an_edge * hop.num_edges
         return total
+
+    @property
+    def _all_tables(self) -> list[TableLayout]:
+        single = (table for table in (self.x, self.y, self.edge_x) if table is not None)
+        return [*single, *self.tables.values(), *self.positions.values()]
 
     def view(self, buffer: Any) -> MiniBatch:
         """The mini-batch, without a copy; its tensors keep ``buffer`` alive.
@@ -89,10 +85,17 @@ class Payload:
         """
         try:
             batch = MiniBatch.view(buffer, self.layout, self.num_seeds, epoch=self.key.epoch, step=self.key.step)
-            x, y = (table.view(buffer) if table is not None else None for table in (self.x, self.y))
+            x, y, edge_x = (None if table is None else table.view(buffer) for table in (self.x, self.y, self.edge_x))
+            tables, positions = (
+                {name: table.view(buffer) for name, table in named.items()} for named in (self.tables, self.positions)
+            )
         except ValueError as error:  # torch looks at where the buffer ends
             raise QueueProtocolError(f"a mini-batch does not lie in its slot: {error}.") from error
-        return replace(batch, x=x, y=y)
+        blocks = batch.blocks
+        if edge_x is not None:
+            spans = edge_spans(self.layout.hops)[::-1]
+            blocks = [replace(block, x=edge_x[span]) for block, span in zip(blocks, spans, strict=True)]
+        return replace(batch, blocks=blocks, x=x, y=y, tables=tables, positions=positions)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -103,22 +106,22 @@ class Payload:
         try:
             layout = fields["layout"]
             hops = tuple(HopLayout(**hop) for hop in layout["hops"])
-            tables = {
-                name: TableLayout(**{**fields[name], "shape": tuple(fields[name]["shape"])})
-                for name in "xy"
-                if fields[name] is not None
+            single = {name: _table(fields[name]) for name in ("x", "y", "edge_x") if fields[name] is not None}
+            named = {
+                name: {key: _table(table) for key, table in fields[name].items()} for name in ("tables", "positions")
             }
             payload = cls(
                 **{
                     **fields,
-                    **tables,
+                    **single,
+                    **named,
                     "layout": SampleLayout(**{**layout, "hops": hops}),
                     "key": DrawKey(**fields["key"]),
                     "reads": tuple(TierReads(*read) for read in fields["reads"]),
                 }
             )
             payload._check()
-        except (TypeError, KeyError, ValueError) as error:
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise QueueProtocolError(
                 f"a mini-batch's description is malformed: {error!r} in {fields!r:.200}"
             ) from error
@@ -126,7 +129,7 @@ class Payload:
 
     def _check(self) -> None:
         """What :meth:`view` relies on. Raises ValueError, TypeError."""
-        tables = [table for table in (self.x, self.y) if table is not None]
+        tables = self._all_tables
         sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
         sizes += [number for table in tables for number in (table.offset, *table.shape)]
         for hop in self.layout.hops:
@@ -143,6 +146,11 @@ class Payload:
         for table in tables:
             if not isinstance(getattr(torch, table.dtype, None), torch.dtype):
                 raise ValueError(f"{table.dtype!r} is no dtype")
+        for name, positions in self.positions.items():
+            if positions.dtype != "int64" or positions.shape != self.tables[name].shape[:1]:
+                raise ValueError(f"{positions!r} are no positions of {self.tables[name]!r}")
+        if self.edge_x is not None and self.edge_x.shape[:1] != (num_edge_rows(self.layout.hops),):
+            raise ValueError(f"{self.edge_x!r} is no row an edge")
         for read in self.reads:
             if type(read.tier) is not str or any(type(n) is not int or not 0 <= n < _MAX_SIZE for n in read[1:]):
                 raise ValueError(f"{read!r:.100} is no count of reads")
@@ -159,17 +167,31 @@ class BatchSource:
     Args:
         data: graph, features and labels.
         workload: which mini-batches there are.
-        features: where features are gathered from: a cache in front of the graph's own store, which is the default.
+        features: stores to gather from instead of the data's own, by the name of the table (``"x"``, ``"edge_x"``, a
+            table's own): caches in front of them.
+
+    Raises:
+        SamplerConfigError: the data has edge features, but the sampler gives no edge ids.
     """
 
-    def __init__(self, data: GraphData, workload: Workload, features: FeatureStore | None = None) -> None:
+    def __init__(self, data: GraphData, workload: Workload, features: Mapping[str, FeatureStore] | None = None) -> None:
+        if data.edge_x is not None and getattr(workload.sampler, "edge_ids", None) is False:
+            raise SamplerConfigError(
+                f"the data has edge features, which are found by edge ids, but {workload.sampler} gives none. "
+                f"Give the sampler edge_ids=True, or GraphData no edge_x."
+            )
         self.data = data
         self.workload = workload
-        self.features = data.x if features is None else features
+        self.features: dict[str, FeatureStore] = {**data.stores, **(features or {})}
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
         return self.workload.plan(num_ranks)
+
+    def open(self) -> None:
+        """Makes the features ready, which takes long where a cache is filled; the first mini-batch does otherwise."""
+        for store in self.features.values():
+            store.open()
 
     def make(self, request: BatchRequest, slot: Slot) -> Payload:
         """Writes one mini-batch to ``slot``, which grows when it is too small.
@@ -178,54 +200,44 @@ class BatchSource:
             SeedError: a seed is not a node of the graph.
             SlotMemoryError: the slot cannot grow.
         """
+        self.open()
         seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
         began, cpu_began = time.monotonic(), time.thread_time()
         while True:
             try:
                 layout = self.workload.sampler.sample_into(self.data.graph, seeds, key, slot.array)
-                x, y, end = self._place_tables(layout, len(seeds))
-                if end <= layout.free_end:
+                batch = MiniBatch.view(slot.array, layout, len(seeds))
+                places = place_tables(self.data, batch, layout)
+                if places.end <= layout.free_end:
                     break
                 # A quarter more than this batch needs, so that the next ones fit as well.
-                needed = (slot.num_bytes + end - layout.free_end) * 5 // 4
+                needed = (slot.num_bytes + places.end - layout.free_end) * 5 // 4
             except ArenaTooSmall as small:
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
         sampled = time.monotonic()
-        batch = MiniBatch.view(slot.array, layout, len(seeds))
-        reads = None
-        if x is not None and self.features is not None:
-            self.features.announce(request)
-            reads = self.features.gather(batch.nodes, x.view(slot.array))
-        if y is not None and self.data.y is not None:
-            gather(self.data.y, batch.seeds, y.view(slot.array))
+        reads = fill_tables(places, self.features, request, slot.array)
+        if places.y is not None and self.data.y is not None:
+            gather(self.data.y, batch.seeds, places.y.view(slot.array))
         gathered = time.monotonic()
         return Payload(
             layout,
             len(seeds),
             key,
-            x,
-            y,
+            places.x,
+            places.y,
             made_by=request.rank,
             thread=threading.current_thread().name,
             began_s=began,
             sample_ms=(sampled - began) * 1e3,
             gather_ms=(gathered - sampled) * 1e3,
             cpu_ms=(time.thread_time() - cpu_began) * 1e3,
-            reads=reads or (),
+            reads=reads,
+            tables=places.tables,
+            positions=places.positions,
+            edge_x=places.edge_x,
         )
 
-    def _place_tables(self, layout: SampleLayout, num_seeds: int) -> tuple[TableLayout | None, TableLayout | None, int]:
-        """Features and labels go between the nodes, at the slot's begin, and the hops, at its end."""
-        x = y = None
-        offset = layout.free_begin
-        if self.data.x is not None:
-            x, offset = _place(offset, (layout.num_nodes, self.data.num_features), self.data.x.dtype)
-        if self.data.y is not None:
-            y, offset = _place(offset, (num_seeds, *self.data.y.shape[1:]), self.data.y.dtype)
-        return x, y, offset
 
-
-def _place(offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[TableLayout, int]:
-    num_bytes = int(np.prod(shape)) * dtype.itemsize
-    return TableLayout(offset, shape, str(dtype).removeprefix("torch.")), offset + -(-num_bytes // _ALIGN) * _ALIGN
+def _table(fields: Any) -> TableLayout:
+    return TableLayout(**{**fields, "shape": tuple(fields["shape"])})

@@ -55,15 +55,32 @@ class Sampler(ABC):
             SeedError: a seed is not a node, or repeats.
         """
         ids = as_ids(seeds, what="seeds")
-        key, arena = DrawKey(seed, epoch, step), _thread_arena(0)
-        while True:
-            try:
-                layout = self.sample_into(graph, ids, key, arena)
-                break
-            except ArenaTooSmall as small:
-                arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes))
+        arena, layout = self._sample_here(graph, ids, DrawKey(seed, epoch, step))
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
+
+    def sample_nodes(self, graph: Graph, seeds: np.ndarray, key: DrawKey) -> np.ndarray:
+        """The nodes of one mini-batch alone, int64, seeds first: those whose features it gathers.
+
+        Args:
+            graph: N nodes.
+            seeds: int64 ``[S]``, distinct.
+            key: decides every draw.
+
+        Raises:
+            SeedError: a seed is not a node, or repeats.
+        """
+        arena, layout = self._sample_here(graph, seeds, key)
+        return arena[: 8 * layout.num_nodes].view(np.int64).copy()
+
+    def _sample_here(self, graph: Graph, seeds: np.ndarray, key: DrawKey) -> tuple[np.ndarray, SampleLayout]:
+        """One mini-batch in this thread's arena, where it stays until the thread samples the next."""
+        arena = _thread_arena(0)
+        while True:
+            try:
+                return arena, self.sample_into(graph, seeds, key, arena)
+            except ArenaTooSmall as small:
+                arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes))
 
 
 def thread_workspace(num_nodes: int) -> Workspace:

@@ -63,7 +63,7 @@ class Workload:
         self.drop_last = drop_last
         self.num_ranks = num_ranks
         self.labels = labels
-        self._ordered: tuple[int, int, np.ndarray] | None = None
+        self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
         order.bind(graph, labels, batch_size * num_ranks)  # an order that cannot be is refused here
 
@@ -106,10 +106,21 @@ class Workload:
         """
         return self.sampler.sample_into(self.graph, self.seeds_of(request), self.key_of(request), arena)
 
+    def nodes_of(self, request: BatchRequest) -> np.ndarray:
+        """The nodes of one mini-batch, int64, seeds first: those whose features it gathers.
+
+        Raises:
+            SeedError: a seed is not a node of the graph.
+        """
+        return self.sampler.sample_nodes(self.graph, self.seeds_of(request), self.key_of(request))
+
     def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:
         with self._ordering:
-            if self._ordered is None or self._ordered[:2] != (epoch, global_batch_size):
+            key = (epoch, global_batch_size)
+            if key not in self._ordered:
+                # Two are kept: one trains while another is sampled ahead, and epochs meet where one ends.
+                if len(self._ordered) == 2:
+                    del self._ordered[next(iter(self._ordered))]
                 order = self.order.bind(self.graph, self.labels, global_batch_size)
-                ordered = order.order(self.seeds, seed=self.seed, epoch=epoch)
-                self._ordered = (epoch, global_batch_size, ordered)
-            return self._ordered[2]
+                self._ordered[key] = order.order(self.seeds, seed=self.seed, epoch=epoch)
+            return self._ordered[key]

@@ -28,8 +28,8 @@ LG_FUZZ_TARGET(gather_rows) {
   const bool sound =
       std::all_of(ids.begin(), ids.end(), [&](int64_t id) { return in_range(id, num_rows); });
   const Outcome outcome = outcome_of([&] {
-    gather_rows(table.data() + table_start, num_rows, row_bytes, ids.data(), count,
-                out.data() + out_start);
+    gather_rows(table.data() + table_start, num_rows, row_bytes, ids.data(), nullptr, count,
+                out.data() + out_start, count);
   });
   expect(outcome == (sound ? Outcome::kDone : Outcome::kSeedError), sound ? "sound" : "bad",
          " ids: ", outcome);

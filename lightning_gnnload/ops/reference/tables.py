@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .draws import LOW, SHIFT, philox, stream_keys
@@ -10,6 +12,23 @@ from .draws import LOW, SHIFT, philox, stream_keys
 def gather_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """``[B, F]`` rows of ``table`` ``[N, F]``."""
     return table[ids]
+
+
+def gather_tiered(
+    location: np.ndarray, shards: Sequence[np.ndarray], backing: np.ndarray | None, ids: np.ndarray
+) -> tuple[dict[int, np.ndarray], tuple[int, ...], list[int]]:
+    """Row by index into ``ids``, rows taken from each shard, and the indices into ``ids`` that no shard holds."""
+    rows, hits, missed = {}, [0] * len(shards), []
+    for b, node in enumerate(ids.tolist()):
+        if location[node] >= 0:
+            shard, slot = divmod(int(location[node]), 1 << 28)
+            rows[b] = shards[shard][slot]
+            hits[shard] += 1
+        else:
+            missed.append(b)
+            if backing is not None:
+                rows[b] = backing[node]
+    return rows, tuple(hits), missed
 
 
 def coo_to_csc(src: np.ndarray, dst: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -120,7 +120,7 @@ def test_an_empty_message_is_an_end_that_leaves_no_descriptors(raw_and_channel) 
 @settings(deadline=None)
 def test_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
     with pytest.raises(QueueProtocolError):
-        wire._checked(data, truncated=False)
+        wire.Channel.checked(data, truncated=False)
 
 
 def test_no_more_descriptors_are_taken_than_one(raw_and_channel) -> None:

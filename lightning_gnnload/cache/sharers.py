@@ -1,0 +1,288 @@
+"""Sharers: the ranks of a machine that open a cache, or a table, together."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from lightning_gnnload.data import sockets
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.errors import CacheShareError
+
+_RETRY_S = 0.02
+_LAST_WORDS_S = 2.0
+_MAX_TEXT = 4000
+
+
+@dataclass(frozen=True)
+class Sharers:
+    """Says who they are, alike in each rank but for ``index``.
+
+    Args:
+        name: of this job and cache; no two that are open at once have the same.
+        index: which one this process is, in ``[0, count)``. Sharer 0 decides, the others follow.
+        count: how many there are.
+        timeout_s: how long to wait until all have come. From then on each waits as long as the others live.
+
+    Raises:
+        CacheShareError: an index that is not one of ``count``.
+    """
+
+    name: str
+    index: int
+    count: int
+    timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise CacheShareError(f"sharer {self.index} of {self.count}: the index must lie in [0, {self.count}).")
+
+    @contextmanager
+    def meet(self) -> Iterator[Meeting]:
+        """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
+
+        Raises:
+            CacheShareError: one is late, of another user, or two have one name.
+        """
+        meeting = _Host(self) if self.index == 0 else _Guest(self)
+        try:
+            meeting.gather_up()
+            yield meeting
+        except BaseException as error:
+            meeting.tell(str(error) if isinstance(error, CacheShareError) else f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            meeting.close()
+
+
+class Given(NamedTuple):
+    """What one sharer gave in an exchange: facts, and a descriptor or -1, which is the receiver's to close."""
+
+    fields: dict[str, Any]
+    fd: int
+
+
+class SharerChannel(sockets.Channel):
+    """Between sharer 0 and another one."""
+
+    kinds: ClassVar = {
+        "join": {"index": int, "count": int},
+        "given": {"index": int, "fields": dict},
+        "failed": {"text": str},
+        # of a kept channel: the next window's rows, in a memory file
+        "moves": {"count": int},
+    }
+    error = CacheShareError
+
+
+class Meeting:
+    """The sharers, connected through sharer 0.
+
+    Attributes:
+        sharers: which of them this process is.
+        channels: to the others, by index: of sharer 0 to all, of another one to sharer 0 alone.
+    """
+
+    def __init__(self, sharers: Sharers) -> None:
+        self.sharers = sharers
+        self.channels: dict[int, SharerChannel] = {}
+
+    def gather_up(self) -> None:
+        """Connects."""
+        raise NotImplementedError
+
+    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[Given]:
+        """What each sharer gives, in order, known to all afterwards. Its own descriptor comes back as a duplicate.
+
+        Raises:
+            CacheShareError: a sharer failed, or is gone.
+        """
+        raise NotImplementedError
+
+    def agree(self, fields: dict[str, Any]) -> None:
+        """Raises CacheShareError: the sharers do not all say the same."""
+        given = [each.fields for each in self.exchange(fields)]
+        for index, theirs in enumerate(given):
+            if theirs != given[0]:
+                differing = {name for name in theirs | given[0] if theirs.get(name) != given[0].get(name)}
+                said = ", ".join(f"{n}: {given[0].get(n)!r} and {theirs.get(n)!r}" for n in sorted(differing))
+                raise CacheShareError(
+                    f"sharers 0 and {index} of {self.sharers.name!r} differ ({said}). All ranks of a machine must open "
+                    f"the same cache over the same table."
+                )
+
+    def publish(self, values: np.ndarray | None) -> np.ndarray:
+        """Sharer 0's numbers, int64 ``[M]``, known to all. The others give None.
+
+        Raises:
+            CacheShareError: a sharer failed, or is gone.
+        """
+        file = None if values is None else numbers_file(values)
+        given = self.exchange({"count": 0 if values is None else len(values)}, -1 if file is None else file.fd)
+        if file is not None:
+            file.close()
+        received = [numbers_in(each.fd, each.fields["count"]) for each in given if each.fd >= 0]
+        return received[0] if values is None else values
+
+    def tell(self, text: str) -> None:
+        """This sharer fails, which ends the meeting for all."""
+        for channel in self.channels.values():
+            with contextlib.suppress(OSError):  # it is gone itself
+                channel.send("failed", text=text[:_MAX_TEXT])
+
+    def keep(self) -> dict[int, SharerChannel]:
+        """The channels, to be closed by the caller, as the meeting ends without doing it."""
+        channels, self.channels = self.channels, {}
+        return channels
+
+    def close(self) -> None:
+        # Closing with unread data would reset the connection, and the peer would lose our last words.
+        for channel in self.channels.values():
+            channel.finish()
+        for channel in self.channels.values():
+            channel.drain(_LAST_WORDS_S)
+            channel.close()
+
+    def _receive(self, index: int) -> Given:
+        """The next thing that a sharer gives."""
+        try:
+            message, fds = self.channels[index].receive()
+        except EOFError:
+            raise CacheShareError(
+                f"sharer {index} of {self.sharers.name!r} is gone. Its own output says why, or it was killed."
+            ) from None
+        fd = fds[0] if fds else -1
+        if message["kind"] != "given":
+            _close(fd)
+            text = message.get("text", f"it sent {message['kind']!r} when it had to give something")
+            raise CacheShareError(f"sharer {index} of {self.sharers.name!r} failed: {text}")
+        return Given(message["fields"], fd)
+
+    @property
+    def _address(self) -> bytes:
+        # A socket name holds 107 bytes, and a job's may be longer.
+        name = hashlib.blake2b(self.sharers.name.encode(), digest_size=16).hexdigest()
+        return f"\0gnnload-{os.getuid()}-sharers-{name}".encode()
+
+
+class _Host(Meeting):
+    """Sharer 0's side."""
+
+    def gather_up(self) -> None:
+        name, count = self.sharers.name, self.sharers.count
+        deadline = time.monotonic() + self.sharers.timeout_s
+        try:
+            listener = sockets.listen(self._address)
+        except OSError as error:
+            raise CacheShareError(
+                f"sharer 0 cannot listen as {name!r}: {error}. Another cache of this name is being opened."
+            ) from error
+        with listener:
+            while len(self.channels) < count - 1:
+                listener.settimeout(max(deadline - time.monotonic(), 1e-3))
+                try:
+                    self._join(listener)
+                except TimeoutError:
+                    missing = sorted(set(range(1, count)) - self.channels.keys())
+                    raise CacheShareError(
+                        f"sharers {missing} of {name!r} did not come within {self.sharers.timeout_s:g} s. Look at "
+                        f"their output, or give them more time."
+                    ) from None
+
+    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[Given]:
+        given = {0: Given(fields, os.dup(fd) if fd >= 0 else -1)}
+        try:
+            while waiting := {i: channel for i, channel in self.channels.items() if i not in given}:
+                ready = sockets.readable(list(waiting.values()), 3600.0)
+                for index in [index for index, channel in waiting.items() if channel in ready]:
+                    given[index] = self._receive(index)
+            ordered = [given[index] for index in sorted(given)]
+            for channel in self.channels.values():
+                for number, each in enumerate(ordered):
+                    _send(channel, number, each)
+        except BaseException:
+            for each in given.values():
+                _close(each.fd)
+            raise
+        return ordered
+
+    def _join(self, listener: socket.socket) -> None:
+        """Strangers are turned away: they must not be able to end the meeting. Raises TimeoutError: nobody comes."""
+        try:
+            channel = SharerChannel.accept(listener)
+        except CacheShareError:
+            return
+        try:
+            message, fds = channel.receive() if sockets.readable([channel], _LAST_WORDS_S) else ({}, [])
+        except (EOFError, CacheShareError):
+            message, fds = {}, []
+        for fd in fds:
+            os.close(fd)
+        index = message.get("index", 0)
+        if message.get("kind") != "join" or index in self.channels or not 0 < index < self.sharers.count:
+            channel.close()
+            return
+        self.channels[index] = channel
+        if message["count"] != self.sharers.count:
+            raise CacheShareError(f"sharer {index} takes part in {message['count']}, sharer 0 in {self.sharers.count}.")
+
+
+class _Guest(Meeting):
+    """The side of every other sharer."""
+
+    def gather_up(self) -> None:
+        deadline = time.monotonic() + self.sharers.timeout_s
+        while (channel := SharerChannel.connect(self._address)) is None:
+            if time.monotonic() > deadline:
+                raise CacheShareError(
+                    f"sharer 0 of {self.sharers.name!r} did not come within {self.sharers.timeout_s:g} s. Look at its "
+                    f"output, or give it more time."
+                )
+            time.sleep(_RETRY_S)
+        self.channels[0] = channel
+        with contextlib.suppress(OSError):  # it is gone again, which the first exchange will tell
+            channel.send("join", index=self.sharers.index, count=self.sharers.count)
+
+    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[Given]:
+        _send(self.channels[0], self.sharers.index, Given(fields, fd))
+        given: list[Given] = []
+        try:
+            given.extend(self._receive(0) for _ in range(self.sharers.count))
+        except BaseException:
+            for each in given:
+                _close(each.fd)
+            raise
+        return given
+
+
+def numbers_file(values: np.ndarray) -> MemoryFile:
+    """int64 ``[M]`` in memory that others may read; a message holds far fewer."""
+    file = MemoryFile.create("numbers", values.nbytes)
+    file.array.view(np.int64)[:] = values
+    return file
+
+
+def numbers_in(fd: int, count: int) -> np.ndarray:
+    """What :func:`numbers_file` was made of, read-only. The descriptor is closed."""
+    file = MemoryFile.adopt(fd, 8 * count)
+    file.close()
+    return file.array.view(np.int64)
+
+
+def _send(channel: SharerChannel, giver: int, given: Given) -> None:
+    # One that is gone is noticed by who reads from it next; a failure that it told of before is still to be read.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        channel.send("given", [given.fd] if given.fd >= 0 else [], index=giver, fields=given.fields)
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)

@@ -1,0 +1,86 @@
+"""MemoryFile: memory that processes of a machine share, and that is gone with the last of them."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+
+import numpy as np
+
+from lightning_gnnload.data.pages import advise_huge
+from lightning_gnnload.errors import CacheShareError
+
+_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_SEAL_FUTURE_WRITE = 0x0010  # linux/fcntl.h; Python 3.13 is the first to name it
+
+
+class MemoryFile:
+    """A memfd, mapped. It has no name in any folder: a killed process leaves nothing behind, and takes nothing away
+    from those that have mapped it. It is sealed: as its size cannot change, no page goes from under a reader.
+
+    Attributes:
+        fd: the descriptor to hand to other processes.
+        array: what it holds, uint8 ``[num_bytes]``, writable for its maker, and for others if it is ``open_to_all``.
+    """
+
+    def __init__(self, fd: int, num_bytes: int, *, writable: bool) -> None:
+        self.fd = fd
+        access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+        memory = mmap.mmap(fd, max(num_bytes, 1), flags=mmap.MAP_SHARED, prot=access)
+        advise_huge(memory)
+        self.array = np.frombuffer(memory, np.uint8, num_bytes)
+
+    @classmethod
+    def create(cls, name: str, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
+        """New memory, zeroed and taken from the machine at once, so that writing to it cannot fail.
+
+        Args:
+            name: for who looks at ``/proc``.
+            num_bytes: its size for good.
+            open_to_all: others may write, too.
+
+        Raises:
+            CacheShareError: the machine gives no such memory.
+        """
+        fd = os.memfd_create(f"gnnload-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(fd, 0, max(num_bytes, 1))
+            file = cls(fd, num_bytes, writable=True)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SIZE_SEALS | (0 if open_to_all else _SEAL_FUTURE_WRITE))
+        except OSError as error:
+            os.close(fd)
+            raise CacheShareError(
+                f"{num_bytes / 2**20:.1f} MiB of memory are to be shared as {name!r}, which the machine does not give "
+                f"({error}). Make the cache smaller (ratio, capacity_bytes)."
+            ) from error
+        return file
+
+    @classmethod
+    def adopt(cls, fd: int, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
+        """What another process made. The descriptor is the new object's, or closed.
+
+        Raises:
+            CacheShareError: it is of another size, or could still shrink.
+        """
+        try:
+            seals, size = fcntl.fcntl(fd, fcntl.F_GET_SEALS), os.fstat(fd).st_size
+            if seals & _SIZE_SEALS != _SIZE_SEALS or size != max(num_bytes, 1):
+                raise CacheShareError(
+                    f"another rank shared {size} bytes with seals {seals:#x}, but {num_bytes} sealed bytes are needed. "
+                    f"Run one release of the package in all ranks."
+                )
+            return cls(fd, num_bytes, writable=open_to_all)
+        except OSError as error:
+            os.close(fd)
+            raise CacheShareError(f"another rank shared what is no memory ({error}).") from error
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def close(self) -> None:
+        """Hands it to nobody any more. The memory stays, with a descriptor that Python's map keeps of it, until the last
+        array over it is gone."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

@@ -1,0 +1,182 @@
+"""Messages between processes of one user on one machine: JSON over sequenced-packet unix sockets, with descriptors.
+
+Socket names live in Linux's abstract namespace, so a killed process leaves no file. Both ends check that the other
+runs under the same user; every message is checked against its kind's fields before anything looks at it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from lightning_gnnload.errors import GnnLoadError
+
+MAX_MESSAGE_BYTES = 1 << 17
+
+Message = dict[str, Any]
+AnyChannel = TypeVar("AnyChannel", bound="Channel")
+
+
+class Channel:
+    """One end of a connection. Sending is atomic a message, so that any thread may send.
+
+    Who speaks over it derives a class of its own.
+
+    Attributes:
+        kinds: the messages there are, each with its fields' types.
+        error: what a malformed message, or a process that has no right to be there, raises.
+    """
+
+    kinds: ClassVar[Mapping[str, Mapping[str, type]]]
+    error: ClassVar[type[GnnLoadError]]
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self.peer_pid = self._check_peer(connection)
+        """The process at the other end; seen from who connected, the one that made the listening socket."""
+
+    @classmethod
+    def accept(cls: type[AnyChannel], listener: socket.socket) -> AnyChannel:
+        """Raises :attr:`error`: the process that connected runs under another user; it is cut off."""
+        connection, _ = listener.accept()
+        try:
+            return cls(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    @classmethod
+    def connect(cls: type[AnyChannel], address: bytes) -> AnyChannel | None:
+        """Connects to who listens there; None where nobody does, not yet or not any more.
+
+        Raises :attr:`error`: it runs under another user.
+        """
+        connection = _new_socket()
+        try:
+            connection.connect(address)
+            return cls(connection)
+        except (ConnectionRefusedError, FileNotFoundError):
+            connection.close()
+            return None
+        except BaseException:
+            connection.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, kind: str, fds: Sequence[int] = (), **fields: Any) -> None:
+        """Raises OSError: the peer is gone."""
+        data = json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode()
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise self.error(f"a {kind!r} message of {len(data)} bytes is too large; the limit is {MAX_MESSAGE_BYTES}.")
+        if fds:
+            socket.send_fds(self._socket, [data], list(fds))
+        else:
+            self._socket.send(data)
+
+    def receive(self) -> tuple[Message, list[int]]:
+        """The next message, and the file descriptors that came with it, which the caller owns. Waits for it.
+
+        Raises:
+            EOFError: the peer has closed its end, or is gone.
+            error: what came is no message of ours.
+        """
+        try:
+            data, fds, flags, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
+        except ConnectionResetError:
+            raise EOFError from None
+        try:
+            if not data:
+                raise EOFError
+            return self.checked(data, truncated=bool(flags & socket.MSG_TRUNC)), fds
+        except (EOFError, self.error):
+            for fd in fds:
+                os.close(fd)
+            raise
+
+    def finish(self) -> None:
+        """Closes the sending half, so that all that was sent arrives before the end of the stream."""
+        with contextlib.suppress(OSError):  # the peer was faster
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def drain(self, timeout_s: float) -> None:
+        """Discards what still comes, until the peer closes too.
+
+        Closing with unread data would make the kernel reset the connection, and the peer would lose our last words.
+        """
+        deadline = time.monotonic() + timeout_s
+        while readable([self], max(deadline - time.monotonic(), 0)):
+            try:
+                data, fds, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
+            except OSError:
+                return
+            for fd in fds:
+                os.close(fd)
+            if not data:
+                return
+
+    def close(self) -> None:
+        self._socket.close()
+
+    @classmethod
+    def checked(cls, data: bytes, *, truncated: bool) -> Message:
+        """The message that ``data`` is. Raises :attr:`error`: it is none."""
+        try:
+            message = json.loads(data)
+            fields = cls.kinds[message["kind"]]
+            sound = not truncated and message.keys() == {"kind", *fields}
+            sound = sound and all(type(message[name]) is wanted for name, wanted in fields.items())
+        except (ValueError, KeyError, TypeError, RecursionError):
+            sound = False
+        if not sound:
+            raise cls.error(f"a malformed message came from another rank: {data[:200]!r}")
+        return message
+
+    @classmethod
+    def _check_peer(cls, connection: socket.socket) -> int:
+        """The peer's process id, as the kernel knows it."""
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, _ = struct.unpack("3i", credentials)
+        if uid != os.getuid():
+            raise cls.error(f"a process of user {uid} connected; only user {os.getuid()}, who runs this job, may.")
+        return int(pid)
+
+
+def readable(channels: Sequence[AnyChannel], timeout_s: float) -> list[AnyChannel]:
+    """The channels with something to receive, once there is one, or none when the time is over.
+
+    Sockets stay blocking: a time limit on the socket itself would reach the threads that send on it.
+    """
+    poll = select.poll()
+    by_fd = {channel.fileno(): channel for channel in channels}
+    for fd in by_fd:
+        poll.register(fd, select.POLLIN)
+    return [by_fd[fd] for fd, _ in poll.poll(timeout_s * 1e3)]
+
+
+def listen(address: bytes) -> socket.socket:
+    """The socket that :meth:`Channel.connect` reaches.
+
+    Raises:
+        OSError: another process listens under this name.
+    """
+    listener = _new_socket()
+    try:
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(128)
+    return listener
+
+
+def _new_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)

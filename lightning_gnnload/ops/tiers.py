@@ -1,0 +1,108 @@
+"""Rows of a table of which a part is cached: one look-up a node decides hit or miss.
+
+Shapes: N graph nodes, B requested ids, R rows of the output, F feature width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import GnnLoadError, SeedError
+from .checks import check_apart, check_array
+from .dispatch import as_bytes, check_positions, kernels
+
+SLOT_BITS: int = kernels.SLOT_BITS
+MAX_SHARDS: int = kernels.MAX_SHARDS
+"""A location is ``shard << SLOT_BITS | slot``: up to MAX_SHARDS shards of up to ``2**SLOT_BITS`` rows."""
+
+
+def gather_tiered(
+    location: np.ndarray,
+    shards: Sequence[np.ndarray],
+    backing: np.ndarray | None,
+    ids: np.ndarray,
+    out: np.ndarray,
+    missed_ids: np.ndarray | None = None,
+    missed_positions: np.ndarray | None = None,
+    positions: np.ndarray | None = None,
+) -> tuple[tuple[int, ...], int]:
+    """Row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``, from the shard that holds it.
+
+    Args:
+        location: int32 ``[N]``: ``shard << SLOT_BITS | slot``; negative where no shard holds the node's row.
+        shards: up to MAX_SHARDS tables ``[slots, F]``, each with the dtype of ``out``.
+        backing: all rows, ``[N, F]``: what no shard holds is taken here. None: it is missed.
+        ids: int64 ``[B]``.
+        out: ``[B, F]``, with ``positions`` ``[R, F]``; any dtype; writable, overlapping nothing else.
+            The places of missed rows, and rows that are no one's position, are left as they are.
+        missed_ids: int64 ``[B]``; its first entries become the missed ids, in the order of ``ids``.
+        missed_positions: int64 ``[B]``; likewise the rows of ``out`` that they should have gone to.
+        positions: int64 ``[B]``, distinct, in ``[0, R)``.
+
+    Returns:
+        Rows taken from each shard, and how many ids no shard held.
+
+    Raises:
+        SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; nothing is then written.
+        CacheShareError: a location that names no row of a shard; ``out`` is then written in part.
+        GnnLoadError: shapes or dtypes that do not fit each other.
+
+    Source: GNNLab (EuroSys'22), section 6.1.
+
+    Example:
+        >>> location = np.array([-1, 1, 0], np.int32)  # node 1 is in slot 1, node 2 in slot 0
+        >>> out, missed = np.zeros((2, 1)), np.zeros((2, 2), np.int64)
+        >>> gather_tiered(location, [np.array([[20.0], [10.0]])], None, np.array([0, 1]), out, missed[0], missed[1])
+        ((1,), 1)
+        >>> out.tolist(), missed[:, 0].tolist()
+        ([[0.0], [10.0]], [0, 0])
+    """
+    check_array("location", location, (np.int32,), 1, GnnLoadError)
+    check_array("ids", ids, (np.int64,), 1, SeedError)
+    check_array("out", out, None, 2, GnnLoadError, writable=True, aligned=False)
+    if out.dtype.hasobject:
+        raise GnnLoadError(f"out has dtype {out.dtype}, but must hold plain numbers.")
+    if len(shards) > MAX_SHARDS:
+        raise GnnLoadError(f"{len(shards)} shards were given, but a location can name {MAX_SHARDS} at most.")
+    tables = {f"shards[{number}]": shard for number, shard in enumerate(shards)}
+    if backing is not None:
+        tables["backing"] = backing
+    for name, table in tables.items():
+        check_array(name, table, (out.dtype,), 2, GnnLoadError, aligned=False)
+        if table.shape[1] != out.shape[1]:
+            raise GnnLoadError(f"{name} has rows of {table.shape[1]} numbers, but out has rows of {out.shape[1]}.")
+    if backing is not None:
+        _check_length("backing", backing, len(location), "node")
+    missed: dict[str, Any] = {}
+    if backing is None:
+        missed = {"missed_ids": missed_ids, "missed_positions": missed_positions}
+        for name, array in missed.items():
+            check_array(name, array, (np.int64,), 1, GnnLoadError, writable=True)
+            _check_length(name, array, len(ids), "id")
+    check_positions(positions, ids, out)
+    read = {"location": location, "ids": ids, "positions": positions} | tables
+    written = {"out": out} | missed
+    for name, array in written.items():
+        for other, values in (read | written).items():
+            if values is not None and other != name:
+                check_apart(name, array, other, values)
+    return kernels.gather_tiered(
+        location,
+        [as_bytes(shard) for shard in shards],
+        [len(shard) for shard in shards],
+        None if backing is None else as_bytes(backing),
+        out.shape[1] * out.itemsize,
+        ids,
+        positions,
+        as_bytes(out),
+        len(out),
+        *(missed.values() or (None, None)),
+    )
+
+
+def _check_length(name: str, array: np.ndarray, length: int, what: str) -> None:
+    if len(array) != length:
+        raise GnnLoadError(f"{name} has {len(array)} entries, but there are {length} {what}s: one each is needed.")

@@ -1,0 +1,162 @@
+"""The tables of a mini-batch: where they lie in its slot, and which rows of which store go there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.block import MiniBatch, view_of
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import HopLayout, SampleLayout
+
+_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """Where a table lies in a slot."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    def view(self, buffer: Any) -> torch.Tensor:
+        return view_of(buffer, self.offset, self.shape, getattr(torch, self.dtype))
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
+
+
+class Gather(NamedTuple):
+    """Rows ``ids``, int64, of the store ``name`` go to ``place``."""
+
+    name: str
+    ids: torch.Tensor
+    place: TableLayout
+
+
+class Places(NamedTuple):
+    """Where the tables of a mini-batch lie, and what goes there.
+
+    Attributes:
+        x: features of all V nodes.
+        y: labels of the seeds.
+        tables: further features by name: ``[V, F]``, or ``[M, F]`` of the M nodes that a NodeTable has rows for.
+        positions: of NodeTables, by name: the places of these M nodes among all nodes, int64 ``[M]``, ascending.
+        edge_x: edge features of all hops; :func:`edge_spans` says which rows are whose.
+        end: where they end.
+        gathers: what to gather for them; y is another matter.
+        found: what to write to ``positions``.
+    """
+
+    x: TableLayout | None
+    y: TableLayout | None
+    tables: dict[str, TableLayout]
+    positions: dict[str, TableLayout]
+    edge_x: TableLayout | None
+    end: int
+    gathers: list[Gather]
+    found: dict[str, np.ndarray]
+
+
+def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Places:
+    """Places one after the other, each aligned to 64 bytes, between the nodes, at the slot's begin, and the hops, at
+    its end. Whether there is so much room is for the caller to see.
+
+    Raises:
+        SamplerConfigError: the data has edge features, but the blocks no edge ids.
+    """
+    end, gathers, found = layout.free_begin, list[Gather](), dict[str, np.ndarray]()
+
+    def place(shape: tuple[int, ...], dtype: torch.dtype) -> TableLayout:
+        nonlocal end
+        table = TableLayout(end, shape, str(dtype).removeprefix("torch."))
+        end += -(-table.num_bytes // _ALIGN) * _ALIGN
+        return table
+
+    def gather(name: str, store: FeatureStore, ids: torch.Tensor) -> TableLayout:
+        gathers.append(Gather(name, ids, place((len(ids), store.shape[1]), store.dtype)))
+        return gathers[-1].place
+
+    x = y = edge_x = None
+    tables, positions = dict[str, TableLayout](), dict[str, TableLayout]()
+    if data.x is not None:
+        x = gather("x", data.x, batch.nodes)
+    if data.y is not None:
+        y = place((batch.num_seeds, *data.y.shape[1:]), data.y.dtype)
+    for name, table in data.tables.items():
+        if isinstance(table, NodeTable):
+            nodes = batch.nodes.numpy()
+            found[name] = np.flatnonzero((nodes >= table.nodes.start) & (nodes < table.nodes.stop))
+            positions[name] = place(found[name].shape, torch.int64)
+            tables[name] = gather(name, table.store, torch.from_numpy(nodes[found[name]] - table.first))
+        else:
+            tables[name] = gather(name, table, batch.nodes)
+    if data.edge_x is not None:
+        edge_x = gather("edge_x", data.edge_x, _edge_rows(data, batch, layout))
+    return Places(x, y, tables, positions, edge_x, end, gathers, found)
+
+
+def fill_tables(places: Places, stores: Mapping[str, FeatureStore], request: BatchRequest, buffer: Any) -> Reads:
+    """Gathers all of them, but y, into the slot. Returns where the rows came from, where the stores count."""
+    reads = []
+    for name, ids, place in places.gathers:
+        stores[name].announce(request)
+        reads.append(stores[name].gather(ids, place.view(buffer)) or ())
+    for name, positions in places.found.items():
+        places.positions[name].view(buffer).numpy()[:] = positions
+    return reads[0] if len(reads) == 1 else summed_reads(reads)
+
+
+def summed_reads(gathers: Iterable[Reads]) -> Reads:
+    """One count a tier. The gather of most tiers says in what order they lie.
+
+    Example:
+        >>> summed_reads([(TierReads("disk", 3, 12),), (TierReads("cache", 5, 20), TierReads("disk", 1, 4))])
+        (TierReads(tier='cache', rows=5, num_bytes=20), TierReads(tier='disk', rows=4, num_bytes=16))
+    """
+    sums: dict[str, TierReads] = {}
+    for reads in sorted(gathers, key=len, reverse=True):
+        for tier, rows, num_bytes in reads:
+            _, rows_before, bytes_before = sums.get(tier, (tier, 0, 0))
+            sums[tier] = TierReads(tier, rows_before + rows, bytes_before + num_bytes)
+    return tuple(sums.values())
+
+
+def edge_spans(hops: Sequence[HopLayout]) -> list[slice]:
+    """Of each hop, its rows among the edge features of all; hops that are prefixes of one array share rows."""
+    sizes: dict[int, int] = {}
+    for hop in hops:
+        sizes[hop.edge_ids_offset] = max(hop.num_edges, sizes.get(hop.edge_ids_offset, 0))
+    begins = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+    return [slice(begin := begins[hop.edge_ids_offset], begin + hop.num_edges) for hop in hops]
+
+
+def num_edge_rows(hops: Sequence[HopLayout]) -> int:
+    """Rows of the edge features of all hops."""
+    return max((span.stop for span in edge_spans(hops)), default=0)
+
+
+def _edge_rows(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> torch.Tensor:
+    """The rows of ``data.edge_x`` that the hops need, in the order of :func:`edge_spans`."""
+    rows = torch.empty(num_edge_rows(layout.hops), dtype=torch.int64)
+    for block, span in zip(reversed(batch.blocks), edge_spans(layout.hops), strict=True):
+        if block.edge_ids is None:
+            raise SamplerConfigError(
+                "the data has edge features, which are found by edge ids, but the sampler's blocks have none. "
+                "Give the sampler edge_ids=True, if it knows the edges that it draws, or GraphData no edge_x."
+            )
+        rows[span] = block.edge_ids
+    order = data.graph.edge_order
+    return rows if order is None else torch.from_numpy(order[rows.numpy()].astype(np.int64, copy=False))

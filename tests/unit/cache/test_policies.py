@@ -1,0 +1,132 @@
+"""Policies: each ranks by what it says; the hottest are the same for everyone; bad hotness is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_gnnload import Graph, GraphData
+from lightning_gnnload.cache.counted import Clairvoyant, PreSample, Recorded
+from lightning_gnnload.cache.policies import EVICTION_RULES, POLICIES, policy_named
+from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.structure import Degree, DegreeRatio, Random, out_degrees
+from lightning_gnnload.cache.trace import visit_counts
+from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.workload import PRESAMPLED_EPOCHS
+from tests.unit.toy import toy_workload
+
+# Edges 1 -> 0, 2 -> 0, 2 -> 0, 0 -> 3, 2 -> 1: out-degrees 1, 1, 3, 0 and in-degrees 3, 1, 0, 1.
+SMALL = GraphData(Graph.from_coo(src=[1, 2, 2, 0, 2], dst=[0, 0, 0, 3, 1]), train=np.array([0, 3]))
+
+
+@pytest.mark.parametrize(
+    ("policy", "hotness"), [(Degree(), [1, 1, 3, 0]), (DegreeRatio(), [3.0, 1.0, 0.0, 0.0])], ids=repr
+)
+def test_degrees_are_those_of_the_right_end(policy: CachePolicy, hotness: list[float]) -> None:
+    # In- for out-degree gives other numbers; a division by the zero of node 3 warns or gives infinity.
+    assert policy.hotness(toy_workload(SMALL), 0).tolist() == hotness
+
+
+def test_degrees_add_up_over_chunks() -> None:
+    graph = toy_workload().graph
+    src = graph.indices.tolist()
+    assert out_degrees(graph, chunk=7).tolist() == [src.count(node) for node in range(graph.num_nodes)]
+
+
+def test_random_follows_the_run_s_seed_alone() -> None:
+    ranked = [hottest(Random().hotness(toy_workload(seed=seed), epoch), 300, 300) for seed, epoch in [(1, 0), (1, 9)]]
+    other = hottest(Random().hotness(toy_workload(seed=2), 0), 300, 300)
+    assert ranked[0].tolist() == ranked[1].tolist() != other.tolist()
+    assert sorted(other.tolist()) == list(range(300))
+
+
+@pytest.mark.parametrize("num_epochs", [1, 3])
+def test_presampling_counts_epochs_that_training_does_not_use(num_epochs: int) -> None:
+    workload = toy_workload()
+    found = PreSample(num_epochs, progress=False).hotness(workload, epoch=0)
+    expected = visit_counts(workload, PRESAMPLED_EPOCHS[:num_epochs], progress=False)
+    assert found.tolist() == expected.tolist()
+    assert found.tolist() != visit_counts(workload, range(num_epochs), progress=False).tolist()
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_clairvoyant_hits_as_often_as_any_choice_of_rows_can(window: int) -> None:
+    # The optimum by another way: of all visits of these epochs, the most that 30 rows can take.
+    workload, epoch, rows = toy_workload(), 5, 30
+    policy = Clairvoyant(window, progress=False)
+    assert policy.window == window
+    cached = hottest(policy.hotness(workload, epoch), 300, rows)
+    visits = visit_counts(workload, range(epoch, epoch + window), progress=False)
+    assert visits[cached].sum() == np.sort(visits)[-rows:].sum()
+    # Looking one epoch too early or too late does worse.
+    for wrong in (epoch - 1, epoch + 1):
+        other = hottest(policy.hotness(workload, wrong), 300, rows)
+        assert visits[other].sum() < visits[cached].sum()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.uint64, np.int64])
+@pytest.mark.parametrize("count", [0, 1, 7, 29, 40, 100])
+def test_the_hottest_come_by_falling_hotness_then_by_id(dtype: Any, count: int) -> None:
+    # Few distinct values: ties stand at every place, among them where the list ends.
+    hotness = np.random.default_rng(0).integers(0, 4, 40).astype(dtype)
+    expected = sorted(range(40), key=lambda node: (-int(hotness[node]), node))[:count]
+    found = hottest(hotness, 40, count)
+    assert found.dtype == np.int64
+    assert found.tolist() == expected
+
+
+def test_large_integers_are_told_apart() -> None:
+    # As float64 these are equal, and the lower id would win.
+    assert hottest(np.array([2**60, 2**60 + 1]), 2, 1).tolist() == [1]
+    assert hottest(np.array([0, 2**64 - 1], np.uint64), 2, 1).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("hotness", "said"),
+    [
+        ([1.0, np.nan, 2.0], "node 1 is nan"),
+        ([1.0, 2.0, np.inf], "node 2 is inf"),
+        ([-1, 2, -3], "node 0 is -1, and 1 more"),
+        ([1, 2], r"shape \[2\]"),
+        ([[1, 2, 3]], r"shape \[1, 3\]"),
+        (["a", "b", "c"], "dtype"),
+        ([True, False, True], "dtype bool"),
+    ],
+)
+def test_hotness_that_ranks_nothing_is_refused(hotness: Any, said: str) -> None:
+    with pytest.raises(CacheConfigError, match=said):
+        hottest(Recorded(hotness).hotness(toy_workload(), 0), 3, 2)
+
+
+def test_every_name_gives_a_policy_that_ranks_all_nodes() -> None:
+    workload = toy_workload()
+    for name in POLICIES:
+        hotness = policy_named(name, progress=False).hotness(workload, 0)
+        assert len(hottest(hotness, 300, 300)) == 300, name
+
+
+def test_a_policy_is_taken_as_it_is_and_the_window_given_on() -> None:
+    own = Recorded([1])
+    assert policy_named(own) is own
+    assert policy_named("clairvoyant", window=4).window == 4
+    assert all(policy_named(name).window is None for name in POLICIES if name != "clairvoyant")
+
+
+@pytest.mark.parametrize("name", ["presampling", "", None, ["degree"], *EVICTION_RULES])
+def test_other_names_are_refused_with_the_known_ones(name: Any) -> None:
+    with pytest.raises(CacheConfigError, match=r"'presample'.*'fifo'"):
+        policy_named(name)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, 2**40])
+def test_epochs_are_whole_numbers_of_at_least_one(number: Any) -> None:
+    for policy in (PreSample, Clairvoyant):
+        with pytest.raises(CacheConfigError, match="whole number"):
+            policy(number)
+
+
+def test_progress_can_be_left_out(capfd: pytest.CaptureFixture[str]) -> None:
+    policy_named("presample", progress=False).hotness(toy_workload(), 0)
+    assert capfd.readouterr().err == ""
