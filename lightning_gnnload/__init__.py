@@ -7,6 +7,7 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.prepare import save_features
+from lightning_gnnload.data.proximity import ProximityOrder
 from lightning_gnnload.data.quantize import quantization_error, quantize
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
@@ -49,6 +50,7 @@ __all__ = [
     "NoGraphBaseline",
     "NodeTable",
     "PipelineMonitor",
+    "ProximityOrder",
     "QuantizedFeatureStore",
     "RandomWalkSampler",
     "Sampler",
