@@ -2,13 +2,16 @@
 
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
+from lightning_gnnload.data.disk import DiskFeatureStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.prepare import save_features
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
+from lightning_gnnload.plugin.cachemonitor import CacheMonitor
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
@@ -25,9 +28,11 @@ __version__ = "0.1.0"
 __all__ = [
     "OGB",
     "Block",
+    "CacheMonitor",
     "ContributedStep",
     "Dataset",
     "Debian",
+    "DiskFeatureStore",
     "FactoredStrategy",
     "FeatureStore",
     "Graph",
@@ -49,5 +54,6 @@ __all__ = [
     "WeightedNeighborSampler",
     "load_graph_data",
     "random_walk",
+    "save_features",
     "save_graph_data",
 ]

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, save_graph_data
-from lightning_gnnload.data import store
+from lightning_gnnload.data import folders, store
 from lightning_gnnload.errors import StoreFormatError
 
 INTEGERS = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -126,7 +126,7 @@ def test_a_crash_leaves_the_folder_as_it_was(
         rename(source, destination)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "open", opens, raising=False)
+        patch.setattr(folders, "open", opens, raising=False)
         patch.setattr(os, "rename", renames)
         with pytest.raises(KeyboardInterrupt):
             save_graph_data(GraphData(Graph.from_coo([0], [1])), target, overwrite=True)
