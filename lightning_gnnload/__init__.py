@@ -2,9 +2,11 @@
 
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
+from lightning_gnnload.data.disk import DiskFeatureStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.prepare import save_features
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
@@ -30,6 +32,7 @@ __all__ = [
     "ContributedStep",
     "Dataset",
     "Debian",
+    "DiskFeatureStore",
     "FactoredStrategy",
     "FeatureStore",
     "Graph",
@@ -51,5 +54,6 @@ __all__ = [
     "WeightedNeighborSampler",
     "load_graph_data",
     "random_walk",
+    "save_features",
     "save_graph_data",
 ]

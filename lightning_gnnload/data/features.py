@@ -10,6 +10,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.scratch import scratch_rows
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -76,9 +77,9 @@ class FeatureStore(ABC):
         Raises:
             SeedError: as :meth:`gather`.
         """
-        rows = torch.empty(len(ids), self.shape[1], dtype=self.dtype)
-        reads = self.gather(ids, rows)
-        out[positions] = rows
+        with scratch_rows(len(ids), self.shape[1], self.dtype) as rows:
+            reads = self.gather(ids, rows)
+            gather(rows, torch.arange(len(ids)), out, positions)
         return reads
 
     def open(self) -> None:  # noqa: B027  most stores are ready as they are
@@ -137,10 +138,10 @@ class MemoryFeatureStore(FeatureStore):
 def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None) -> None:
     """``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node; or, with
     ``positions``, ``out[positions[b]] = table[ids[b]]``."""
-    ops.gather_rows(_as_bytes(table), ids.numpy(), _as_bytes(out), None if positions is None else positions.numpy())
+    ops.gather_rows(bytes_of(table), ids.numpy(), bytes_of(out), None if positions is None else positions.numpy())
 
 
-def _as_bytes(rows: torch.Tensor) -> Any:
+def bytes_of(rows: torch.Tensor) -> Any:
     """``[B, row_bytes]`` uint8: NumPy has no bfloat16, and a copy of rows needs no arithmetic."""
     if rows.ndim == 1:
         rows = rows.unsqueeze(1)

@@ -126,7 +126,7 @@ class EpochLoader:
             num_seeds=len(self.source.workload.seeds),
             global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
             seed=self.source.workload.seed,
-            order=type(self.source.workload.order).__name__,
+            order=self.source.workload.order.name,
         )
 
 

@@ -42,7 +42,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         batch_format: ``"blocks"``: :class:`MiniBatch`; ``"dgl"``: ``(input_nodes, output_nodes, blocks)``, as DGL's
             own loader yields; ``"pyg"``: a ``Data``, as PyG's own loader yields.
         seed: the random seed of orders and draws.
-        order: ``"shuffle"``, ``"sequential"`` or a SeedOrder, for training; evaluation is sequential.
+        order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`) or a SeedOrder, for training;
+            evaluation is sequential.
         num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
             in the main thread.
         cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
@@ -268,6 +269,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
+            labels=self.data.y,
         )
 
     def _loader(self, phase: str) -> SampledLoader:

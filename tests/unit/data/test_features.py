@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.features import gather
 from lightning_gnnload.errors import SeedError
 
@@ -30,6 +30,44 @@ def test_rows_in_memory_are_not_copied(dtype: torch.dtype) -> None:
     store = MemoryFeatureStore(rows)
     assert store.rows.data_ptr() == rows.data_ptr()
     assert store.dtype is dtype
+
+
+class Plain(FeatureStore):
+    """A store of one's own that does no more than it must; in front of another, from which it takes half."""
+
+    def __init__(self, rows: torch.Tensor, behind: FeatureStore) -> None:
+        self.rows, self.behind = rows, behind
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.shape[0], self.rows.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.rows.dtype
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(self.rows[ids])
+        even = (ids % 2 == 0).nonzero().ravel()
+        out[even] = 0
+        self.behind.gather_at(ids[even], even, out)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8])
+@pytest.mark.parametrize("width", [0, 1, 64])
+@pytest.mark.parametrize("num_stores", [0, 1, 3])
+def test_rows_are_gathered_at_positions(dtype: torch.dtype, width: int, num_stores: int) -> None:
+    """Stores behind stores: each has rows on their way, which the next must not overwrite."""
+    rows = torch.randn(50, width, generator=torch.Generator().manual_seed(0)).mul(10).to(dtype)
+    store: FeatureStore = MemoryFeatureStore(rows)
+    for _ in range(num_stores):
+        store = Plain(rows, store)
+    ids, positions = torch.tensor([49, 0, 0, 7, 8]), torch.tensor([5, 0, 2, 6, 1])
+    out = torch.full((7, width), 3, dtype=dtype)
+    store.gather_at(ids, positions, out)
+    wanted = torch.full_like(out, 3)
+    wanted[positions] = rows[ids]
+    assert torch.equal(out, wanted)
 
 
 def test_labels_are_gathered_with_one_number_a_node() -> None:
