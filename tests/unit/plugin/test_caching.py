@@ -100,13 +100,14 @@ class Opened:
 
     def __init__(self) -> None:
         self.phases: list[tuple[int, int]] = []  # of each opening: seeds, epoch
+        self.bars: list[bool] = []
         self.closed = 0
 
     def open_all(
         self, levels: Any, store: FeatureStore, workload: Workload, *, sharers: Any, epoch: int, progress: bool
     ) -> FeatureStore:
         assert sharers is None
-        assert not progress
+        self.bars.append(progress)
         self.phases.append((len(workload.seeds), epoch))
         front = DeferredStore(store, lambda: store, "a cache")
         close, note = front.close, self
@@ -135,6 +136,7 @@ def test_one_cache_serves_all_phases_of_a_fit_and_is_closed_after_it(opened: Ope
     trainer.test(model, data, verbose=False)
     trainer.validate(model, data, verbose=False)
     assert (opened.phases, opened.closed) == ([(100, 0), (10, 2), (40, 2)], 3)
+    assert not any(opened.bars), "the Trainer shows none either"
 
 
 def test_nothing_is_opened_before_a_batch_is_read(opened: Opened) -> None:
@@ -156,7 +158,7 @@ def test_a_resumed_fit_begins_with_its_own_epoch(opened: Opened, tmp_path) -> No
 def test_copies_and_pickles_have_no_part_in_a_cache(opened: Opened) -> None:
     data = module(FeatureCache())
     next(iter(data.train_dataloader()))
-    for other in (copy.copy(data), pickle.loads(pickle.dumps(data))):
+    for other in (copy.copy(data), pickle.loads(pickle.dumps(data))):  # noqa: S301  as Lightning spawns ranks
         next(iter(other.train_dataloader()))
         other.teardown()
     assert (len(opened.phases), opened.closed) == (3, 2)
