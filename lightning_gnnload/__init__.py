@@ -1,5 +1,7 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
 from lightning_gnnload.data.disk import DiskFeatureStore
@@ -7,6 +9,9 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.prepare import save_features
+from lightning_gnnload.data.proximity import ProximityOrder
+from lightning_gnnload.data.quantize import quantization_error, quantize
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
@@ -29,11 +34,13 @@ __all__ = [
     "OGB",
     "Block",
     "CacheMonitor",
+    "CachePolicy",
     "ContributedStep",
     "Dataset",
     "Debian",
     "DiskFeatureStore",
     "FactoredStrategy",
+    "FeatureCache",
     "FeatureStore",
     "Graph",
     "GraphData",
@@ -47,12 +54,16 @@ __all__ = [
     "NoGraphBaseline",
     "NodeTable",
     "PipelineMonitor",
+    "ProximityOrder",
+    "QuantizedFeatureStore",
     "RandomWalkSampler",
     "Sampler",
     "ShadowSampler",
     "Synthetic",
     "WeightedNeighborSampler",
     "load_graph_data",
+    "quantization_error",
+    "quantize",
     "random_walk",
     "save_features",
     "save_graph_data",
