@@ -35,6 +35,7 @@ from lightning_gnnload.data.proximity import ProximityOrder
 from lightning_gnnload.data.seeds import SeedOrder, Shuffled
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks import machine
+from tests.benchmarks.contenders import count
 from tests.benchmarks.eviction_models import Lru, belady_hits
 from tests.benchmarks.report import number
 
@@ -60,7 +61,7 @@ def graphs(num_nodes: int) -> dict[str, StoredDataset]:
 
 def orders(sequences: Sequence[int]) -> dict[str, SeedOrder]:
     """By title, shuffled first."""
-    near = {f"proximity-aware, {count} sequences": ProximityOrder(sequences=count) for count in sequences}
+    near = {f"proximity-aware, {count(each, 'sequence')}": ProximityOrder(sequences=each) for each in sequences}
     return {"shuffled": Shuffled(), **near}
 
 
@@ -113,17 +114,17 @@ def compare(trace: Trace, report: Callable[[str], object]) -> Iterator[Measured]
     rankings = {f"static, {name}": policy_named(name, progress=False).hotness(trace.workload, 0) for name in STATIC}
     for name, hotness in {**rankings, "static, the epoch's own": trace.counts()}.items():
         report(name)
-        yield Measured(name, [trace.static_hit_rate(hotness, count) for count in slots], [])
+        yield Measured(name, [trace.static_hit_rate(hotness, each) for each in slots], [])
     makers: dict[str, Callable[[int], ops.DynamicCache | Lru]] = {
         name: partial(_simulated, trace.num_nodes, rule) for name, rule in zip(DYNAMIC, ops.EVICTIONS, strict=True)
     }
     makers["LRU"] = partial(Lru, trace.num_nodes)
     for name, make in makers.items():
         report(name)
-        rates, costs = zip(*(trace.dynamic(make(count).visit) for count in slots), strict=True)
+        rates, costs = zip(*(trace.dynamic(make(each).visit) for each in slots), strict=True)
         yield Measured(name, list(rates), list(costs))
     report("the optimum")
-    hits = [belady_hits(trace.num_nodes, count, trace.batches)[trace.num_warm :].sum() for count in slots]
+    hits = [belady_hits(trace.num_nodes, each, trace.batches)[trace.num_warm :].sum() for each in slots]
     yield Measured("optimum (Belady)", [int(each) / trace.num_visits for each in hits], [])
 
 
@@ -188,11 +189,11 @@ class _Locked:
 def locks(num_nodes: int, num_turns: int) -> str:
     """Markdown: milliseconds a mini-batch on one thread and on two."""
     rng = np.random.default_rng(0)
-    store = MemoryFeatureStore(torch.rand(num_nodes, 128))
+    store, names = MemoryFeatureStore(torch.rand(num_nodes, 128)), rng.permutation(num_nodes)
     rows = []
     for skew in (8, 30):  # the greater, the more hits
-        ids = [(num_nodes * rng.random(num_nodes // 8) ** skew).astype(np.int64) for _ in range(8)]
-        batches = [torch.from_numpy(rng.permutation(np.unique(each))) for each in ids]
+        ranks = [(num_nodes * rng.random(num_nodes // 8) ** skew).astype(np.int64) for _ in range(8)]
+        batches = [torch.from_numpy(rng.permutation(names[np.unique(each)])) for each in ranks]
         settings = (store, num_nodes // 10)
         caches = {"many read at once": DynamicCache(*settings), "one lock": OneLock(*settings)}
         took: dict[tuple[str, int], list[float]] = {}
