@@ -8,6 +8,8 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.prepare import save_features
 from lightning_gnnload.data.proximity import ProximityOrder
+from lightning_gnnload.data.quantize import quantization_error, quantize
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
@@ -49,12 +51,15 @@ __all__ = [
     "NodeTable",
     "PipelineMonitor",
     "ProximityOrder",
+    "QuantizedFeatureStore",
     "RandomWalkSampler",
     "Sampler",
     "ShadowSampler",
     "Synthetic",
     "WeightedNeighborSampler",
     "load_graph_data",
+    "quantization_error",
+    "quantize",
     "random_walk",
     "save_features",
     "save_graph_data",
