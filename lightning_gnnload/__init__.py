@@ -1,5 +1,7 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
 from lightning_gnnload.data.disk import DiskFeatureStore
@@ -32,11 +34,13 @@ __all__ = [
     "OGB",
     "Block",
     "CacheMonitor",
+    "CachePolicy",
     "ContributedStep",
     "Dataset",
     "Debian",
     "DiskFeatureStore",
     "FactoredStrategy",
+    "FeatureCache",
     "FeatureStore",
     "Graph",
     "GraphData",
