@@ -9,6 +9,9 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.prepare import save_features
+from lightning_gnnload.data.proximity import ProximityOrder
+from lightning_gnnload.data.quantize import quantization_error, quantize
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
@@ -51,12 +54,16 @@ __all__ = [
     "NoGraphBaseline",
     "NodeTable",
     "PipelineMonitor",
+    "ProximityOrder",
+    "QuantizedFeatureStore",
     "RandomWalkSampler",
     "Sampler",
     "ShadowSampler",
     "Synthetic",
     "WeightedNeighborSampler",
     "load_graph_data",
+    "quantization_error",
+    "quantize",
     "random_walk",
     "save_features",
     "save_graph_data",

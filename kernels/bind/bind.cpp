@@ -50,6 +50,7 @@ NB_MODULE(_kernels, m) {
   bind_coo_to_csc(m);
   bind_gather_mapped(m);
   bind_dynamic_cache(m);
+  bind_gather_quantized(m);
   bind_gather_rows(m);
   bind_gather_tiered(m);
   bind_importance_tree(m);

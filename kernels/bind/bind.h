@@ -57,6 +57,7 @@ void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
 void bind_gather_mapped(nb::module_& m);
 void bind_dynamic_cache(nb::module_& m);
+void bind_gather_quantized(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
 void bind_gather_tiered(nb::module_& m);
 void bind_importance_tree(nb::module_& m);

@@ -1,7 +1,8 @@
 // copy_rows.h: copies rows to an output, each from where `Rows` finds it, fetched ahead of its use.
 //
+//   rows.row_bytes()  of a row where it lies
 //   rows.seek(i)      begins to fetch row i; called for i = 0, 1, 2, ..., each at most kMostAhead before its take
-//   rows.take(i)      its address; nullptr: its place in the output is left alone
+//   rows.take(i)      its address, good until the next take; nullptr: its place in the output is left alone
 //   rows.position(i)  its row of the output
 //
 // The machine's best instruction set is used (common/isa.h); the bytes are the same with any.
@@ -45,10 +46,10 @@ struct Output {
 template <class Rows>
 class Walk {
  public:
-  LG_ALWAYS_INLINE Walk(Rows rows, int64_t count, int64_t row_bytes)
+  LG_ALWAYS_INLINE Walk(Rows rows, int64_t count)
       : rows_(rows),
         count_(count),
-        ahead_(std::max<int64_t>(kMostAhead / (row_bytes / kLineBytes + 1), 1)) {
+        ahead_(std::max<int64_t>(kMostAhead / (rows.row_bytes() / kLineBytes + 1), 1)) {
     for (int64_t i = 0; i < std::min(ahead_, count); ++i) rows_.seek(i);
   }
 
@@ -68,7 +69,7 @@ class Walk {
 template <int64_t kRowBytes, class Rows>
 void copy_short(Rows rows, int64_t count, Output out) {
   const int64_t row_bytes = kRowBytes ? kRowBytes : out.row_bytes % kLineBytes;
-  Walk<Rows> walk(rows, count, row_bytes);
+  Walk<Rows> walk(rows, count);
   for (int64_t i = 0; i < count; ++i) {
     const uint8_t* row = walk.take(i);
     if (row != nullptr)
@@ -79,7 +80,7 @@ void copy_short(Rows rows, int64_t count, Output out) {
 // Rows of at least a line: whole lines, and then the line that ends where the row does.
 template <class Line, class Rows>
 LG_ALWAYS_INLINE void copy_lines(Rows rows, int64_t count, Output out) {
-  Walk<Rows> walk(rows, count, out.row_bytes);
+  Walk<Rows> walk(rows, count);
   const int64_t last = out.row_bytes - kLineBytes;
   for (int64_t i = 0; i < count; ++i) {
     const uint8_t* row = walk.take(i);
@@ -94,7 +95,7 @@ LG_ALWAYS_INLINE void copy_lines(Rows rows, int64_t count, Output out) {
 // and one of which a part is left alone is written in the usual way.
 template <class Line, class Rows>
 LG_ALWAYS_INLINE void stream_lines(Rows rows, int64_t count, Output out) {
-  Walk<Rows> walk(rows, count, out.row_bytes);
+  Walk<Rows> walk(rows, count);
   alignas(kLineBytes) uint8_t around[3 * kLineBytes];  // a copy may stick out at either end
   uint8_t* const shared = around + kLineBytes;
   uint8_t* line = out.rows;    // where the next whole line goes to,

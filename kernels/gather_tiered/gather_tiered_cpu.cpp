@@ -27,6 +27,8 @@ struct TieredRows {
   TieredRequest request;
   Notes* notes;
 
+  LG_ALWAYS_INLINE int64_t row_bytes() const { return request.row_bytes; }
+
   LG_ALWAYS_INLINE void seek(int64_t i) const {
     if (i + kLocationsAhead < request.count) {
       __builtin_prefetch(request.location + request.ids[i + kLocationsAhead]);

@@ -102,7 +102,7 @@ def _traded(
         each.close()
     if file is not None:
         file.close()
-        files[meeting.sharers.index] = file
+        files[meeting.sharers.index] = file  # the map that can be written to
     return files
 
 

@@ -49,6 +49,7 @@ def write_manifest(
     num_nodes: int,
     num_classes: int | None = None,
     attributes: dict[str, Any] | None = None,
+    quantized: dict[str, str] | None = None,
     tables: dict[str, int | None] | None = None,
 ) -> None:
     """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
@@ -59,6 +60,7 @@ def write_manifest(
         "num_classes": num_classes,
         "attributes": attributes or {},
         "arrays": arrays,
+        "quantized": quantized or {},
         "tables": tables or {},
     }
     with open(folder / MANIFEST, "w") as file:

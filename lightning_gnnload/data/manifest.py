@@ -70,6 +70,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         "num_classes": manifest.get("num_classes", ...) is None or _is_count(manifest.get("num_classes")),
         "attributes": isinstance(manifest.get("attributes"), dict),
         "arrays": isinstance(manifest.get("arrays"), dict),
+        "quantized": _are_floats(manifest.get("quantized", {})),
         "tables": _are_first_nodes(manifest.get("tables", {})),
     }
     for key in sound:
@@ -118,6 +119,13 @@ def _stored_array(folder: Path, name: str, entry: Any) -> StoredArray:
 def _are_first_nodes(tables: Any) -> bool:
     """Of each table the first node that it has rows for; None where it has rows for all."""
     return isinstance(tables, dict) and all(first is None or _is_count(first) for first in tables.values())
+
+
+def _are_floats(quantized: Any) -> bool:
+    """Of each quantised array the dtype of what it stands for."""
+    return isinstance(quantized, dict) and all(
+        dtype in ("float32", "float16", "bfloat16") for dtype in quantized.values()
+    )
 
 
 def _is_count(value: Any) -> bool:

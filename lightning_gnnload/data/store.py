@@ -30,6 +30,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest, stored_arrays
 from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
@@ -44,8 +45,8 @@ def save_graph_data(
     """Writes ``data`` as a folder, atomically.
 
     Args:
-        data: features in any store; they are read a few megabytes at a time, as what the store gives: those of a
-            quantised table as the floats that they stand for.
+        data: features in any store; they are read a few megabytes at a time, as what the store gives. Quantised ones
+            stay so: their bytes are written, and the scale and offset of each column.
         folder: must not exist, unless ``overwrite``.
         attributes: JSON values kept in the manifest (a data set's settings, a licence).
 
@@ -60,6 +61,11 @@ def save_graph_data(
             num_nodes=data.num_nodes,
             num_classes=data._num_classes,
             attributes=attributes,
+            quantized={
+                name: str(store.dtype).removeprefix("torch.")
+                for name, store in _named_stores(data).items()
+                if isinstance(store, QuantizedFeatureStore)
+            },
             tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
         )
 
@@ -92,6 +98,17 @@ def load_graph_data(
                 raise StoreFormatError(
                     f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
                 )
+        stores: dict[str, Any] = dict(arrays)
+        for name, dtype in manifest.get("quantized", {}).items():
+            if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
+                raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
+            stores[name] = QuantizedFeatureStore(
+                arrays[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
+            )
+        if "x" in stores and features == "disk":
+            if "x" in manifest.get("quantized", {}):
+                raise StoreFormatError(f"{path}: quantised rows cannot be read from disk; load them mapped.")
+            stores["x"] = DiskFeatureStore(path)
         numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *SPLITS) if name in arrays}
         graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy})
         if graph.num_nodes != manifest["num_nodes"]:
@@ -101,22 +118,22 @@ def load_graph_data(
             )
         return GraphData(
             graph,
-            DiskFeatureStore(path) if "x" in arrays and features == "disk" else arrays.get("x"),
+            stores.get("x"),
             arrays.get("y"),
             *(numpy.get(name) for name in SPLITS),
             num_classes=manifest["num_classes"],
             tables={
-                name: arrays[array] if first is None else NodeTable(arrays[array], first)
+                name: stores[array] if first is None else NodeTable(stores[array], first)
                 for name, (array, first) in tables.items()
             },
-            edge_x=arrays.get("edge_x"),
+            edge_x=stores.get("edge_x"),
         )
     except (GraphFormatError, GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
 
 
 def _table_name(name: str) -> str:
-    """Of the array that holds a table; no other array's name has a dot."""
+    """Of the array that holds a table; of others, only a quantised table's scale and offset have a dot."""
     return f"table.{name}"
 
 
@@ -125,8 +142,18 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     found |= {name: data.split(name) for name in SPLITS}
     arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
-    stores = {_table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
+    stores: dict[str, torch.Tensor | FeatureStore] = {}
+    for name, store in _named_stores(data).items():
+        if isinstance(store, QuantizedFeatureStore):
+            stores |= {name: store.codes, f"{name}.scale": store.scale, f"{name}.offset": store.offset}
+        else:
+            stores[name] = store
     return {**arrays, **stores, **({} if data.y is None else {"y": data.y})}
+
+
+def _named_stores(data: GraphData) -> dict[str, FeatureStore]:
+    """By the name of the array that holds the rows."""
+    return {_table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
 
 
 def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, Any]:

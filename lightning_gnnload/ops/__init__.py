@@ -22,6 +22,7 @@ from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
 from .orders import breadth_first, round_robin
+from .quantized import gather_quantized
 from .shadow import sample_shadow
 from .tiers import MAX_SHARDS, SLOT_BITS, gather_tiered
 from .walks import Walks, check_visits, random_walk, sample_walks
@@ -53,6 +54,7 @@ __all__ = [
     "check_visits",
     "coo_to_csc",
     "gather_mapped",
+    "gather_quantized",
     "gather_rows",
     "gather_tiered",
     "importance_tree",

@@ -147,6 +147,17 @@ def gather_rows(
     positions: np.ndarray | None = ...,
     num_out: int = ...,
 ) -> None: ...
+def gather_quantized(
+    codes: np.ndarray,
+    num_rows: int,
+    scale: np.ndarray,
+    offset: np.ndarray,
+    ids: np.ndarray,
+    positions: np.ndarray | None,
+    out: np.ndarray,
+    num_out: int,
+    format: int,
+) -> None: ...
 def gather_tiered(
     location: np.ndarray,
     shards: list[np.ndarray],

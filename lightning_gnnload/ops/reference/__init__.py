@@ -11,7 +11,7 @@ from .layers import LayerHop, importance_tree, sample_layers
 from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .orders import breadth_first, round_robin
 from .shadow import sample_shadow
-from .tables import coo_to_csc, gather_rows, gather_tiered, is_csc, random_keys
+from .tables import coo_to_csc, dequantized, gather_rows, gather_tiered, is_csc, random_keys
 from .walks import random_walk, sample_walks
 from .weighted import alias_shares, build_alias, sample_weighted
 
@@ -25,6 +25,7 @@ __all__ = [
     "breadth_first",
     "build_alias",
     "coo_to_csc",
+    "dequantized",
     "expand_hops",
     "gather_rows",
     "gather_tiered",

@@ -14,6 +14,17 @@ def gather_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return table[ids]
 
 
+def dequantized(codes: np.ndarray, scale: np.ndarray, offset: np.ndarray, dtype: str) -> np.ndarray:
+    """``[B, F]`` int8 as ``"float32"``, ``"float16"``, or the bits of ``"bfloat16"``, rounded at each step."""
+    values = codes.astype(np.float32) * scale.astype(np.float32) + offset.astype(np.float32)
+    if dtype != "bfloat16":
+        with np.errstate(over="ignore"):
+            return values.astype(dtype)
+    bits = values.view(np.uint32)
+    rounded = (bits.astype(np.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return rounded.astype(np.uint16)
+
+
 def gather_tiered(
     location: np.ndarray, shards: Sequence[np.ndarray], backing: np.ndarray | None, ids: np.ndarray
 ) -> tuple[dict[int, np.ndarray], tuple[int, ...], list[int]]:
