@@ -56,9 +56,11 @@ class ModuleCache:
     def __init__(self, cache: CacheSettings) -> None:
         self.levels = cache_levels(cache)
         self._store: DeferredStore | None = None
+        self._phase = ""  # that it is filled for
 
-    def stores(self, module: GraphDataModule, phase: str) -> dict[str, FeatureStore]:
-        """What a phase's mini-batches are gathered from instead of the data's own stores: one cache for all phases.
+    def stores(self, module: GraphDataModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
+        """What a phase's mini-batches are gathered from instead of the data's own stores, one cache for all phases; and
+        whether it is to be told of this phase's, as it was filled for them: it would take others for these.
 
         Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
 
@@ -70,33 +72,35 @@ class ModuleCache:
             if x is None and self.levels:
                 raise CacheConfigError("the graph has no features x to be cached; give GraphDataModule(cache=None).")
             if x is None or not (self.levels or (trainer is not None and _is_worth_sharing(x))):
-                return {}
+                return {}, True
+            is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
+            self._phase = "train" if is_fit and len(module.data.train) else phase
             name = " in front of ".join(map(repr, self.levels)) or "one copy a machine"
-            self._store = DeferredStore(x, partial(self._open, module, phase, trainer), name)
-        return {"x": self._store}
+            opened = partial(self._open, module=module, phase=self._phase, trainer=trainer)
+            self._store = store = DeferredStore(x, lambda: opened(store), name)
+        return {"x": self._store}, phase == self._phase
 
     def close(self) -> None:
         store, self._store = self._store, None
         if store is not None:
             store.close()
 
-    def _open(self, module: GraphDataModule, phase: str, trainer: pl.Trainer | None) -> FeatureStore:
-        assert self._store is not None
-        store, gathering = self._store.behind, Gathering.of(trainer)
+    def _open(
+        self, deferred: DeferredStore, *, module: GraphDataModule, phase: str, trainer: pl.Trainer | None
+    ) -> FeatureStore:
+        store, gathering = deferred.behind, Gathering.of(trainer)
         if not gathering.is_here:
             return store  # a trainer that samples in the place of lost samplers
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
-            store = module.data.x = self._store.behind = _one_copy(store, gathering)
+            store = module.data.x = deferred.behind = _one_copy(store, gathering)
         if not self.levels:
             return store
-        is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
-        workload = module.workload("train" if is_fit and len(module.data.train) else phase)
         progress, epoch = gathering.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
             epoch = trainer.current_epoch
         sharers = gathering.sharers("cache")
-        return open_all(self.levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)
+        return open_all(self.levels, store, module.workload(phase), sharers=sharers, epoch=epoch, progress=progress)
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
