@@ -2,15 +2,18 @@
 
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
+from lightning_gnnload.data.disk import DiskFeatureStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.prepare import save_features
 from lightning_gnnload.data.quantize import quantization_error, quantize
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
+from lightning_gnnload.plugin.cachemonitor import CacheMonitor
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
@@ -27,9 +30,11 @@ __version__ = "0.1.0"
 __all__ = [
     "OGB",
     "Block",
+    "CacheMonitor",
     "ContributedStep",
     "Dataset",
     "Debian",
+    "DiskFeatureStore",
     "FactoredStrategy",
     "FeatureStore",
     "Graph",
@@ -54,5 +59,6 @@ __all__ = [
     "quantization_error",
     "quantize",
     "random_walk",
+    "save_features",
     "save_graph_data",
 ]

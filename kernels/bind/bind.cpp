@@ -23,6 +23,8 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise(kErrors, "GraphFormatError", nb::str(error.what()));
   } catch (const SamplerConfigError& error) {
     raise(kErrors, "SamplerConfigError", nb::str(error.what()));
+  } catch (const FeatureFileError& error) {
+    raise(kErrors, "FeatureFileError", nb::str(error.what()));
   } catch (const CacheShareError& error) {
     raise(kErrors, "CacheShareError", nb::str(error.what()));
   } catch (const ArenaTooSmall& signal) {
@@ -42,9 +44,12 @@ NB_MODULE(_kernels, m) {
   m.def("best_isa", [] { return int(best_isa()); });
   m.def("used_isa", [] { return int(used_isa()); });
   m.def("set_isa", [](int isa) { set_isa(Isa(isa)); }, "isa"_a);
+  bind_breadth_first(m);
   bind_build_alias(m);
   bind_check_csc(m);
   bind_coo_to_csc(m);
+  bind_gather_mapped(m);
+  bind_dynamic_cache(m);
   bind_gather_quantized(m);
   bind_gather_rows(m);
   bind_gather_tiered(m);
@@ -52,6 +57,8 @@ NB_MODULE(_kernels, m) {
   bind_index_edge_types(m);
   bind_random_keys(m);
   bind_random_walk(m);
+  bind_round_robin(m);
+  bind_read_rows(m);
   bind_sample_layers(m);
   bind_sample_labor(m);
   bind_sample_neighbors(m);

@@ -51,9 +51,12 @@ nb::tuple sampled(const Sample& sample) {
 }
 
 // One for each kernel, defined in KERNEL/KERNEL_bind.cpp.
+void bind_breadth_first(nb::module_& m);
 void bind_build_alias(nb::module_& m);
 void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
+void bind_gather_mapped(nb::module_& m);
+void bind_dynamic_cache(nb::module_& m);
 void bind_gather_quantized(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
 void bind_gather_tiered(nb::module_& m);
@@ -61,6 +64,8 @@ void bind_importance_tree(nb::module_& m);
 void bind_index_edge_types(nb::module_& m);
 void bind_random_keys(nb::module_& m);
 void bind_random_walk(nb::module_& m);
+void bind_round_robin(nb::module_& m);
+void bind_read_rows(nb::module_& m);
 void bind_sample_layers(nb::module_& m);
 void bind_sample_labor(nb::module_& m);
 void bind_sample_neighbors(nb::module_& m);

@@ -20,6 +20,10 @@ struct SamplerConfigError : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
+struct FeatureFileError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
 struct CacheShareError : std::runtime_error {
   using runtime_error::runtime_error;
 };

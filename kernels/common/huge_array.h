@@ -40,6 +40,7 @@ class HugeArray {
   T& operator[](size_t i) { return data_[i]; }
   const T& operator[](size_t i) const { return data_[i]; }
   T* data() { return data_; }
+  const T* data() const { return data_; }
 
  private:
 #ifndef __SANITIZE_ADDRESS__

@@ -94,8 +94,8 @@ def graph_data_from_pyg(data: Any, *, tables: Iterable[str] = (), edge_feature_n
             as not every model pays for them.
 
     Raises:
-        GraphDataError: no Data, a heterogeneous one, one without edges, or without an attribute asked for; edge features
-            beside ``adj_t``.
+        GraphDataError: no Data, a heterogeneous one, one without edges, or without an attribute asked for; edge
+            features beside ``adj_t``.
         MissingExtraError: PyG cannot be imported.
     """
     pyg = _import_pyg("Reading a PyG graph")

@@ -1,11 +1,25 @@
-"""FeatureCache: the settings of a cache of hot feature rows."""
+"""FeatureCache: the settings of a cache of hot feature rows, and how it comes about."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from lightning_gnnload.cache.budget import Budget, Table, budget
+from lightning_gnnload.cache.levels import CacheLevels
+from lightning_gnnload.cache.opening import open_ranked, say
+from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
 from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.workload import Workload
+
+_MOVE_BYTES = 24
+"""A slot that may get another row: while it does, two nodes' ids and its place lie in memory."""
 
 
 @dataclass(frozen=True)
@@ -16,17 +30,29 @@ class FeatureCache:
         policy: which rows: a name, or a policy of one's own. ``"presample"``, ``"degree"``, ``"expected"`` and so on
             choose before training; ``"clairvoyant"`` chooses anew for every window of epochs; ``"fifo"``, ``"clock"``
             and ``"s3fifo"`` admit and evict while training.
-        ratio: rows cached, as a share of all.
-        capacity_bytes: upper bound for rows and index, on the whole machine. Where neither is given, the machine's
-            free memory decides.
+        ratio: rows cached, as a share of all, each counted once.
+        capacity_bytes: upper bound for rows and index, on the whole machine. Where both are given, the lower limit
+            holds; where neither is, a quarter of the machine's free memory, or of its control group's.
         share: by the ranks of a machine that gather: ``"partitioned"``: each row once; ``"replicated"``: each rank
-            has its own; ``"auto"``.
+            has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike.
         window: epochs that ``"clairvoyant"`` looks ahead.
 
     Raises:
         CacheConfigError: settings that cannot work.
 
     Source: GNNLab (EuroSys'22), section 6; PaGraph (SoCC'20), 3.1; BGL (NSDI'23), 3.2; DSP (PPoPP'23), 3.1.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from lightning_gnnload import Graph, MemoryFeatureStore, NeighborSampler
+        >>> from lightning_gnnload.data.seeds import Sequential
+        >>> star = Graph.from_coo(src=[3, 3, 3], dst=[0, 1, 2])
+        >>> workload = Workload(star, NeighborSampler([1]), np.arange(3), batch_size=1, order=Sequential())
+        >>> table = MemoryFeatureStore(torch.arange(4.0).view(4, 1))
+        >>> cache = FeatureCache("degree", ratio=0.25).open(table, workload, progress=False)
+        >>> out = torch.empty(2, 1)
+        >>> [(read.tier, read.rows) for read in cache.gather(torch.tensor([3, 1]), out)], out.tolist()
+        ([('cache', 1), ('memory', 1)], [[3.0], [1.0]])
     """
 
     policy: str | CachePolicy = "presample"
@@ -34,3 +60,111 @@ class FeatureCache:
     capacity_bytes: int | None = None
     share: Literal["auto", "replicated", "partitioned"] = "auto"
     window: int = 1
+
+    def __post_init__(self) -> None:
+        if self.policy not in EVICTION_RULES:
+            policy_named(self.policy, window=self.window)
+        if self.ratio is not None and not (_is_number(self.ratio) and 0 <= self.ratio <= 1):
+            raise CacheConfigError(f"ratio={self.ratio!r}: a share of all rows is needed, from 0 to 1.")
+        if self.capacity_bytes is not None and not (
+            isinstance(self.capacity_bytes, int) and _is_number(self.capacity_bytes) and self.capacity_bytes >= 0
+        ):
+            raise CacheConfigError(f"capacity_bytes={self.capacity_bytes!r}: a number of bytes is needed, 0 or more.")
+        if self.share not in ("auto", "replicated", "partitioned"):
+            raise CacheConfigError(f"share={self.share!r}: give 'auto', 'replicated' or 'partitioned'.")
+
+    def open(
+        self,
+        store: FeatureStore,
+        workload: Workload,
+        *,
+        sharers: Sharers | None = None,
+        epoch: int = 0,
+        progress: bool = True,
+        tier: str = "cache",
+    ) -> FeatureStore:
+        """The cache: a store in front of ``store``, with the same rows. Takes as long as the policy and reading the
+        rows take; says on stderr how large it is, and why. Closing it leaves ``store`` open.
+
+        Args:
+            store: has all rows.
+            workload: the mini-batches to come.
+            sharers: the ranks of this machine that open it together; None for a rank alone.
+            epoch: that training begins with.
+            progress: say what is done, with bars; for one rank of a machine.
+            tier: what reads from it are counted as.
+
+        Raises:
+            CacheConfigError, CacheTooSmallError: limits that cannot be kept, a ranking that is none.
+            CacheShareError: sharers that are late, fail, or have another table.
+        """
+        with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
+            if meeting is not None:
+                meeting.agree(self._facts(store, epoch))
+            policy = policy_named(self.policy, window=self.window, progress=progress)
+            together = meeting is not None and self.share != "replicated"
+            allowed = None
+            if meeting is None or meeting.sharers.index == 0:
+                slot_bytes = 0 if policy.window is None else _MOVE_BYTES
+                allowed = self._budget(store, slot_bytes, 1 if together else _count(meeting))
+                if progress:
+                    how = f"{'partitioned over' if together else 'replicated in'} {_count(meeting)} ranks"
+                    say(f"Feature cache by {self.policy!r}: {allowed}" + (f"; {how}" if meeting is not None else ""))
+            return open_ranked(
+                store,
+                workload,
+                policy,
+                allowed,
+                meeting=meeting,
+                together=together,
+                epoch=epoch,
+                progress=progress,
+                tier=tier,
+            )
+
+    def _budget(self, store: FeatureStore, slot_bytes: int, copies: int) -> Budget:
+        table = Table(store.shape[0], store.row_bytes, slot_bytes, copies)
+        return budget(table, self.ratio, self.capacity_bytes)
+
+    def _facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
+        """What all sharers must say alike."""
+        policy = self.policy if isinstance(self.policy, str) else type(self.policy).__name__
+        settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window]
+        return {"shape": list(store.shape), "dtype": str(store.dtype), "settings": settings, "epoch": epoch}
+
+
+def open_all(
+    levels: Sequence[FeatureCache],
+    store: FeatureStore,
+    workload: Workload,
+    *,
+    sharers: Sharers | None = None,
+    epoch: int = 0,
+    progress: bool = True,
+) -> FeatureStore:
+    """Several caches in front of each other, as one store; closing it closes them and leaves ``store`` open.
+
+    Args:
+        levels: nearest first. Reads from them are counted as ``"cache"``, ``"cache 2"`` and so on.
+        store, workload, sharers, epoch, progress: see :meth:`FeatureCache.open`, which raises what this does.
+    """
+    caches: list[FeatureStore] = []
+    try:
+        for number in range(len(levels), 0, -1):
+            behind = caches[0] if caches else store
+            ours = None if sharers is None else replace(sharers, name=f"{sharers.name}-{number}")
+            tier = "cache" if number == 1 else f"cache {number}"
+            opened = levels[number - 1].open(behind, workload, sharers=ours, epoch=epoch, progress=progress, tier=tier)
+            caches.insert(0, opened)
+    except BaseException:
+        CacheLevels(store, caches).close()
+        raise
+    return CacheLevels(store, caches)
+
+
+def _count(meeting: Meeting | None) -> int:
+    return 1 if meeting is None else meeting.sharers.count
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from lightning_gnnload.data import sockets
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 
 _RETRY_S = 0.02
@@ -70,10 +73,12 @@ class Given(NamedTuple):
 class SharerChannel(sockets.Channel):
     """Between sharer 0 and another one."""
 
-    kinds = {
+    kinds: ClassVar = {
         "join": {"index": int, "count": int},
         "given": {"index": int, "fields": dict},
         "failed": {"text": str},
+        # of a kept channel: the next window's rows, in a memory file
+        "moves": {"count": int},
     }
     error = CacheShareError
 
@@ -114,6 +119,19 @@ class Meeting:
                     f"the same cache over the same table."
                 )
 
+    def publish(self, values: np.ndarray | None) -> np.ndarray:
+        """Sharer 0's numbers, int64 ``[M]``, known to all. The others give None.
+
+        Raises:
+            CacheShareError: a sharer failed, or is gone.
+        """
+        file = None if values is None else numbers_file(values)
+        given = self.exchange({"count": 0 if values is None else len(values)}, -1 if file is None else file.fd)
+        if file is not None:
+            file.close()
+        received = [numbers_in(each.fd, each.fields["count"]) for each in given if each.fd >= 0]
+        return received[0] if values is None else values
+
     def tell(self, text: str) -> None:
         """This sharer fails, which ends the meeting for all."""
         for channel in self.channels.values():
@@ -150,7 +168,9 @@ class Meeting:
 
     @property
     def _address(self) -> bytes:
-        return f"\0gnnload-{os.getuid()}-{self.sharers.name}-sharers".encode()
+        # A socket name holds 107 bytes, and a job's may be longer.
+        name = hashlib.blake2b(self.sharers.name.encode(), digest_size=16).hexdigest()
+        return f"\0gnnload-{os.getuid()}-sharers-{name}".encode()
 
 
 class _Host(Meeting):
@@ -169,7 +189,7 @@ class _Host(Meeting):
             while len(self.channels) < count - 1:
                 listener.settimeout(max(deadline - time.monotonic(), 1e-3))
                 try:
-                    self._join(SharerChannel.accept(listener), deadline)
+                    self._join(listener)
                 except TimeoutError:
                     missing = sorted(set(range(1, count)) - self.channels.keys())
                     raise CacheShareError(
@@ -185,7 +205,7 @@ class _Host(Meeting):
                 for index in [index for index, channel in waiting.items() if channel in ready]:
                     given[index] = self._receive(index)
             ordered = [given[index] for index in sorted(given)]
-            for index, channel in self.channels.items():
+            for channel in self.channels.values():
                 for number, each in enumerate(ordered):
                     _send(channel, number, each)
         except BaseException:
@@ -194,23 +214,22 @@ class _Host(Meeting):
             raise
         return ordered
 
-    def _join(self, channel: SharerChannel, deadline: float) -> None:
-        """Strangers are turned away: they must not be able to end the meeting."""
+    def _join(self, listener: socket.socket) -> None:
+        """Strangers are turned away: they must not be able to end the meeting. Raises TimeoutError: nobody comes."""
         try:
-            if not sockets.readable([channel], max(deadline - time.monotonic(), 0)):
-                raise TimeoutError
-            message, fds = channel.receive()
-            for fd in fds:
-                os.close(fd)
-            index = message.get("index", 0)
-            if message["kind"] != "join" or index in self.channels or not 0 < index < self.sharers.count:
-                raise EOFError
+            channel = SharerChannel.accept(listener)
+        except CacheShareError:
+            return
+        try:
+            message, fds = channel.receive() if sockets.readable([channel], _LAST_WORDS_S) else ({}, [])
         except (EOFError, CacheShareError):
+            message, fds = {}, []
+        for fd in fds:
+            os.close(fd)
+        index = message.get("index", 0)
+        if message.get("kind") != "join" or index in self.channels or not 0 < index < self.sharers.count:
             channel.close()
             return
-        except BaseException:
-            channel.close()
-            raise
         self.channels[index] = channel
         if message["count"] != self.sharers.count:
             raise CacheShareError(f"sharer {index} takes part in {message['count']}, sharer 0 in {self.sharers.count}.")
@@ -242,6 +261,20 @@ class _Guest(Meeting):
                 _close(each.fd)
             raise
         return given
+
+
+def numbers_file(values: np.ndarray) -> MemoryFile:
+    """int64 ``[M]`` in memory that others may read; a message holds far fewer."""
+    file = MemoryFile.create("numbers", values.nbytes)
+    file.array.view(np.int64)[:] = values
+    return file
+
+
+def numbers_in(fd: int, count: int) -> np.ndarray:
+    """What :func:`numbers_file` was made of, read-only. The descriptor is closed."""
+    file = MemoryFile.adopt(fd, 8 * count)
+    file.close()
+    return file.array.view(np.int64)
 
 
 def _send(channel: SharerChannel, giver: int, given: Given) -> None:

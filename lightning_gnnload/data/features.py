@@ -82,6 +82,9 @@ class FeatureStore(ABC):
             gather(rows, torch.arange(len(ids)), out, positions)
         return reads
 
+    def open(self) -> None:  # noqa: B027  most stores are ready as they are
+        """Makes it ready to gather, which may take long. The first gather does so otherwise."""
+
     def announce(self, request: BatchRequest) -> None:  # noqa: B027  most stores have nothing to do here
         """Tells that this thread will next gather for that mini-batch. Stores that look ahead override it."""
 
@@ -135,10 +138,10 @@ class MemoryFeatureStore(FeatureStore):
 def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None) -> None:
     """``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node; or, with
     ``positions``, ``out[positions[b]] = table[ids[b]]``."""
-    ops.gather_rows(_as_bytes(table), ids.numpy(), _as_bytes(out), None if positions is None else positions.numpy())
+    ops.gather_rows(bytes_of(table), ids.numpy(), bytes_of(out), None if positions is None else positions.numpy())
 
 
-def _as_bytes(rows: torch.Tensor) -> Any:
+def bytes_of(rows: torch.Tensor) -> Any:
     """``[B, row_bytes]`` uint8: NumPy has no bfloat16, and a copy of rows needs no arithmetic."""
     if rows.ndim == 1:
         rows = rows.unsqueeze(1)

@@ -79,7 +79,8 @@ class MemoryFile:
             raise
 
     def close(self) -> None:
-        """Closes the descriptor; the memory stays until the last array over it is gone."""
+        """Hands it to nobody any more. The memory stays, with a descriptor that Python's map keeps of it, until the last
+        array over it is gone."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -43,6 +43,18 @@ def buffer_memory(num_bytes: int, fd: int = -1) -> mmap.mmap:
     return memory
 
 
+def private_bytes(num_bytes: int) -> np.ndarray:
+    """So many zeroed bytes of this process's own, uint8, and not a page more. Raises MemoryError."""
+    try:
+        memory = mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError, OverflowError) as error:
+        raise MemoryError(
+            f"{num_bytes / 2**20:.0f} MiB of memory, which the machine does not give: {error}."
+        ) from error
+    advise_huge(memory)
+    return np.frombuffer(memory, np.uint8, num_bytes)
+
+
 def mapped_bytes(file: Path) -> np.ndarray:
     """What a file that is not empty holds, read-only uint8, without a copy: all processes share the system's.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
+import torch
 
 from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import LoaderConfigError
 
 
@@ -16,6 +18,23 @@ class SeedOrder(ABC):
     @abstractmethod
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         """The same seeds, int64 ``[S]``, in this epoch's order."""
+
+    def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        """The order for this graph, whose :meth:`order` is called: itself, unless it depends on more than the seeds.
+
+        Called before every epoch, by one thread at a time, and must come to the same order each time.
+
+        Args:
+            graph: the topology, N nodes.
+            labels: ``[N]`` or ``[N, C]``, or None for a graph without.
+            global_batch_size: seeds of a step.
+        """
+        return self
+
+    @property
+    def name(self) -> str:
+        """What a checkpoint knows it by: a run goes on in mid-epoch only with the order of the same name."""
+        return type(self).__name__
 
 
 class Sequential(SeedOrder):
@@ -37,19 +56,19 @@ class Shuffled(SeedOrder):
         return seeds[np.lexsort((seeds, keys))]
 
 
-_BY_NAME: dict[str, type[SeedOrder]] = {"shuffle": Shuffled, "sequential": Sequential}
-
-
 def seed_order(order: str | SeedOrder) -> SeedOrder:
-    """``"shuffle"``, ``"sequential"``, or an order of one's own.
+    """``"shuffle"``, ``"sequential"``, ``"proximity"``, or an order of one's own.
 
     Raises:
         LoaderConfigError: an unknown name.
     """
     if isinstance(order, SeedOrder):
         return order
-    if order not in _BY_NAME:
+    from lightning_gnnload.data.proximity import ProximityOrder  # which is a SeedOrder, and so imports this file
+
+    by_name: dict[str, type[SeedOrder]] = {"shuffle": Shuffled, "sequential": Sequential, "proximity": ProximityOrder}
+    if order not in by_name:
         raise LoaderConfigError(
-            f"order={order!r} is not known; give one of {', '.join(map(repr, _BY_NAME))} or a SeedOrder."
+            f"order={order!r} is not known; give one of {', '.join(map(repr, by_name))} or a SeedOrder."
         )
-    return _BY_NAME[order]()
+    return by_name[order]()

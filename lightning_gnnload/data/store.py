@@ -8,28 +8,31 @@ what it holds.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from lightning_gnnload.data.arrays import as_array, tensor_view
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.disk import DiskFeatureStore
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.folders import (
+    CHUNK_BYTES,
+    array_entry,
+    byte_chunks,
+    new_folder,
+    write_chunks,
+    write_manifest,
+)
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.manifest import FORMAT, MANIFEST, VERSION, StoredArray, read_manifest, stored_arrays
-from lightning_gnnload.data.pages import let_go, mapped_bytes
+from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest, stored_arrays
+from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
-
-_CHUNK_BYTES = 1 << 24
 
 
 def save_graph_data(
@@ -50,47 +53,41 @@ def save_graph_data(
     Raises:
         StoreFormatError: ``folder`` exists and ``overwrite`` is false.
     """
-    target = Path(folder)
-    if target.exists() and not overwrite:
-        raise StoreFormatError(f"{target} exists already. Give another folder, or overwrite=True to replace it.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes the folder readable by its owner alone, and so it stays.
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        entries = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "num_nodes": data.num_nodes,
-            "num_classes": data._num_classes,
-            "attributes": attributes or {},
-            "arrays": entries,
-            "quantized": {
+    with new_folder(folder, overwrite=overwrite) as partial:
+        arrays = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
+        write_manifest(
+            partial,
+            arrays,
+            num_nodes=data.num_nodes,
+            num_classes=data._num_classes,
+            attributes=attributes,
+            quantized={
                 name: str(store.dtype).removeprefix("torch.")
-                for name, store in _named_stores(data).items()
+                for name, store in _stores(data).items()
                 if isinstance(store, QuantizedFeatureStore)
             },
-            "tables": {
-                name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()
-            },
-        }
-        with open(partial / MANIFEST, "w") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        _move_into_place(partial, target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
+        )
 
 
-def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> GraphData:
+def load_graph_data(
+    folder: str | os.PathLike[str], *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+) -> GraphData:
     """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
 
     Sizes, dtypes and the graph's ids are always checked; ``verify`` also reads every byte and checks its checksum.
 
+    Args:
+        folder: that was written.
+        verify: read all of it once.
+        features: where x is gathered from: ``"mapped"``: the system keeps of the file what memory has room for;
+            ``"disk"``: a :class:`.DiskFeatureStore`, which takes no memory, for tables larger than it.
+
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
     """
+    if features not in ("mapped", "disk"):
+        raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     path = Path(folder)
     manifest = read_manifest(path)
     try:
@@ -102,11 +99,13 @@ def load_graph_data(folder: str | os.PathLike[str], *, verify: bool = False) -> 
                     f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
                 )
         stores: dict[str, Any] = dict(arrays)
+        if "x" in arrays and features == "disk":
+            stores["x"] = DiskFeatureStore(path)
         for name, dtype in manifest.get("quantized", {}).items():
             if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
                 raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
             stores[name] = QuantizedFeatureStore(
-                arrays[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
+                stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
             )
         numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *SPLITS) if name in arrays}
         graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy})
@@ -142,7 +141,7 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     found |= {name: data.split(name) for name in SPLITS}
     arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
     stores: dict[str, torch.Tensor | FeatureStore] = {}
-    for name, store in _named_stores(data).items():
+    for name, store in _stores(data).items():
         if isinstance(store, QuantizedFeatureStore):
             stores |= {name: store.codes, f"{name}.scale": store.scale, f"{name}.offset": store.offset}
         else:
@@ -150,45 +149,13 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     return {**arrays, **stores, **({} if data.y is None else {"y": data.y})}
 
 
-def _named_stores(data: GraphData) -> dict[str, FeatureStore]:
+def _stores(data: GraphData) -> dict[str, FeatureStore]:
     """By the name of the array that holds the rows."""
     return {_table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
 
 
 def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, Any]:
-    checksum = 0
-    with open(file, "wb") as out:
-        for chunk in _chunks(array):
-            checksum = zlib.crc32(chunk, checksum)
-            out.write(chunk)
-        out.flush()
-        os.fsync(out.fileno())
-        let_go(out.fileno())
-    dtype = str(array.dtype).removeprefix("torch.")
-    return {"file": file.name, "dtype": dtype, "shape": list(array.shape), "crc32": checksum}
-
-
-def _chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:
-    """The bytes of all rows in turn; each part is gone when the next is asked for."""
-    if isinstance(array, MemoryFeatureStore):
-        array = array.rows
-    if isinstance(array, torch.Tensor):
-        raw = _raw_bytes(array)
-        yield from (raw[start : start + _CHUNK_BYTES] for start in range(0, len(raw), _CHUNK_BYTES))
-        return
-    num_rows, width = array.shape
-    rows_a_chunk = max(_CHUNK_BYTES // max(array.row_bytes, 1), 1)
-    out = torch.empty(min(rows_a_chunk, num_rows), width, dtype=array.dtype)
-    for start in range(0, num_rows, rows_a_chunk):
-        ids = torch.arange(start, min(start + rows_a_chunk, num_rows))
-        array.gather(ids, out[: len(ids)])
-        yield _raw_bytes(out[: len(ids)])
-
-
-def _raw_bytes(tensor: torch.Tensor) -> memoryview:
-    if tensor.numel() == 0:
-        return memoryview(b"")
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return array_entry(file, array.dtype, array.shape, write_chunks(file, byte_chunks(array)))
 
 
 def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:
@@ -197,27 +164,11 @@ def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:
     mapped = mapped_bytes(array.file)
     if verify:
         found = 0
-        for start in range(0, len(mapped), _CHUNK_BYTES):
-            found = zlib.crc32(mapped[start : start + _CHUNK_BYTES].data, found)
+        for start in range(0, len(mapped), CHUNK_BYTES):
+            found = zlib.crc32(mapped[start : start + CHUNK_BYTES].data, found)
         if found != array.crc32:
             raise StoreFormatError(
                 f"{array.file} has checksum {found:08x}, but the manifest says {array.crc32:08x}: its content is "
                 f"damaged. Prepare it again."
             )
     return tensor_view(mapped).view(array.dtype).view(array.shape)
-
-
-def _move_into_place(partial: Path, target: Path) -> None:
-    """Renames are atomic; where a folder stands already, it is moved away first and removed after."""
-    if target.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-        os.rename(target, old / "data")
-        try:
-            os.rename(partial, target)
-        except BaseException:
-            os.rename(old / "data", target)
-            os.rmdir(old)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.rename(partial, target)

@@ -103,6 +103,4 @@ def check_name(name: Any) -> None:
             f"{name!r} cannot name a table: ASCII letters, digits and underscores are needed, a letter first."
         )
     if name in RESERVED:
-        raise GraphDataError(
-            f"a table cannot be named {name!r}: that is a name of the graph's or the mini-batch's own."
-        )
+        raise GraphDataError(f"no table can be named {name!r}; the names {', '.join(RESERVED)} are taken.")

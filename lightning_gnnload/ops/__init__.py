@@ -15,10 +15,13 @@ from .dispatch import (
     random_keys,
     use_instruction_set,
 )
+from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_types import EdgeTypeIndex, index_edge_types
+from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
+from .orders import breadth_first, round_robin
 from .quantized import gather_quantized
 from .shadow import sample_shadow
 from .tiers import MAX_SHARDS, SLOT_BITS, gather_tiered
@@ -27,22 +30,30 @@ from .weighted import sample_weighted
 
 __all__ = [
     "ARENA_ALIGNMENT",
+    "EVICTIONS",
     "LAYER_METHODS",
     "MAX_SHARDS",
+    "MOST_IN_FLIGHT",
     "SLOT_BITS",
+    "SLOT_BYTES",
     "AliasTable",
     "ArenaTooSmall",
     "DrawKey",
+    "DynamicCache",
     "EdgeTypeIndex",
     "HopLayout",
+    "RowFile",
+    "RowReader",
     "SampleLayout",
     "Walks",
     "Workspace",
     "as_integer",
+    "breadth_first",
     "build_alias",
     "check_csc",
     "check_visits",
     "coo_to_csc",
+    "gather_mapped",
     "gather_quantized",
     "gather_rows",
     "gather_tiered",
@@ -51,6 +62,8 @@ __all__ = [
     "instruction_sets",
     "random_keys",
     "random_walk",
+    "read_rows",
+    "round_robin",
     "sample_labor",
     "sample_layers",
     "sample_neighbors",

@@ -7,6 +7,7 @@ MAX_FANOUT: int
 MAX_HOPS: int
 MAX_SHARDS: int
 MAX_EDGE_TYPES: int
+MOST_IN_FLIGHT: int
 MAX_TYPED_HOPS: int
 MAX_WEIGHTED_FANOUT: int
 NO_NEIGHBOR: int
@@ -24,6 +25,23 @@ def set_isa(isa: int) -> None: ...
 
 class Workspace:
     def __init__(self, num_nodes: int, use_hash: bool) -> None: ...
+
+class DynamicCache:
+    def __init__(self, num_nodes: int, num_slots: int, row_bytes: int, eviction: int) -> None: ...
+    def read(
+        self,
+        ids: np.ndarray,
+        positions: np.ndarray | None,
+        out: np.ndarray,
+        num_out: int,
+        missed_ids: np.ndarray,
+        missed_positions: np.ndarray,
+    ) -> int: ...
+    def admit(self, ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray, num_out: int) -> None: ...
+    def visit(self, ids: np.ndarray) -> int: ...
+    def contains(self, ids: np.ndarray, has: np.ndarray) -> None: ...
+    @property
+    def num_bytes(self) -> int: ...
 
 def sample_neighbors(
     workspace: Workspace,
@@ -94,6 +112,33 @@ def sample_layers(
     max_local: int = ...,
 ) -> Layout: ...
 def importance_tree(indptr: np.ndarray, indices: np.ndarray, entries: np.ndarray) -> None: ...
+
+class RowReader:
+    def __init__(self, row_bytes: int, unit: int, in_flight: int, use_ring: bool) -> None: ...
+    @property
+    def has_ring(self) -> bool: ...
+    def read(
+        self,
+        fd: int,
+        name: str,
+        offset: int,
+        num_rows: int,
+        row_bytes: int,
+        unit: int,
+        ids: np.ndarray,
+        positions: np.ndarray | None,
+        out: np.ndarray,
+        num_out: int,
+    ) -> tuple[int, int]: ...
+
+def gather_mapped(
+    table: np.ndarray,
+    num_rows: int,
+    ids: np.ndarray,
+    positions: np.ndarray | None,
+    out: np.ndarray,
+    num_out: int,
+) -> bool: ...
 def gather_rows(
     table: np.ndarray,
     num_rows: int,
@@ -130,6 +175,17 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None: ...
 def coo_to_csc(
     src: np.ndarray, dst: np.ndarray, indptr: np.ndarray, indices: np.ndarray, order: np.ndarray | None
 ) -> None: ...
+def breadth_first(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    reversed_indptr: np.ndarray | None,
+    reversed_indices: np.ndarray | None,
+    position: np.ndarray,
+    roots: np.ndarray,
+    order: np.ndarray,
+    tree: np.ndarray,
+) -> int: ...
+def round_robin(sequences: list[np.ndarray], starts: np.ndarray, order: np.ndarray) -> None: ...
 def random_keys(seed: int, epoch: int, ids: np.ndarray, keys: np.ndarray) -> None: ...
 def count_edge_type_runs(indptr: np.ndarray, types: np.ndarray, run_ptr: np.ndarray) -> bool: ...
 def index_edge_types(

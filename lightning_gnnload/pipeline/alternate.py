@@ -45,6 +45,7 @@ class AlternatingLoader(SampledLoader):
         self.memory_bytes = memory_bytes
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
+        self.source.open()
         requests = [BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop)]
         left, queue = iter(requests), deque[_Made]()
         with ThreadPoolExecutor(self.num_threads, "gnnload-sample") as threads:

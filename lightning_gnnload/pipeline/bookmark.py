@@ -22,7 +22,7 @@ class Bookmark:
         num_seeds: of the epoch.
         global_batch_size: seeds of a global step.
         seed: random seed of the data module.
-        order: name of the SeedOrder's class.
+        order: the SeedOrder's name.
     """
 
     epoch: int

@@ -126,7 +126,7 @@ class EpochLoader:
             num_seeds=len(self.source.workload.seeds),
             global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
             seed=self.source.workload.seed,
-            order=type(self.source.workload.order).__name__,
+            order=self.source.workload.order.name,
         )
 
 
@@ -164,6 +164,7 @@ class SampledLoader(EpochLoader):
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Those of steps ``[start, stop)``."""
+        self.source.open()  # here, where an interrupt can end it: the sampling threads would first have to finish
         requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if self.num_threads == 0:
             for request in requests:

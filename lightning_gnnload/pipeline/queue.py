@@ -216,6 +216,8 @@ class BatchQueue:
     def _handle(self, peer: SamplerPeer, message: Message, fds: list[int]) -> bool:
         if message["kind"] == "batch":
             self._keep(peer, message, fds)
+        elif message["kind"] == "opening":
+            pass  # that it was heard is all there is to it
         elif message["kind"] in self.handlers:
             self.handlers[message["kind"]](peer.index, message, fds)
         else:

@@ -5,8 +5,8 @@ out; the sampler makes those that it is asked for, in order, and publishes each 
 of slots out; the trainer sends back the slots it is done with, which is all the back-pressure there is. So
 Lightning's loops decide everything, and no loop logic is written twice.
 
-Threads: one reads the sockets; the caller's thread and ``num_threads - 1`` more sample. All state is guarded by
-``_changed``; sampling itself holds no lock.
+Threads: one reads the sockets; one opens streams, which may take long; the caller's thread and ``num_threads - 1`` more
+sample. All state is guarded by ``_changed``; sampling and opening themselves hold no lock.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.reception import Reception
+from lightning_gnnload.pipeline.repeating import repeating
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource, Payload
 from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, Trainer
 
 _POLL_S = 0.5
 _GOODBYE_S = 2.0
+_SIGN_OF_LIFE_S = 1.0
 
 
 class SamplerService:
@@ -43,7 +45,9 @@ class SamplerService:
         world_size: trainers of all machines.
         queue_depth: slots that each stream may have out.
         num_threads: sampling threads.
-        open_source: finds the mini-batches of a stream; called once for each stream that is opened.
+        open_source: finds the mini-batches of a stream; called once for each stream that is opened, even where this
+            sampler is asked for none of them: samplers that share a cache fill it together. While it works, trainers
+            are told that this sampler lives.
         connect_timeout_s: how long to wait for the trainers.
         first_trainer_rank: global rank of the machine's first trainer; the others follow.
         takeover: the others go on when sampling raises here; this one samples no more, and ends with the trainers.
@@ -53,6 +57,7 @@ class SamplerService:
             service's lock, with the trainer and the message.
 
         companions: what runs beside sampling, in threads of their own; each ends when ``is_over``.
+        is_successor: another process served at this socket, and was lost.
 
     Source: GNNLab (EuroSys'22), section 5.2 (samplers, trainers and a queue); the bound is DSP (PPoPP'23), section 5.
     """
@@ -84,7 +89,6 @@ class SamplerService:
         self.handlers: dict[str, Callable[[Trainer, wire.Message], None]] = {}
         self.companions: list[Callable[[], None]] = []
         self._open_source = open_source
-        self._opening = threading.Lock()
         self._connect_by = time.monotonic() + connect_timeout_s
         self._listener = wire.listen(job, sampler)
         self._changed = threading.Condition()
@@ -94,7 +98,7 @@ class SamplerService:
         self._failure: Failure | None = None
         self._error: BaseException | None = None
         self._outcome: dict[str, Any] = {}
-        self._is_successor = False
+        self.is_successor = False
         self._seen: set[int] = set()  # trainers that lived without having connected in time
         self._stopping = False
 
@@ -109,8 +113,9 @@ class SamplerService:
             TrainerFailedError, TrainerDiedError: a trainer ended otherwise; the other trainers have been told.
             Exception: what the sampler itself raised, without ``takeover``; the trainers have been told.
         """
-        self._is_successor = is_successor
+        self.is_successor = is_successor
         threads = [threading.Thread(target=self._read, name="gnnload-read", daemon=True)]
+        threads += [threading.Thread(target=self._open_streams, name="gnnload-open", daemon=True)]
         threads += [
             threading.Thread(target=self._work, name=f"gnnload-sample_{number}", daemon=True)
             for number in range(1, self.num_threads)
@@ -144,7 +149,7 @@ class SamplerService:
         """Whether, before the time is over, there comes a moment when no mini-batch can be made: none is asked for,
         or all slots are out. False also when the service is over. For threads that use the time otherwise."""
         with self._changed:
-            idle = self._changed.wait_for(lambda: self.is_over or not self._ready(), timeout_s)
+            idle = self._changed.wait_for(lambda: self.is_over or not (self._ready() or self._unopened()), timeout_s)
             return idle and not self.is_over
 
     def stream_of(self, rank: int, phase: str) -> Stream | None:
@@ -165,20 +170,13 @@ class SamplerService:
         try:
             while (job := self._next_job()) is not None:
                 stream, step, slot = job
-                stage = "setup"
-                source = self._source_of(stream)
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
-                payload = replace(source.make(request, slot.memory), made_by=self.rank)
+                payload = replace(stream.opened.make(request, slot.memory), made_by=self.rank)
                 stage = "publish"
                 self._publish(stream, step, slot, payload)
-        except Exception as error:
-            if self.takeover:
-                self._break_down(error, stage)
-            else:
-                self._fail_with(error, stage)
         except BaseException as error:  # a thread that ended in silence would leave the trainers waiting
-            self._fail_with(error, stage)
+            self._end_with(error, stage)
 
     def _next_job(self) -> tuple[Stream, int, SharedSlot] | None:
         """The most urgent step that has a slot; waits for one. None when there is nothing more to do."""
@@ -195,11 +193,9 @@ class SamplerService:
         """Streams with a step that can be made now."""
         return [stream for trainer in self._trainers for stream in trainer.streams.values() if stream.is_ready]
 
-    def _source_of(self, stream: Stream) -> BatchSource:
-        with self._opening:
-            if stream.source is None:
-                stream.source = self._open_source(stream.spec)
-            return stream.source
+    def _unopened(self) -> list[Stream]:
+        """Streams whose mini-batches are yet to be found."""
+        return [stream for trainer in self._trainers for stream in trainer.streams.values() if stream.source is None]
 
     def _publish(self, stream: Stream, step: int, slot: SharedSlot, payload: Payload) -> None:
         with self._changed:
@@ -222,6 +218,34 @@ class SamplerService:
                 )
             except OSError:
                 stream.trainer.take_back(slot)  # the trainer is gone: the reading thread finds out why
+
+    # The thread that opens streams.
+
+    def _open_streams(self) -> None:
+        try:
+            while (stream := self._next_unopened()) is not None:
+                with repeating(self._tell_opening, _SIGN_OF_LIFE_S):
+                    source = self._open_source(stream.spec)
+                with self._changed:
+                    stream.source = source
+                    self._changed.notify_all()
+        except BaseException as error:
+            self._end_with(error, "setup")
+
+    def _next_unopened(self) -> Stream | None:
+        """Waits for one; None when there is nothing more to do."""
+        with self._changed:
+            while not self._is_over() and self._breakdown is None:
+                if unopened := self._unopened():
+                    return unopened[0]
+                self._changed.wait(_POLL_S)
+            return None
+
+    def _tell_opening(self) -> None:
+        with self._changed:
+            for trainer in self._trainers:
+                with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
+                    trainer.channel.send("opening")
 
     # The reading thread.
 
@@ -288,17 +312,23 @@ class SamplerService:
     def _is_over(self) -> bool:
         """All trainers have parted, or something ended the job. Asked under the lock."""
         missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
-        if missing and (self._is_successor or time.monotonic() > self._connect_by):
+        if missing and (self.is_successor or time.monotonic() > self._connect_by):
             # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
             living = {index for index in missing if flags.is_up(flags.trainer_lives(self.job, index))}
             self._seen |= living
-            if (never := missing - self._seen) and not self._is_successor:
+            if (never := missing - self._seen) and not self.is_successor:
                 text = f"{len(never)} of {self.num_trainers} trainers did not connect in time."
                 self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
             missing = living
         if self._failure is not None or self._error is not None or self._stopping:
             return True
         return not missing and all(trainer.said_bye for trainer in self._trainers)
+
+    def _end_with(self, error: BaseException, stage: str) -> None:
+        if self.takeover and isinstance(error, Exception):
+            self._break_down(error, stage)
+        else:
+            self._fail_with(error, stage)
 
     def _break_down(self, error: Exception, stage: str) -> None:
         """Samples no more; the others take over. Stays to say what becomes of the trainers, and to end with them."""

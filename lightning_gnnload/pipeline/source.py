@@ -188,6 +188,11 @@ class BatchSource:
         """Raises SeedError: fewer seeds than ranks."""
         return self.workload.plan(num_ranks)
 
+    def open(self) -> None:
+        """Makes the features ready, which takes long where a cache is filled; the first mini-batch does otherwise."""
+        for store in self.features.values():
+            store.open()
+
     def make(self, request: BatchRequest, slot: Slot) -> Payload:
         """Writes one mini-batch to ``slot``, which grows when it is too small.
 
@@ -195,6 +200,7 @@ class BatchSource:
             SeedError: a seed is not a node of the graph.
             SlotMemoryError: the slot cannot grow.
         """
+        self.open()
         seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
         began, cpu_began = time.monotonic(), time.thread_time()
         while True:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from lightning_gnnload.data.features import Reads
+from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.tables import summed_reads
 
 
 class Fill(NamedTuple):
@@ -132,6 +133,7 @@ class LoaderStats:
         gather_ms: gathering features and labels, likewise.
         convert_ms: turning mini-batches into what the model expects.
         wait_ms: the trainer waited for a mini-batch that was not ready.
+        reads: where the features came from, summed by tier; empty where their store does not count.
     """
 
     num_batches: int = 0
@@ -143,6 +145,7 @@ class LoaderStats:
     gather_ms: float = 0.0
     convert_ms: float = 0.0
     wait_ms: float = 0.0
+    reads: Reads = ()
 
     def add(self, delivery: Delivery) -> None:
         """Counts one delivered mini-batch."""
@@ -155,6 +158,16 @@ class LoaderStats:
         self.gather_ms += delivery.gather_ms
         self.convert_ms += delivery.convert_ms
         self.wait_ms += delivery.wait_ms
+        self.reads = summed_reads((self.reads, delivery.reads))
 
     def __sub__(self, other: LoaderStats) -> LoaderStats:
-        return LoaderStats(**{f.name: getattr(self, f.name) - getattr(other, f.name) for f in fields(self)})
+        sums = [f.name for f in fields(self) if f.name != "reads"]
+        return LoaderStats(
+            **{name: getattr(self, name) - getattr(other, name) for name in sums},
+            reads=_difference(self.reads, other.reads),
+        )
+
+
+def _difference(after: Reads, before: Reads) -> Reads:
+    """What was read in between, by tier."""
+    return summed_reads((after, tuple(TierReads(tier, -rows, -num_bytes) for tier, rows, num_bytes in before)))

@@ -33,6 +33,7 @@ class Stream:
     Attributes:
         depth: how many slots it may have out; who takes steps of another sampler over gets more for that.
         shares: what is yet to be made; the begin of a range is the first to come.
+        source: its mini-batches, once they are found.
     """
 
     trainer: Trainer
@@ -62,7 +63,12 @@ class Stream:
     @property
     def is_ready(self) -> bool:
         """There is a step to make, and a slot for it."""
-        return bool(self.shares) and self.num_out < self.depth
+        return self.source is not None and bool(self.shares) and self.num_out < self.depth
+
+    @property
+    def opened(self) -> BatchSource:
+        assert self.source is not None, "it is not ready"
+        return self.source
 
     @property
     def next_step(self) -> int:

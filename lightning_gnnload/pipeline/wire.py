@@ -21,7 +21,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
@@ -37,6 +37,7 @@ KINDS: dict[str, dict[str, type]] = {
     "settled": {"copy": int},
     # sampler -> trainer
     "welcome": {"version": int, "rank": int, "pid": int},
+    "opening": {},  # it lives, and fills a cache, say, before it makes a stream's first mini-batch
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "payload": dict},
     # sampler -> trainer 0, when it is idle
     "standby": {"digest": str},

@@ -10,7 +10,7 @@ from lightning_gnnload.conform import command as conform
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
 from lightning_gnnload.errors import GnnLoadError, PeerError
-from lightning_gnnload.plugin import baseline, monitor, strategy  # noqa: F401
+from lightning_gnnload.plugin import baseline, cachemonitor, monitor, strategy  # noqa: F401
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 

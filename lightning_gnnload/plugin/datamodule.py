@@ -19,6 +19,7 @@ from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
+from lightning_gnnload.plugin.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
 from lightning_gnnload.plugin.mixed import OfOneLightning
 from lightning_gnnload.sample.base import Sampler
@@ -41,10 +42,13 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         batch_format: ``"blocks"``: :class:`MiniBatch`; ``"dgl"``: ``(input_nodes, output_nodes, blocks)``, as DGL's
             own loader yields; ``"pyg"``: a ``Data``, as PyG's own loader yields.
         seed: the random seed of orders and draws.
-        order: ``"shuffle"``, ``"sequential"`` or a SeedOrder, for training; evaluation is sequential.
+        order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`) or a SeedOrder, for training;
+            evaluation is sequential.
         num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
             in the main thread.
-        cache: feature caches are not in this release; None.
+        cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
+            ``"auto"``, or None. Filled for the training mini-batches when the first one is made, and used in all phases
+            of a fit; a validation, test or prediction by itself fills one for its own. It changes no mini-batch.
         eval_batch_size: for validation, test and prediction; ``batch_size`` when None.
         eval_sampler: likewise; ``sampler`` when None.
         eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
@@ -57,6 +61,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 
     Raises:
         LoaderConfigError: settings that cannot work.
+        CacheConfigError: ``cache`` is no such thing.
 
     Example:
         >>> import torch
@@ -77,7 +82,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         seed: int = 0,
         order: str | SeedOrder = "shuffle",
         num_threads: int | None = None,
-        cache: None = None,
+        cache: CacheSettings = None,
         *,
         eval_batch_size: int | None = None,
         eval_sampler: Sampler | None = None,
@@ -94,8 +99,6 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
                 f"data is a {type(data).__name__}; give a GraphData or a dataset such as Debian(). For graphs of other "
                 f"libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
             )
-        if cache is not None:
-            raise LoaderConfigError(f"cache={cache!r}: feature caches are not in this release; leave it out.")
         _check_positive("batch_size", batch_size)
         _check_positive("eval_batch_size", eval_batch_size)
         if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
@@ -124,6 +127,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self.seed = seed
         self.order = seed_order(order)
         self.num_threads = num_threads
+        self.cache = cache
         self.eval_draws = eval_draws
         self.predict = predict
         self.drop_last = drop_last
@@ -133,6 +137,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = data if isinstance(data, GraphData) else None
         self._copies = DeviceCopies()
+        self._cache = ModuleCache(cache)
 
     @classmethod
     def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
@@ -192,6 +197,10 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if self._data is None and self._dataset is not None:
             self._data = self._dataset.load()
 
+    def teardown(self, stage: str | None = None) -> None:
+        """Closes the cache."""
+        self._cache.close()
+
     def train_dataloader(self) -> SampledLoader:
         """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
         return self._loader("train")
@@ -221,6 +230,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         """Spawned ranks get the descriptor and map the data themselves."""
         state = self.__dict__.copy()
         state["_copies"] = DeviceCopies()
+        state["_cache"] = ModuleCache(self.cache)
         if self._dataset is not None:
             state["_data"] = None
         return state
@@ -233,6 +243,14 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         Raises:
             SeedError: the phase has no seeds.
         """
+        return BatchSource(self.data, self.workload(phase), self._cache.stores(self, phase))
+
+    def workload(self, phase: str) -> Workload:
+        """What will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
+
+        Raises:
+            SeedError: the phase has no seeds.
+        """
         training = phase == "train"
         seeds = self._predict_ids() if phase == "predict" else self.data.split(phase)
         if not len(seeds):
@@ -241,7 +259,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             )
         # overfit_batches means the same batches in every epoch.
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
-        workload = Workload(
+        return Workload(
             self.data.graph,
             self.sampler if training else self.eval_sampler,
             seeds,
@@ -251,8 +269,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
+            labels=self.data.y,
         )
-        return BatchSource(self.data, workload)
 
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks, rank, num_local, pinned = 1, 0, 1, False

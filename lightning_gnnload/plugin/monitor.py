@@ -21,6 +21,7 @@ from lightning_gnnload.plugin.report import TimeReport, advice, as_table, draw
 from lightning_gnnload.plugin.stall import StallWatch
 from lightning_gnnload.plugin.step import StepClock
 from lightning_gnnload.plugin.sums import Sums
+from lightning_gnnload.plugin.tiers import tier_table
 from lightning_gnnload.plugin.timeline import draw_timeline
 from lightning_gnnload.plugin.trace import Span, TraceWindow, join_parts, to_chrome, write_part
 
@@ -35,9 +36,9 @@ class PipelineMonitor(pl.Callback):
     """Measures each mini-batch's way and each training step; logs, warns, draws and reports.
 
     While training, it logs under ``loader/`` whenever Lightning logs: means over the mini-batches since the last
-    time, of this trainer. Where a step waits far longer than steps usually take, it warns, at most once a minute,
-    and names the stage to blame and the setting to change. At the end it prints a table and a recommendation, and
-    writes next to the logger's files:
+    time, of this trainer; with a feature cache also its hit rate, and the bytes read by tier. Where a step waits far
+    longer than steps usually take, it warns, at most once a minute, and names the stage to blame and the setting to
+    change. At the end it prints a table and a recommendation, and writes next to the logger's files:
 
     - ``where_the_time_went.json`` and ``.png``: the table;
     - ``timeline.png`` and ``trace.json``: who did what and when during a few steps, all trainers and samplers of a
@@ -236,6 +237,8 @@ class PipelineMonitor(pl.Callback):
     @pl.utilities.rank_zero.rank_zero_only
     def _publish(self, report: TimeReport) -> None:
         Console().print(as_table(report))
+        if (tiers := tier_table(report.loader.reads, report.loader.num_batches)) is not None:
+            Console().print(tiers)
         print(recommended := advice(report))
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{REPORT_NAME}.json"

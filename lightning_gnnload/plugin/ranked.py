@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
-import os
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch.distributed
 
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.gathering import run_name
 from lightning_gnnload.plugin.launcher import ScriptLauncher
 from lightning_gnnload.plugin.rendezvous import check_alike, form_group, launch_store, leave_group
 from lightning_gnnload.plugin.roles import Role, RolePlan
@@ -105,11 +104,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
     def run_name(self) -> str:
         """What the ranks of one machine call themselves, alike in all of them and in no other job."""
         assert self.cluster_environment is not None
-        # Two nodes of one job may be one machine, in tests, and must not meet there.
-        run = [str(self.cluster_environment.main_port), str(self.node_rank)]
-        run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
-        # A socket name holds 107 bytes, and a run's id may be longer.
-        return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
+        return run_name(self.cluster_environment, self.node_rank)
 
     @property
     def ends_with_any_rank(self) -> bool:

@@ -21,6 +21,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin import lives, search
 from lightning_gnnload.plugin.agreement import agree
+from lightning_gnnload.plugin.caching import close_caches, open_on_sampler
 from lightning_gnnload.plugin.compat import (
     TrainerFn,
     TrainerStatus,
@@ -120,14 +121,14 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
 
 
 def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments: dict[str, Any]) -> Any:
-    sources = _Sources(trainer, arguments)
+    sources = _Sources(strategy, trainer, arguments)
     if sources.model is not None:
         # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
         strategy._lightning_module = strategy.model = sources.model
     leave_group()  # this rank may have trained in an earlier launch
     # Sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4), and do not survive a fork.
     torch.set_num_threads(1)
-    service = SamplerService(
+    sources.service = service = SamplerService(
         job,
         sampler=strategy.roles.index(strategy.local_rank),
         rank=strategy.global_rank,
@@ -150,13 +151,16 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         if error.failure.interrupted:
             raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
         raise
+    finally:
+        sources.close()
     return _adopt(trainer, sources.model, outcome)
 
 
 class _Sources:
     """Finds the mini-batches of a stream, in the data module or loaders that the Trainer was called with."""
 
-    def __init__(self, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
+    def __init__(self, strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
+        self.strategy = strategy
         self.trainer = trainer
         self.model = arguments.get("model")
         self.datamodule = arguments.get("datamodule")
@@ -168,12 +172,20 @@ class _Sources:
             elif loaders is not None:
                 self._given[name] = loaders
         self._loaders: dict[tuple[str, int], list[Any]] = {}
+        self.service: SamplerService | None = None
         self._is_set_up = False
         self._lock = threading.Lock()
 
     def open(self, spec: StreamSpec) -> BatchSource:
         """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
-        return self.loader(spec).source
+        is_successor = self.service is not None and self.service.is_successor
+        return open_on_sampler(self.loader(spec).source, is_successor=is_successor, takeover=self.strategy.takeover)
+
+    def close(self) -> None:
+        """When nothing is sampled any more."""
+        for loader in (each for loaders in self._loaders.values() for each in loaders):
+            if isinstance(loader, SampledLoader):
+                close_caches(loader.source)
 
     def loader(self, spec: StreamSpec) -> SampledLoader:
         """The stream's. Thread-safe."""

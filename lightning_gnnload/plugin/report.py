@@ -9,6 +9,7 @@ from rich.table import Table
 
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.levers import Levers
+from lightning_gnnload.plugin.tiers import faster_gathering
 from lightning_gnnload.plugin.timeline import COLORS
 
 LITTLE = 0.05
@@ -109,7 +110,7 @@ def _bottleneck(report: TimeReport) -> str:
     )
     less = {
         "sampling": "draw fewer neighbours",
-        "gathering": "keep the features in memory, or in a smaller dtype",
+        "gathering": faster_gathering(loader.reads),
         "conversion": 'take batch_format="blocks", which needs none',
     }
     return f"{text}; where none are, {less[slowest]}."

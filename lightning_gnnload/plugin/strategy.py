@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
@@ -19,6 +20,7 @@ from lightning_gnnload.plugin.contributors import SwitchingStats
 from lightning_gnnload.plugin.datamodule import default_num_threads
 from lightning_gnnload.plugin.decision import RoleDecision
 from lightning_gnnload.plugin.environment import check_environment
+from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.lag import StalenessStats
 from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
@@ -150,6 +152,19 @@ class FactoredStrategy(RankedStrategy, PassesOverSteps):
     def num_sampler_threads(self) -> int:
         shared = default_num_threads(self.roles.num_devices)
         return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
+
+    @property
+    def gathering(self) -> Gathering:
+        """The samplers of this machine that have a process; in trainers, that they leave it to these."""
+        roles = self.roles
+        if roles.is_lone:
+            return Gathering()
+        samplers = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
+        ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
+        if self.local_rank not in ranks:
+            return Gathering(is_here=False)
+        name = f"{self.run_name}-{self.session}"
+        return Gathering(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
 
     # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from lightning_gnnload.cache import reads as counted
 from lightning_gnnload.pipeline.stats import LoaderStats
 
 
@@ -37,7 +38,8 @@ class Sums:
         return self.loader.wait_ms / max(self.wall_ms, 1e-9)
 
     def means(self) -> dict[str, float]:
-        """A mini-batch's figures, and rates, by name."""
+        """A mini-batch's figures, and rates, by name. Bytes by tier where the features' store counts them, and a hit
+        rate where there is a cache."""
         loader, seconds = self.loader, max(self.wall_ms / 1e3, 1e-9)
         batches = max(loader.num_batches, 1)
         return {
@@ -51,4 +53,6 @@ class Sums:
             "edges": loader.num_edges / batches,
             "seeds_per_s": loader.num_seeds / seconds,
             "batches_per_s": loader.num_batches / seconds,
+            **{f"bytes_{read.tier.replace(' ', '_')}": read.num_bytes / batches for read in loader.reads},
+            **({"hit_rate": counted.hit_rate(loader.reads)} if counted.has_cache(loader.reads) else {}),
         }

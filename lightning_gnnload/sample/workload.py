@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
@@ -32,6 +33,10 @@ class Workload:
         fixed_draws: draw a node's neighbours alike in every epoch and step, so that metrics are comparable.
         drop_last: leave out an epoch's last step when it is not full.
         num_ranks: trainers that share each step, where :meth:`requests` is asked for a whole epoch.
+        labels: of the nodes, ``[N]`` or ``[N, C]``, for orders that look at them.
+
+    Raises:
+        LoaderConfigError: the order needs other labels.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Workload:
         fixed_draws: bool = False,
         drop_last: bool = False,
         num_ranks: int = 1,
+        labels: torch.Tensor | None = None,
     ) -> None:
         self.graph = graph
         self.sampler = sampler
@@ -56,8 +62,10 @@ class Workload:
         self.fixed_draws = fixed_draws
         self.drop_last = drop_last
         self.num_ranks = num_ranks
-        self._ordered: dict[int, np.ndarray] = {}
+        self.labels = labels
+        self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
+        order.bind(graph, labels, batch_size * num_ranks)  # an order that cannot be is refused here
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
@@ -75,8 +83,9 @@ class Workload:
 
     def seeds_of(self, request: BatchRequest) -> np.ndarray:
         """The seeds of one mini-batch, int64."""
-        begin, end = self.plan(request.num_ranks).slice(request.step, request.rank)
-        return self._epoch_order(request.epoch)[begin:end]
+        plan = self.plan(request.num_ranks)
+        begin, end = plan.slice(request.step, request.rank)
+        return self._epoch_order(request.epoch, plan.global_batch_size)[begin:end]
 
     def key_of(self, request: BatchRequest) -> DrawKey:
         """What its draws depend on, besides the nodes."""
@@ -105,11 +114,13 @@ class Workload:
         """
         return self.sampler.sample_nodes(self.graph, self.seeds_of(request), self.key_of(request))
 
-    def _epoch_order(self, epoch: int) -> np.ndarray:
+    def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:
         with self._ordering:
-            if epoch not in self._ordered:
+            key = (epoch, global_batch_size)
+            if key not in self._ordered:
                 # Two are kept: one trains while another is sampled ahead, and epochs meet where one ends.
                 if len(self._ordered) == 2:
                     del self._ordered[next(iter(self._ordered))]
-                self._ordered[epoch] = self.order.order(self.seeds, seed=self.seed, epoch=epoch)
-            return self._ordered[epoch]
+                order = self.order.bind(self.graph, self.labels, global_batch_size)
+                self._ordered[key] = order.order(self.seeds, seed=self.seed, epoch=epoch)
+            return self._ordered[key]

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler, load_graph_data, save_graph_data
+from lightning_gnnload import (
+    Graph,
+    GraphData,
+    GraphDataModule,
+    MiniBatch,
+    NeighborSampler,
+    NodeTable,
+    load_graph_data,
+    save_graph_data,
+)
 from tests.runif import RunIf
 from tests.unit.pipeline.job import job
 from tests.unit.toy import toy_graph, toy_source
@@ -18,6 +26,7 @@ SHAPES = [(dtype, 3) for dtype in (torch.float32, torch.float16, torch.bfloat16,
 SHAPES += [(dtype, 50) for dtype, _ in SHAPES]
 every_dtype = pytest.mark.parametrize(("dtype", "width"), SHAPES, ids=lambda value: str(value).removeprefix("torch."))
 NUM_NODES = 300
+SAMPLER = NeighborSampler([3, 2], edge_ids=True)
 
 
 def all_bits(dtype: torch.dtype, width: int) -> torch.Tensor:
@@ -32,8 +41,19 @@ def assert_rows(given: torch.Tensor, x: torch.Tensor, nodes: torch.Tensor) -> No
     assert torch.equal(given.contiguous().view(torch.uint8), x[nodes].view(torch.uint8))
 
 
-def toy(x: Any) -> GraphData:
-    return GraphData(toy_graph(NUM_NODES), x, train=range(100))
+def toy(x: torch.Tensor) -> GraphData:
+    """The same bits as features of all nodes, of one node type and of edges."""
+    graph = toy_graph(NUM_NODES)
+    tables, of_edges = {"all": x, "some": NodeTable(x[100:], 100)}, x[torch.from_numpy(graph.indices).long()]
+    return GraphData(Graph.from_csc(graph.indptr, graph.indices), x, train=range(100), tables=tables, edge_x=of_edges)
+
+
+def assert_batch(batch: MiniBatch, x: torch.Tensor) -> None:
+    assert_rows(batch.x, x, batch.nodes)
+    assert_rows(batch.tables["all"], x, batch.nodes)
+    assert_rows(batch.tables["some"], x, batch.nodes[batch.positions["some"]])
+    for block in batch.blocks:
+        assert_rows(block.x, x, batch.nodes[block.indices.long()])
 
 
 @every_dtype
@@ -41,38 +61,46 @@ def toy(x: Any) -> GraphData:
 def test_through_a_folder_and_the_loader(tmp_path: Path, dtype: torch.dtype, width: int, num_threads: int) -> None:
     x = all_bits(dtype, width)
     save_graph_data(toy(x), tmp_path / "graph")
-    module = GraphDataModule(
-        load_graph_data(tmp_path / "graph"), NeighborSampler([3, 2]), batch_size=16, num_threads=num_threads
-    )
+    module = GraphDataModule(load_graph_data(tmp_path / "graph"), SAMPLER, batch_size=16, num_threads=num_threads)
     batches = list(module.train_dataloader())
     assert len(batches) == 7
     for batch in batches:
-        assert_rows(batch.x, x, batch.nodes)
+        assert_batch(batch, x)
 
 
 @every_dtype
 def test_through_the_queue(dtype: torch.dtype, width: int) -> None:
     x = all_bits(dtype, width)
-    with job(toy_source(toy(x))) as running:
+    with job(toy_source(toy(x), sampler=SAMPLER)) as running:
         num_batches = 0
         for batch in running.loader(running.queue()):
-            assert_rows(batch.x, x, batch.nodes)
+            assert_batch(batch, x)
             num_batches += 1
         assert num_batches == 7
 
 
 @every_dtype
-@pytest.mark.parametrize(
-    ("batch_format", "rows_and_nodes"),
-    [
-        pytest.param("dgl", lambda batch: (batch[2][0].srcdata["feat"], batch[0]), id="dgl", marks=RunIf(extras="dgl")),
-        pytest.param("pyg", lambda batch: (batch.x, batch.n_id), id="pyg", marks=RunIf(extras="pyg")),
-    ],
-)
-def test_in_the_batches_of_other_libraries(batch_format: Any, rows_and_nodes, dtype: torch.dtype, width: int) -> None:
+@RunIf(extras="dgl")
+def test_in_the_batches_of_dgl(dtype: torch.dtype, width: int) -> None:
     x = all_bits(dtype, width)
-    expand = "new" if batch_format == "pyg" else "all"
-    sampler = NeighborSampler([3, 2], expand=expand)
-    module = GraphDataModule(toy(x), sampler, batch_size=50, batch_format=batch_format, num_threads=0)
+    data = toy(x)
+    del data.tables["some"]  # a frame has rows for all nodes
+    module = GraphDataModule(data, SAMPLER, batch_size=50, batch_format="dgl", num_threads=0)
+    for nodes, _, blocks in module.train_dataloader():
+        assert_rows(blocks[0].srcdata["feat"], x, nodes)
+        assert_rows(blocks[0].srcdata["all"], x, nodes)
+        for block in blocks:
+            assert_rows(block.edata["feat"], x, nodes[block.edges(order="eid")[0]])
+
+
+@every_dtype
+@RunIf(extras="pyg")
+def test_in_the_batches_of_pyg(dtype: torch.dtype, width: int) -> None:
+    x = all_bits(dtype, width)
+    sampler = NeighborSampler([3, 2], expand="new", edge_ids=True)
+    module = GraphDataModule(toy(x), sampler, batch_size=50, batch_format="pyg", num_threads=0)
     for batch in module.train_dataloader():
-        assert_rows(rows_and_nodes(batch)[0], x, rows_and_nodes(batch)[1])
+        assert_rows(batch.x, x, batch.n_id)
+        assert_rows(batch.all, x, batch.n_id)
+        assert_rows(batch.some, x, batch.n_id[batch.some_positions])
+        assert_rows(batch.edge_attr, x, batch.n_id[batch.edge_index[0]])

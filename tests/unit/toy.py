@@ -55,6 +55,7 @@ def toy_workload(
 def content(batch: MiniBatch) -> list[Any]:
     """All that a mini-batch holds, as plain numbers; it keeps no buffer."""
     tables = [None if t is None else (t.dtype, t.tolist()) for t in (batch.x, batch.y)]
+    tables += [(name, t.dtype, t.tolist()) for named in (batch.tables, batch.positions) for name, t in named.items()]
     blocks = [
         (
             block.num_dst,
@@ -63,7 +64,7 @@ def content(batch: MiniBatch) -> list[Any]:
             block.indices.tolist(),
             *(
                 None if column is None else column.tolist()
-                for column in (block.edge_ids, block.edge_weight, block.edge_type)
+                for column in (block.edge_ids, block.edge_weight, block.edge_type, block.x)
             ),
         )
         for block in batch.blocks

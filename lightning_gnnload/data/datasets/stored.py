@@ -117,7 +117,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Shows a bar on stderr; call what it yields with the amount done since the last call."""
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)

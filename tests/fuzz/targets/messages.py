@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,7 +64,13 @@ def _message(random: Random) -> bytes:
 def _payload() -> dict[str, Any]:
     hops = (HopLayout(2, 3, 4, 3008, 3072, 3136), HopLayout(3, 5, 6, 2944, 2880))
     tables = TableLayout(64, (5, 3), "float32"), TableLayout(128, (2,), "int64")
-    return Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, 1, "t", 9.5, 0.5, 0.25, 0.5).to_json()
+    payload = Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, 1, "t", 9.5, 0.5, 0.25, 0.5)
+    return replace(
+        payload,
+        tables={"age": TableLayout(192, (5, 1), "int8"), "paper": TableLayout(256, (3, 2), "float16")},
+        positions={"paper": TableLayout(320, (3,), "int64")},
+        edge_x=TableLayout(384, (6, 2), "float32"),
+    ).to_json()
 
 
 def _understand(random: Random, message: wire.Message) -> None:
@@ -76,7 +83,9 @@ def _understand(random: Random, message: wire.Message) -> None:
         slot = Slot(SLOT_BYTES)
         batch = payload.view(slot.buffer())
         assert batch.seeds.numel() <= batch.nodes.numel() <= SLOT_BYTES
-        for tensor in (batch.nodes, batch.x, batch.y, *(block.indices for block in batch.blocks)):
+        named = (*batch.tables.values(), *batch.positions.values())
+        of_edges = (tensor for block in batch.blocks for tensor in (block.indices, block.edge_ids, block.x))
+        for tensor in (batch.nodes, batch.x, batch.y, *named, *of_edges):
             if tensor is not None:
                 tensor.clone()
         slot.close()

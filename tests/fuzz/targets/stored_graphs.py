@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload import Graph, GraphData, NeighborSampler, load_graph_data, save_graph_data
+from lightning_gnnload import Graph, GraphData, NeighborSampler, NodeTable, load_graph_data, save_graph_data
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.errors import GraphDataError
 from tests.fuzz.damage import damage_file, damage_json
@@ -22,12 +23,12 @@ SETTINGS = {"made": "for fuzzing"}
 
 def load(random: Random, folder: Path) -> None:
     """What loads can be used, whether or not its bytes were verified."""
-    use(load_graph_data(damaged(random, folder), verify=random.random() < 0.5))
+    use(load_graph_data(damaged(random, folder, rich_data), verify=random.random() < 0.5))
 
 
 def prepare(random: Random, folder: Path) -> None:
     """A data set over a damaged folder finds it whole, or builds it anew."""
-    dataset = Prepared(damaged(random, folder))
+    dataset = Prepared(damaged(random, folder, small_data))
     dataset.prepare()
     use(dataset.load())
 
@@ -51,12 +52,12 @@ class Prepared(StoredDataset):
 def use(data: GraphData) -> None:
     """What training does with it: every node's neighbourhood, features and labels."""
     seeds = torch.arange(min(data.num_nodes, 100))
-    batch = NeighborSampler([3, -1]).sample(data.graph, seeds)
-    if data.x is not None:
-        out = torch.empty(batch.num_nodes, data.num_features, dtype=data.x.dtype)
-        data.x.gather(batch.nodes, out)
+    NeighborSampler([3, -1]).sample(data.graph, seeds)
+    for store in data.stores.values():
+        ids = torch.arange(min(store.shape[0], 100))
+        store.gather(ids, torch.empty(len(ids), store.shape[1], dtype=store.dtype))
     if data.y is not None:
-        assert len(data.y[batch.seeds]) == len(seeds)
+        assert len(data.y[seeds]) == len(seeds)
     for name in ("train", "val", "test"):
         NeighborSampler([2]).sample(data.graph, data.split(name))
     try:
@@ -72,13 +73,19 @@ def small_data() -> GraphData:
     return GraphData(graph, torch.arange(18.0).view(6, 3), torch.tensor([1, 0, 4, 2, 0, 0]), [2, 0], [1], [4, 5])
 
 
-def damaged(random: Random, folder: Path) -> Path:
+def rich_data() -> GraphData:
+    graph = Graph.from_coo([0, 1, 2, 0], [1, 2, 0, 2], 6, keep_order=True)
+    tables = {"age": torch.arange(6)[:, None], "paper": NodeTable(torch.ones(2, 3), 4)}
+    return GraphData(graph, torch.ones(6, 3), torch.arange(6), [2, 0], tables=tables, edge_x=torch.ones(4, 2))
+
+
+def damaged(random: Random, folder: Path, make: Callable[[], GraphData]) -> Path:
     """A graph folder with up to three things wrong."""
     place, outside = folder / "graph", folder / "outside.bin"
     place.mkdir()
-    for name, content in _sound_files().items():
+    for name, content in _sound_files(make).items():
         (place / name).write_bytes(content)
-    outside.write_bytes(_sound_files()["x.bin"])
+    outside.write_bytes(_sound_files(make)["x.bin"])
     for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
         manifest = place / "manifest.json"
         if manifest.is_file() and random.random() < 0.5:
@@ -97,7 +104,7 @@ def _edit(random: Random, manifest: Path) -> None:
 
 
 @functools.cache
-def _sound_files() -> dict[str, bytes]:
+def _sound_files(make: Callable[[], GraphData]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as parent:
-        save_graph_data(small_data(), Path(parent) / "graph", attributes=SETTINGS)
+        save_graph_data(make(), Path(parent) / "graph", attributes=SETTINGS)
         return {file.name: file.read_bytes() for file in (Path(parent) / "graph").iterdir()}

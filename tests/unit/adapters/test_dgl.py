@@ -115,6 +115,41 @@ def test_the_structure_is_that_of_dgls_own_loader() -> None:
 
 
 @needs_dgl
+@pytest.mark.parametrize("created", ["coo", "csc"])
+def test_columns_and_edge_features_are_those_of_the_users_graph(created: str) -> None:
+    import dgl
+
+    graph = dgl.graph(edge_list(), num_nodes=N)
+    if created == "csc":
+        graph = dgl.graph(("csc", (*graph.adj_tensors("csc")[:2], [])), num_nodes=N)
+    graph.ndata["year"] = torch.arange(N)[:, None]
+    graph.edata["w"] = torch.arange(E)[:, None].half()
+    module = GraphDataModule.from_dgl(
+        graph,
+        sampler=NeighborSampler([3, 4], edge_ids=True),
+        batch_size=4,
+        predict=SEEDS,
+        tables=["year"],
+        edge_feature_name="w",
+    )
+    nodes, _, blocks = next(iter(module.predict_dataloader()))
+    assert torch.equal(blocks[0].srcdata["year"], graph.ndata["year"][nodes])
+    for block in blocks:
+        assert torch.equal(block.edata["w"], graph.edata["w"][block.edata[dgl.EID]])
+        assert len(block.edata["w"]) > 0
+
+
+@needs_dgl
+def test_tables_that_a_frame_cannot_carry_are_refused() -> None:
+    batch = a_batch()
+    rows = torch.zeros(batch.num_nodes, 1)
+    with pytest.raises(GraphDataError, match=r"table 'paper' has rows for one node type alone.*'blocks'"):
+        ToDGL()(replace(batch, tables={"paper": rows}, positions={"paper": torch.arange(batch.num_nodes)}))
+    with pytest.raises(GraphDataError, match=r"table 'feat' has the name of the features"):
+        ToDGL()(replace(batch, tables={"feat": rows}))
+
+
+@needs_dgl
 @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("created", ["coo", "csc"])
 def test_edge_ids_are_those_of_the_users_graph(idtype: torch.dtype, created: str) -> None:
@@ -176,6 +211,17 @@ def test_columns_that_are_not_there() -> None:
     assert (data.x, data.y) == (None, None)
     with pytest.raises(GraphDataError, match=r"label_name='year'.*\[\]"):
         graph_data_from_dgl(graph, label_name="year")
+
+
+@needs_dgl
+def test_tables_and_edge_features_that_are_not_there() -> None:
+    import dgl
+
+    graph = dgl.graph(edge_list(), num_nodes=N)
+    with pytest.raises(GraphDataError, match=r"tables='year', but the graph's ndata holds only \[\]"):
+        graph_data_from_dgl(graph, tables=["year"])
+    with pytest.raises(GraphDataError, match=r"edge_feature_name='feat', but the graph's edata holds only \[\]"):
+        graph_data_from_dgl(graph, edge_feature_name="feat")
 
 
 def heterogeneous() -> Any:

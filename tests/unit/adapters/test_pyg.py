@@ -166,6 +166,46 @@ def test_nodes_without_edges_are_counted() -> None:
     assert data.num_nodes == 5
 
 
+def graph_with_extras() -> Any:
+    from torch_geometric.data import Data
+
+    extras = {"year": torch.arange(N)[:, None], "edge_attr": torch.arange(E)[:, None].half()}
+    return Data(edge_index=torch.stack(edge_list()), num_nodes=N, **extras)
+
+
+@needs_pyg
+def test_attributes_and_edge_features_are_those_of_the_users_graph() -> None:
+    mine = graph_with_extras()
+    sampler = NeighborSampler([3, 2, 2], edge_ids=True, expand="new")
+    module = GraphDataModule.from_pyg(
+        mine, sampler=sampler, batch_size=4, predict=SEEDS, tables=["year"], edge_feature_name="edge_attr"
+    )
+    batch = next(iter(module.predict_dataloader()))
+    assert torch.equal(batch.year, mine.year[batch.n_id])
+    assert torch.equal(batch.edge_attr, mine.edge_attr[batch.e_id])
+    assert len(batch.edge_attr) == batch.num_edges > 0
+    assert "year" not in next(iter(GraphDataModule.from_pyg(mine, sampler=sampler).predict_dataloader()))
+
+
+@needs_pyg
+def test_attributes_that_are_not_there_or_fit_no_edge() -> None:
+    mine = graph_with_extras()
+    with pytest.raises(GraphDataError, match=r"tables='age', but the PyG graph holds only .*'year'"):
+        graph_data_from_pyg(mine, tables=["age"])
+    mine.adj_t = torch.sparse_coo_tensor(mine.edge_index.flip(0), torch.ones(E), (N, N)).coalesce()
+    mine.edge_index = None
+    with pytest.raises(GraphDataError, match=r"which row belongs to which entry of adj_t.*edge_index"):
+        graph_data_from_pyg(mine, edge_feature_name="edge_attr")
+
+
+@needs_pyg
+@pytest.mark.parametrize("name", ["edge_index", "batch_size", "n_id", "num_nodes", "keys"])
+def test_a_table_hides_no_attribute(name: str) -> None:
+    batch = a_batch()
+    with pytest.raises(GraphDataError, match=rf"'{name}' of the tables is another attribute"):
+        to_pyg(replace(batch, tables={name: torch.zeros(batch.num_nodes, 1)}))
+
+
 def heterogeneous() -> Any:
     from torch_geometric.data import HeteroData
 

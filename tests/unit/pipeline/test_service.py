@@ -2,6 +2,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -70,6 +71,32 @@ def test_a_source_that_cannot_be_opened() -> None:
         loader = running.loader(running.queue())
         with pytest.raises(SamplerFailedError, match=r"rank 1 failed in stage 'setup'(.|\n)*no data for train"):
             next(iter(loader))
+
+
+def test_opening_may_take_longer_than_a_stall() -> None:
+    # Pre-sampling may take minutes. A sampler that said nothing meanwhile would be given up, and with takeover killed.
+    def open_source(spec: StreamSpec):
+        time.sleep(3)
+        return running.sources[spec.phase]
+
+    with job(open_source=open_source, takeover=True) as running:
+        loader = running.loader(running.queue(stall_timeout_s=2))
+        first = next(iter(loader))
+        assert content(first) == running.wanted()[0]
+        assert {loader.last.made_by} == {1}
+
+
+def test_every_sampler_opens_a_stream_though_it_makes_nothing_of_it() -> None:
+    # Samplers that share a cache wait for each other: of one step, the second sampler is asked for nothing.
+    everybody = threading.Barrier(2)
+
+    def open_source(spec: StreamSpec):
+        everybody.wait(5)
+        return running.sources[spec.phase]
+
+    with job(open_source=open_source, num_samplers=2) as running:
+        loader = running.loader(running.queue(), limit=1)
+        assert [content(batch) for batch in loader] == running.wanted()[:1]
 
 
 # Trainers that fail, die or never come.

@@ -4,12 +4,13 @@ import pytest
 
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
+from tests.unit.toy import toy_source
 
 SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=4, stop=20)
 
 
 def stream(depth: int = 2) -> Stream:
-    return Stream(Trainer(channel=None, index=0, rank=0), 0, SPEC, depth)
+    return Stream(Trainer(channel=None, index=0, rank=0), 0, SPEC, depth, source=toy_source())
 
 
 def test_steps_come_the_lowest_first_over_all_shares() -> None:
@@ -31,6 +32,13 @@ def test_a_share_may_bring_slots() -> None:
     assert not made.is_ready
     made.add_share([[4, 5, 1]], more_slots=1)
     assert made.is_ready
+
+
+def test_nothing_is_made_before_its_mini_batches_are_found() -> None:
+    made = stream()
+    made.source = None
+    made.add_share([[4, 20, 1]], more_slots=0)
+    assert not made.is_ready
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,6 @@ def test_too_few_seeds_are_found_when_the_loader_is_made() -> None:
         ({"batch_format": "jax"}, r"batch_format='jax'.*'blocks', 'dgl', 'pyg'"),
         ({"eval_draws": "some"}, r"eval_draws='some'.*'fixed', 'fresh'"),
         ({"order": "random"}, r"order='random'.*'shuffle', 'sequential'"),
-        ({"cache": "degree"}, r"cache='degree'.*not in this release"),
         ({"seed": -1}, r"seed=-1.*0 to 2\*\*64"),
         ({"seed": 2**64}, r"seed=18446744073709551616"),
         ({"seed": 0.5}, r"seed=0\.5"),

@@ -1,0 +1,55 @@
+#include "bind/bind.h"
+#include "dynamic_cache/dynamic_cache.h"
+
+namespace lg::bind {
+namespace {
+
+using Ids = Array<const int64_t>;
+
+// The views must outlive the request.
+CacheRequest cache_request(const Ids& ids, const std::optional<Ids>& positions, const Bytes& out,
+                           int64_t num_out) {
+  return {ids.data(), positions ? positions->data() : nullptr, int64_t(ids.size()), out.data(),
+          num_out};
+}
+
+}  // namespace
+
+void bind_dynamic_cache(nb::module_& m) {
+  nb::class_<DynamicCache>(m, "DynamicCache")
+      .def(
+          "__init__",
+          [](DynamicCache* self, int64_t num_nodes, int64_t num_slots, int64_t row_bytes,
+             int eviction) {
+            new (self) DynamicCache(num_nodes, num_slots, row_bytes, Eviction(eviction));
+          },
+          "num_nodes"_a, "num_slots"_a, "row_bytes"_a, "eviction"_a)
+      .def(
+          "read",
+          [](DynamicCache& self, Ids ids, std::optional<Ids> positions, Bytes out, int64_t num_out,
+             Array<int64_t> missed_ids, Array<int64_t> missed_positions) {
+            return self.read(cache_request(ids, positions, out, num_out), missed_ids.data(),
+                             missed_positions.data());
+          },
+          "ids"_a.noconvert(), "positions"_a.noconvert().none(), "out"_a.noconvert(), "num_out"_a,
+          "missed_ids"_a.noconvert(), "missed_positions"_a.noconvert(), NoGil())
+      .def(
+          "admit",
+          [](DynamicCache& self, Ids ids, std::optional<Ids> positions, Bytes out,
+             int64_t num_out) { self.admit(cache_request(ids, positions, out, num_out)); },
+          "ids"_a.noconvert(), "positions"_a.noconvert().none(), "out"_a.noconvert(), "num_out"_a,
+          NoGil())
+      .def(
+          "visit",
+          [](DynamicCache& self, Ids ids) { return self.visit(ids.data(), int64_t(ids.size())); },
+          "ids"_a.noconvert(), NoGil())
+      .def(
+          "contains",
+          [](DynamicCache& self, Ids ids, Bytes has) {
+            self.contains(ids.data(), int64_t(ids.size()), has.data());
+          },
+          "ids"_a.noconvert(), "has"_a.noconvert(), NoGil())
+      .def_prop_ro("num_bytes", &DynamicCache::num_bytes);
+}
+
+}  // namespace lg::bind

@@ -1,0 +1,101 @@
+#include "dynamic_cache/evictor.h"
+
+#include <algorithm>
+
+namespace lg {
+namespace {
+
+constexpr int32_t kNone = -1;
+
+int64_t slots_of_small_queue(int64_t num_slots, Eviction eviction) {
+  return eviction == Eviction::kS3Fifo ? std::max<int64_t>(num_slots / 10, 1) : 0;
+}
+
+}  // namespace
+
+Evictor::Evictor(int64_t num_nodes, int64_t num_slots, Eviction eviction)
+    : num_nodes_(num_nodes),
+      num_slots_(num_slots),
+      small_slots_(slots_of_small_queue(num_slots, eviction)),
+      main_slots_(num_slots - small_slots_),
+      most_visits_(eviction == Eviction::kFifo    ? 0
+                   : eviction == Eviction::kClock ? 1
+                                                  : 3),
+      slot_of_(size_t(num_nodes)),
+      node_of_(size_t(num_slots)),
+      visits_(size_t(most_visits_ > 0 ? num_slots : 0)),
+      small_(small_slots_ > 0 ? num_slots : 0),
+      main_(num_slots),
+      remembered_(size_t(small_slots_ > 0 ? main_slots_ : 0)) {
+  std::fill_n(slot_of_.data(), num_nodes, kNone);
+  if (small_slots_ > 0) std::fill_n(remembered_.data(), main_slots_, int64_t(-1));
+}
+
+int32_t Evictor::admit(int64_t node) {
+  // Decided first: making room may push the node's own memory out.
+  const bool known = slot_of_[size_t(node)] < kNone;
+  const int32_t slot = free_slot();
+  slot_of_[size_t(node)] = slot;
+  node_of_[size_t(slot)] = node;
+  if (most_visits_ > 0) visits_[size_t(slot)] = 0;
+  (small_slots_ > 0 && !known ? small_ : main_).push(slot);
+  return slot;
+}
+
+int32_t Evictor::free_slot() {
+  if (num_given_ < num_slots_) return int32_t(num_given_++);
+  prefetch_evicted();
+  while (small_.size() > 0 && main_.size() <= main_slots_) {
+    const int32_t slot = small_.pop();
+    if (visits_[size_t(slot)] < 2) {
+      remember(node_of_[size_t(slot)]);
+      return slot;
+    }
+    visits_[size_t(slot)] = 0;
+    main_.push(slot);
+  }
+  return evict_from_main();
+}
+
+int32_t Evictor::evict_from_main() {
+  for (;;) {
+    const int32_t slot = main_.pop();
+    if (most_visits_ == 0 || visits_[size_t(slot)] == 0) {
+      slot_of_[size_t(node_of_[size_t(slot)])] = kNone;
+      return slot;
+    }
+    --visits_[size_t(slot)];
+    main_.push(slot);
+  }
+}
+
+void Evictor::remember(int64_t node) {
+  slot_of_[size_t(node)] = kNone;
+  if (main_slots_ == 0) return;
+  const int32_t mark = int32_t(-2 - next_remembered_);
+  int64_t& place = remembered_[size_t(next_remembered_)];
+  // Who was remembered here may have come again since, and may even be remembered elsewhere by now.
+  if (place >= 0 && slot_of_[size_t(place)] == mark) slot_of_[size_t(place)] = kNone;
+  place = node;
+  slot_of_[size_t(node)] = mark;
+  next_remembered_ = next_remembered_ + 1 < main_slots_ ? next_remembered_ + 1 : 0;
+}
+
+// Who goes some admissions later: its tables are far apart, and each leads to the next.
+void Evictor::prefetch_evicted() const {
+  constexpr int64_t kAhead = 16;
+  const SlotQueue& queue = small_.size() > 0 ? small_ : main_;
+  if (queue.size() <= 2 * kAhead) return;
+  const int32_t slot = queue.peek(2 * kAhead);
+  __builtin_prefetch(&node_of_[size_t(slot)]);
+  if (most_visits_ > 0) __builtin_prefetch(&visits_[size_t(slot)]);
+  prefetch(node_of_[size_t(queue.peek(kAhead))]);
+}
+
+int64_t Evictor::num_bytes() const {
+  const int64_t ring = small_slots_ > 0 ? main_slots_ : 0;
+  return num_nodes_ * int64_t(sizeof(int32_t)) + (num_slots_ + ring) * int64_t(sizeof(int64_t)) +
+         (most_visits_ > 0 ? num_slots_ : 0) + small_.num_bytes() + main_.num_bytes();
+}
+
+}  // namespace lg

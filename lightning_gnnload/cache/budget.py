@@ -1,0 +1,154 @@
+"""Budget: how many rows a cache may hold, and why. Never more than was asked for, never less without an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
+
+AUTO_SHARE = 0.25
+"""Of the free memory: as much again for slots, as much for the page cache, the rest in reserve."""
+LOCATION_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is to be cached, and in how many copies.
+
+    Attributes:
+        num_nodes: rows of the table.
+        row_bytes: of one row.
+        slot_bytes: what a cached row takes beside itself.
+        copies: of the cached rows on this machine: 1, or one a rank where each has its own.
+    """
+
+    num_nodes: int
+    row_bytes: int
+    slot_bytes: int = 0
+    copies: int = 1
+
+    @property
+    def index_bytes(self) -> int:
+        """Of all copies: where each node's row is."""
+        return self.copies * self.num_nodes * LOCATION_BYTES
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Of all copies of a cached row."""
+        return self.copies * (self.row_bytes + self.slot_bytes)
+
+    def rows_in(self, capacity_bytes: int) -> int:
+        """How many fit, index included."""
+        return min(max(capacity_bytes - self.index_bytes, 0) // max(self.bytes_per_row, 1), self.num_nodes)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a cache may hold.
+
+    Attributes:
+        num_rows: cached rows.
+        num_bytes: that they take with their index, all copies together.
+        reason: why so many, in a few words.
+    """
+
+    num_rows: int
+    num_bytes: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.num_rows} rows, {_size(self.num_bytes)} with their index: {self.reason}"
+
+
+def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: int | None = None) -> Budget:
+    """The rows that settings allow. Where both limits are given, the lower one holds; where none is, a quarter of the
+    free memory is taken, and no more than the table needs.
+
+    Args:
+        table: what is cached.
+        ratio: of all rows, each counted once.
+        capacity_bytes: for rows and index, all copies together.
+        free: bytes of memory; None to look at the machine.
+
+    Raises:
+        CacheTooSmallError: some memory may be taken, but one row with the index needs more.
+        CacheConfigError: the machine has not so much free memory.
+
+    Example:
+        >>> print(budget(Table(num_nodes=1000, row_bytes=512), ratio=0.1, capacity_bytes=None, free=10**9))
+        100 rows, 53.9 KiB with their index: ratio=0.1 of 1000 rows
+    """
+    free = free_bytes() if free is None else free
+    limits: list[tuple[int, str]] = []
+    if ratio is not None:
+        # 0.29 is 0.28999... in binary: its digits are what was asked for.
+        limits.append((math.floor(Fraction(repr(ratio)) * table.num_nodes), f"ratio={ratio} of {table.num_nodes} rows"))
+    if capacity_bytes is not None:
+        limits.append((table.rows_in(capacity_bytes), f"capacity_bytes={capacity_bytes}"))
+    if not limits:
+        reason = f"{AUTO_SHARE:.0%} of {_size(free)} of free memory"
+        limits.append((table.rows_in(int(free * AUTO_SHARE)), reason))
+    num_rows, reason = min(limits)
+    if num_rows == table.num_nodes:
+        reason += ", which is all rows"
+    if num_rows == 0 and table.num_nodes and ratio != 0 and capacity_bytes != 0:
+        raise CacheTooSmallError(
+            f"{reason} leaves room for no row: the index takes {_size(table.index_bytes)}, and a row "
+            f"{_size(table.bytes_per_row)}. Give the cache more, or none at all."
+        )
+    needed = table.index_bytes + num_rows * table.bytes_per_row
+    if num_rows and needed > free:
+        raise CacheConfigError(
+            f"the cache would take {_size(needed)} ({reason}), but the machine has {_size(free)} of free memory. "
+            f"Lower ratio or capacity_bytes, or leave both out to take {AUTO_SHARE:.0%} of what is free."
+        )
+    return Budget(num_rows, needed if num_rows else 0, reason)
+
+
+def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """What processes may still take: the machine's available memory, or what the container's limits leave of it.
+
+    Pages of files that were read lately count as free: the system gives them up.
+    """
+    free = int((proc / "meminfo").read_text().partition("MemAvailable:")[2].split()[0]) << 10
+    return max(min([free, *_rooms(proc, cgroups)]), 0)
+
+
+def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
+    """What the control groups of this process leave, those above it included; both versions of them."""
+    with suppress(OSError):
+        for line in (proc / "self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                root, limit, usage, idle = cgroups, "memory.max", "memory.current", "inactive_file"
+            elif "memory" in controllers.split(","):
+                root, limit, usage = cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+                idle = "total_inactive_file"
+            else:
+                continue
+            folder = root / path.lstrip("/")
+            # In a container the path may be the host's; the container's own group is then the root.
+            for each in [folder, *folder.parents]:
+                with suppress(OSError, ValueError):  # no such file, or "max"
+                    used = int((each / usage).read_text()) - _stat(each / "memory.stat", idle)
+                    yield int((each / limit).read_text()) - used
+                if each == root:
+                    break
+
+
+def _stat(file: Path, name: str) -> int:
+    with suppress(OSError):
+        for line in file.read_text().splitlines():
+            if line.startswith(f"{name} "):
+                return int(line.split()[1])
+    return 0
+
+
+def _size(num_bytes: int) -> str:
+    power = min(max(num_bytes.bit_length() - 1, 0) // 10, 4)
+    return f"{num_bytes / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -1,0 +1,84 @@
+"""SharedLock: many readers or one writer, who are threads of any process of a machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_GATE, _ROWS = 0, 1  # bytes of the file that stand for them
+
+
+class SharedLock:
+    """A lock that a killed holder takes with it: an open file description's lock (``F_OFD_SETLKW``) on a memfd.
+
+    Who waits to write is not passed by readers who come later: all go through a gate, which a writer holds while it
+    waits, and a reader only in passing. Not reentrant.
+
+    Args:
+        fd: a memfd that all of them have; closed by :meth:`close`.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._local = threading.local()
+
+    @classmethod
+    def create(cls) -> SharedLock:
+        return cls(os.memfd_create("gnnload-lock", os.MFD_CLOEXEC))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        fd = self._description()
+        _set(fd, _GATE, fcntl.F_RDLCK)
+        try:
+            _set(fd, _ROWS, fcntl.F_RDLCK)
+        finally:
+            _set(fd, _GATE, fcntl.F_UNLCK)
+        try:
+            yield
+        finally:
+            _set(fd, _ROWS, fcntl.F_UNLCK)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        fd = self._description()
+        _set(fd, _GATE, fcntl.F_WRLCK)
+        try:
+            _set(fd, _ROWS, fcntl.F_WRLCK)
+            yield
+        finally:
+            _set(fd, _ROWS, fcntl.F_UNLCK)
+            _set(fd, _GATE, fcntl.F_UNLCK)
+
+    def close(self) -> None:
+        """Nobody of this process holds it, or will. Threads give back what they opened when they end."""
+        self._local = threading.local()
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _description(self) -> int:
+        """This thread's: locks belong to what was opened, and threads that share it would not keep each other out."""
+        if not hasattr(self._local, "opened"):
+            self._local.opened = _Opened(os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC))
+        fd: int = self._local.opened.fd
+        return fd
+
+
+class _Opened:
+    """A descriptor that is closed with the thread that it belongs to."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def _set(fd: int, byte: int, kind: int) -> None:
+    # struct flock: type, whence, start, length, and a process id that must be 0
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, struct.pack("hhqqi0q", kind, os.SEEK_SET, byte, 1, 0))

@@ -1,0 +1,136 @@
+"""Metrics of caches for torchmetrics: hit rate, bytes read, and how alike epochs are. They reduce over ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torchmetrics import Metric
+
+from lightning_gnnload.cache import reads as counted
+from lightning_gnnload.cache.trace import similarity
+from lightning_gnnload.data.features import Reads
+from lightning_gnnload.errors import CacheConfigError
+
+
+class HitRate(Metric):
+    """Of all feature rows gathered, the share that a cache gave: ``hits / rows``, in [0, 1]; NaN before any.
+
+    Args:
+        tier: of the caches, the one whose hits count, such as ``"cache 2"``; None: all.
+
+    Example:
+        >>> from lightning_gnnload.data.features import TierReads
+        >>> metric = HitRate()
+        >>> metric.update((TierReads("cache", rows=3, num_bytes=48), TierReads("memory", rows=1, num_bytes=16)))
+        >>> metric.update((TierReads("cache", rows=4, num_bytes=64),))
+        >>> metric.compute()
+        tensor(0.8750)
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    hits: torch.Tensor
+    rows: torch.Tensor
+
+    def __init__(self, tier: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tier = tier
+        self.add_state("hits", torch.tensor(0), dist_reduce_fx="sum", persistent=True)
+        self.add_state("rows", torch.tensor(0), dist_reduce_fx="sum", persistent=True)
+
+    def update(self, reads: Reads) -> None:
+        """Counts what one gather, or several, took from each tier."""
+        self.hits += counted.rows_hit(reads, self.tier)
+        self.rows += counted.rows_read(reads)
+
+    def compute(self) -> torch.Tensor:
+        return self.hits / self.rows
+
+
+class BytesRead(Metric):
+    """Bytes of feature rows read from a tier; of a disk, those of whole sectors.
+
+    Args:
+        tier: ``"memory"``, ``"disk"``, ``"cache"`` and so on; None: all.
+
+    Example:
+        >>> from lightning_gnnload.data.features import TierReads
+        >>> metric = BytesRead("disk")
+        >>> metric.update((TierReads("cache", rows=3, num_bytes=48), TierReads("disk", rows=1, num_bytes=512)))
+        >>> metric.compute()
+        tensor(512)
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = False
+    num_bytes: torch.Tensor
+
+    def __init__(self, tier: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tier = tier
+        self.add_state("num_bytes", torch.tensor(0), dist_reduce_fx="sum", persistent=True)
+
+    def update(self, reads: Reads) -> None:
+        """Counts what one gather, or several, took from each tier."""
+        self.num_bytes += counted.bytes_read(reads, self.tier)
+
+    def compute(self) -> torch.Tensor:
+        return self.num_bytes
+
+
+class AccessSimilarity(Metric):
+    """How much of the visits to an epoch's hottest nodes the epoch before foretells, in [0, 1]; NaN in the first.
+
+    See :func:`.trace.similarity`: of the mini-batches that read the share ``top`` of all nodes that are read most. Where
+    it is high, what was read, or sampled beforehand, says what is worth caching. Takes 8 bytes a node.
+
+    Args:
+        num_nodes: N, of the graph.
+        top: share of the nodes, in (0, 1].
+
+    Raises:
+        CacheConfigError: ``top`` is not in (0, 1].
+
+    Source: GNNLab (EuroSys'22), section 6.2, Table 2.
+
+    Example:
+        >>> metric = AccessSimilarity(num_nodes=4, top=0.5)
+        >>> for nodes in ([0, 1], [0, 1], [0], [0]):
+        ...     metric.update(torch.tensor(nodes))
+        >>> metric.next_epoch()
+        >>> for nodes in ([0, 2], [0], [0]):
+        ...     metric.update(torch.tensor(nodes))
+        >>> metric.compute()
+        tensor(0.7500)
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = True
+    earlier: torch.Tensor
+    visits: torch.Tensor
+
+    def __init__(self, num_nodes: int, top: float = 0.1, **kwargs: Any) -> None:
+        if not 0 < top <= 1:
+            raise CacheConfigError(f"top={top!r}: a share of the nodes above 0 and up to 1 is needed.")
+        super().__init__(**kwargs)
+        self.top = top
+        for name in ("earlier", "visits"):
+            self.add_state(name, torch.zeros(num_nodes, dtype=torch.int32), dist_reduce_fx="sum", persistent=True)
+
+    def update(self, nodes: torch.Tensor) -> None:
+        """Counts the input nodes of one mini-batch, int64 ``[V]``."""
+        self.visits.index_add_(0, nodes, torch.ones_like(nodes, dtype=torch.int32))
+
+    def next_epoch(self) -> None:
+        """What was counted since the last call is the epoch that the next one is compared with."""
+        self.earlier, self.visits = self.visits, torch.zeros_like(self.visits)
+        self._computed = None
+
+    def compute(self) -> torch.Tensor:
+        if not self.earlier.any():
+            return torch.tensor(torch.nan)
+        return torch.tensor(similarity(self.earlier.cpu().numpy(), self.visits.cpu().numpy(), self.top))

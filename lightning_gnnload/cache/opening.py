@@ -1,0 +1,145 @@
+"""How a cache that ranks rows beforehand comes about, by one rank or by all of a machine together."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from lightning_gnnload.cache.budget import Budget
+from lightning_gnnload.cache.counted import Clairvoyant
+from lightning_gnnload.cache.holding import hold_alone, hold_together
+from lightning_gnnload.cache.levels import CacheLevels
+from lightning_gnnload.cache.lock import SharedLock
+from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.renewal import Ranking, RenewedCache
+from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.static import StaticCache
+from lightning_gnnload.data.features import FeatureStore, bytes_of
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.workload import Workload
+
+_PROBED_ROWS = 64
+
+
+def open_ranked(
+    store: FeatureStore,
+    workload: Workload,
+    policy: CachePolicy,
+    allowed: Budget | None,
+    *,
+    meeting: Meeting | None,
+    together: bool,
+    epoch: int,
+    progress: bool,
+    tier: str,
+) -> FeatureStore:
+    """A static cache of the rows that ``policy`` ranks highest.
+
+    Args:
+        store: has all rows.
+        workload: the mini-batches to come.
+        policy: ranks rows, in sharer 0 or a rank alone.
+        allowed: how many; None in the other sharers, who follow sharer 0.
+        meeting: of the ranks that open the cache; None for one alone.
+        together: they hold each row once; otherwise each has all.
+        epoch: that training begins with.
+        progress: show bars on stderr.
+        tier: what reads are counted as.
+
+    Raises:
+        CacheConfigError: a ranking that is none.
+        CacheShareError: a sharer failed, or has other rows.
+    """
+    num_rows = 0 if allowed is None else allowed.num_rows
+    hot = np.empty(0, np.int64)
+    if num_rows:
+        hot = hottest(policy.hotness(workload, epoch), store.shape[0], num_rows)
+    if meeting is not None:
+        hot = meeting.publish(None if allowed is None else hot)
+        meeting.agree({"checksum": _checksum(store, hot[:_PROBED_ROWS])})
+    if not len(hot):
+        return CacheLevels(store, ())
+    renewed = policy.window is not None
+    if meeting is not None and together:
+        holding = hold_together(store, hot, meeting, renewed=renewed, progress=progress)
+    else:
+        holding = hold_alone(store, hot, progress=progress)
+        if meeting is not None:
+            meeting.agree({})  # if one fails, all do
+    if policy.window is None:
+        return StaticCache(store, holding.location, holding.shards, tier=tier)
+    lock = _lock_of(meeting) if meeting is not None and together else SharedLock.create()
+    leads = meeting is None or meeting.sharers.index == 0
+    return RenewedCache(
+        store,
+        holding,
+        lock=lock,
+        first_epoch=epoch,
+        window=policy.window,
+        ranking=_ranking_of(policy, workload, len(hot)) if leads else None,
+        channels=None if meeting is None else meeting.keep(),
+        tier=tier,
+    )
+
+
+def say(text: str) -> None:
+    """One line on stderr, where bars are shown as well."""
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
+
+
+def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
+    """Of a few rows: tables of one shape that were drawn with different seeds differ in each."""
+    rows = torch.zeros(len(ids), store.shape[1], dtype=store.dtype)
+    store.gather(torch.from_numpy(ids.copy()), rows)
+    return zlib.crc32(bytes_of(rows).tobytes())
+
+
+def _lock_of(meeting: Meeting) -> SharedLock:
+    """One for all sharers, made by sharer 0."""
+    mine = SharedLock.create() if meeting.sharers.index == 0 else None
+    first, *_ = meeting.exchange({}, -1 if mine is None else mine.fd)
+    theirs = SharedLock(first.fd)
+    if mine is not None:
+        mine.close()
+    return theirs
+
+
+def _ranking_of(policy: CachePolicy, workload: Workload, num_rows: int) -> Ranking:
+    """Ranks later windows: on one thread, in silence, as mini-batches are made meanwhile."""
+    quiet = replace(policy, num_threads=1, progress=False) if isinstance(policy, Clairvoyant) else policy
+
+    def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
+        return hottest(quiet.hotness(_Stoppable(workload, stopping), epoch), workload.graph.num_nodes, num_rows)
+
+    return rank
+
+
+class _Stoppable(Workload):
+    """The same mini-batches, until an event is set: a ranking of an epoch can take minutes, a fit ends at once."""
+
+    def __init__(self, workload: Workload, stopping: threading.Event) -> None:
+        super().__init__(
+            workload.graph,
+            workload.sampler,
+            workload.seeds,
+            batch_size=workload.batch_size,
+            order=workload.order,
+            seed=workload.seed,
+            fixed_draws=workload.fixed_draws,
+            drop_last=workload.drop_last,
+            num_ranks=workload.num_ranks,
+        )
+        self._stopping = stopping
+
+    def requests(self, epoch: int) -> Iterator[BatchRequest]:
+        for request in super().requests(epoch):
+            if self._stopping.is_set():
+                raise CacheConfigError("the cache was closed while its next rows were ranked.")
+            yield request

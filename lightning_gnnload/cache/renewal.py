@@ -1,0 +1,209 @@
+"""RenewedCache: a cache whose rows are chosen anew for every window of epochs, while it serves."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.cache.holding import Holding
+from lightning_gnnload.cache.lock import SharedLock
+from lightning_gnnload.cache.sharers import SharerChannel, numbers_file, numbers_in
+from lightning_gnnload.cache.static import StaticCache, as_rows_of
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.sockets import readable
+from lightning_gnnload.errors import CacheShareError
+
+_log = logging.getLogger(__name__)
+_POLL_S = 0.5
+_LOCKED_BYTES = 1 << 20
+"""Written while readers wait: about 0.1 ms."""
+_SLOT_MASK = (1 << ops.SLOT_BITS) - 1
+
+Ranking = Callable[[int, threading.Event], np.ndarray]
+"""The hottest nodes of a window, int64, hottest first; ends early, by any exception, once the event is set."""
+
+
+class RenewedCache(StaticCache):
+    """The rows of a window stay until the next window begins and its own are known; nobody waits for that.
+
+    Sharer 0 ranks the next window in the background, and tells all when its first mini-batch is announced. Each rank
+    then replaces rows in its own shard, a megabyte at a time under a lock that readers share: first it takes what
+    will be evicted out of the location table, then it writes the rows, then it enters them. So wherever it is killed,
+    each entry that there is names its node's row.
+
+    Args:
+        store, holding, tier: see :class:`StaticCache`.
+        lock: of all ranks that see this location table.
+        first_epoch: of window 0, whose rows are there already.
+        window: epochs a window has.
+        ranking: for sharer 0, and for a rank alone; None: follow sharer 0.
+        channels: kept from the meeting: sharer 0's to all others, another's to sharer 0.
+    """
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        holding: Holding,
+        *,
+        lock: SharedLock,
+        first_epoch: int,
+        window: int,
+        ranking: Ranking | None,
+        channels: Mapping[int, SharerChannel] | None = None,
+        tier: str = "cache",
+    ) -> None:
+        super().__init__(store, holding.location, holding.shards, tier=tier, reading=lock.reading)
+        self.holding = holding
+        self.first_epoch, self.window = first_epoch, window
+        self.renewals = 0
+        """Windows whose rows this rank has put in."""
+        self._lock = lock
+        self._ranking = ranking
+        self._channels = dict(channels or {})
+        self._announced = -1
+        self._news = threading.Condition()
+        self._stopping = threading.Event()
+        work = self._follow if ranking is None else self._lead
+        self._thread = threading.Thread(target=self._until_it_fails, args=(work,), name="gnnload-cache", daemon=True)
+        self._thread.start()
+
+    def announce(self, request: BatchRequest) -> None:
+        window = (request.epoch - self.first_epoch) // self.window
+        if window > self._announced:
+            with self._news:
+                self._announced = max(window, self._announced)
+                self._news.notify_all()
+        super().announce(request)
+
+    def close(self) -> None:
+        """Ends the renewals; the rows that are there go with the last who gathers from them."""
+        self._stopping.set()
+        with self._news:
+            self._news.notify_all()
+        self._thread.join()
+        for channel in self._channels.values():
+            channel.close()
+        self._lock.close()
+
+    def _until_it_fails(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            if not self._stopping.is_set():
+                _log.warning("The cache keeps its rows from here on, as renewing them failed: %r", error)
+
+    def _lead(self) -> None:
+        """Sharer 0's thread, or that of a rank alone."""
+        assert self._ranking is not None
+        installed, seen, counted = 0, -1, (0, np.empty(0, np.int64))
+        while (window := self._next_window(seen)) is not None:
+            seen = window
+            if window > installed:
+                hot = counted[1] if counted[0] == window else self._rank(window)
+                self._install(*moves(self.location, [len(shard) for shard in self.shards], hot))
+                installed = window
+            counted = (window + 1, self._rank(window + 1))
+
+    def _next_window(self, seen: int) -> int | None:
+        """The newest that was announced, once it is another than ``seen``; None at the end."""
+        with self._news:
+            self._news.wait_for(lambda: self._stopping.is_set() or self._announced > seen)
+            return None if self._stopping.is_set() else self._announced
+
+    def _rank(self, window: int) -> np.ndarray:
+        assert self._ranking is not None
+        return self._ranking(self.first_epoch + window * self.window, self._stopping)
+
+    def _install(self, nodes: np.ndarray, places: np.ndarray) -> None:
+        file = numbers_file(np.concatenate([nodes, places]))
+        for channel in self._channels.values():
+            with contextlib.suppress(OSError):  # it is gone: its rows stay as they are
+                channel.send("moves", [file.fd], count=len(nodes))
+        file.close()
+        self._replace(nodes, places)
+
+    def _follow(self) -> None:
+        """The thread of every other rank: does as it is told by sharer 0."""
+        (channel,) = self._channels.values()
+        while not self._stopping.is_set():
+            if not readable([channel], _POLL_S):
+                continue
+            try:
+                message, fds = channel.receive()
+            except EOFError:
+                return  # sharer 0 has parted, or is gone: the rows stay
+            if message["kind"] != "moves" or not fds:
+                for fd in fds:
+                    os.close(fd)
+                raise CacheShareError(f"sharer 0 sent {message['kind']!r} when only moves of rows were due.")
+            nodes, places = numbers_in(fds[0], 2 * message["count"]).reshape(2, -1)
+            self._replace(nodes, places)
+
+    def _replace(self, nodes: np.ndarray, places: np.ndarray) -> None:
+        """Puts the rows of ``nodes`` to those of ``places`` that lie in this rank's shard."""
+        if self.holding.own < 0:
+            return
+        location, shard = self.location, self.shards[self.holding.own]
+        is_mine = places >> ops.SLOT_BITS == self.holding.own
+        nodes, places = nodes[is_mine], places[is_mine].astype(np.int32)
+        slots = places & _SLOT_MASK
+        held = np.flatnonzero((location >= 0) & (location >> ops.SLOT_BITS == self.holding.own))
+        node_of = np.full(len(shard), -1, np.int64)
+        node_of[location[held] & _SLOT_MASK] = held
+        step = max(_LOCKED_BYTES // max(self.row_bytes, 1), 1)
+        rows = np.empty((min(step, len(nodes)), self.row_bytes), np.uint8)
+        for begin in range(0, len(nodes), step):
+            if self._stopping.is_set():
+                return
+            now = slice(begin, begin + step)
+            count = len(nodes[now])
+            # Asked of the store before the lock is taken: a disk may take its time.
+            self.store.gather(torch.from_numpy(nodes[now]), as_rows_of(self.store, rows[:count]))
+            evicted = node_of[slots[now]]
+            evicted = evicted[evicted >= 0]
+            with self._lock.writing():
+                location[evicted] = -1
+                shard[slots[now]] = rows[:count]
+                location[nodes[now]] = places[now]
+        self.renewals += 1
+
+
+def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What has to change so that the rows of ``hot`` are cached: those that are stay where they are, the others are
+    dealt out, hottest first, over the slots of rows that are hot no more.
+
+    Args:
+        location: int32 ``[N]``, as it is now.
+        sizes: slots of each shard.
+        hot: node ids, int64, hottest first; no more than there are slots.
+
+    Returns:
+        Node ids, int64 ``[M]``, and the place of each, int64 ``[M]``.
+
+    Example:
+        >>> location = np.array([0, 1, -1, -1], np.int32)  # nodes 0 and 1 are cached in a shard of two slots
+        >>> moves(location, [2], np.array([3, 1]))
+        (array([3]), array([0]))
+    """
+    is_hot = np.zeros(len(location), bool)
+    is_hot[hot] = True
+    stays = location[(location >= 0) & is_hot].astype(np.int64)
+    begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    is_free = np.ones(begins[-1], bool)
+    is_free[begins[stays >> ops.SLOT_BITS] + (stays & _SLOT_MASK)] = False
+    free = np.flatnonzero(is_free)
+    shard = np.searchsorted(begins, free, side="right") - 1
+    # The first free slots of all shards, then their second ones: each shard gets its share of the hottest.
+    turn = np.arange(len(free)) - np.searchsorted(shard, shard)
+    order = np.lexsort((shard, turn))
+    newcomers = hot[location[hot] < 0]
+    chosen = order[: len(newcomers)]
+    return newcomers, shard[chosen] << ops.SLOT_BITS | free[chosen] - begins[shard[chosen]]

@@ -1,0 +1,156 @@
+"""StaticCache: rows that were chosen beforehand, in front of the store that has all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.datasets.stored import progress as progress_bar
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.plan import BatchRequest
+
+_CHUNK_BYTES = 16 << 20
+
+
+class StaticCache(FeatureStore):
+    """Hot rows in shards, and a table that says for every node which shard and slot has its row, if any.
+
+    A row comes from a shard or from ``store``, and is the same. Who filled the shards does not matter: they lie in
+    memory that this process can read, its own or another's. As nothing moves, ``gather`` takes no lock.
+
+    Args:
+        store: has all rows.
+        location: int32 ``[N]``: ``shard << ops.SLOT_BITS | slot``; negative: not cached.
+        shards: each uint8 ``[slots, row_bytes]``; at most ``ops.MAX_SHARDS``.
+        tier: what :class:`TierReads` calls it.
+        reading: entered while location and shards are read, where somebody changes them.
+
+    Raises:
+        CacheShareError: by ``gather``: the location table names a place that there is not.
+
+    Source: GNNLab (EuroSys'22), section 6.1; shards over trainers: DSP (PPoPP'23), section 3.1.
+    """
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        location: np.ndarray,
+        shards: Sequence[np.ndarray],
+        *,
+        tier: str = "cache",
+        reading: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self.store = store
+        self.location = location
+        self.shards = list(shards)
+        self.tier = tier
+        self._reading = reading
+        # What lies in memory is read in the same pass. A subclass may gather otherwise, and is asked.
+        self._backing = bytes_of(store.rows) if type(store) is MemoryFeatureStore else None
+        self._scratch = threading.local()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.store.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.store.dtype
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that there is room for."""
+        return sum(len(shard) for shard in self.shards)
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
+        return self._gather(ids, None, out)
+
+    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor, out: torch.Tensor) -> Reads:
+        return self._gather(ids, positions, out)
+
+    def announce(self, request: BatchRequest) -> None:
+        self.store.announce(request)
+
+    def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
+        missed_ids, missed_positions = (None, None) if self._backing is not None else self._missed(len(ids))
+        with self._reading():
+            hits, num_missed = ops.gather_tiered(
+                self.location,
+                self.shards,
+                self._backing,
+                ids.numpy(),
+                bytes_of(out),
+                missed_ids,
+                missed_positions,
+                positions=None if positions is None else positions.numpy(),
+            )
+        ours = TierReads(self.tier, sum(hits), sum(hits) * self.row_bytes)
+        behind: Reads | None = ()
+        if self._backing is not None:
+            behind = (TierReads("memory", num_missed, num_missed * self.row_bytes),)
+        elif num_missed:
+            assert missed_ids is not None
+            assert missed_positions is not None
+            behind = self.store.gather_at(
+                torch.from_numpy(missed_ids[:num_missed]), torch.from_numpy(missed_positions[:num_missed]), out
+            )
+        return (
+            ours,
+            *(behind if behind is not None else (TierReads("store", num_missed, num_missed * self.row_bytes),)),
+        )
+
+    def _missed(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """This thread's two arrays, int64 ``[count]``, kept from one batch to the next."""
+        kept: np.ndarray | None = getattr(self._scratch, "missed", None)
+        if kept is None or kept.shape[1] < count:
+            kept = self._scratch.missed = np.empty((2, count * 5 // 4), np.int64)
+        return kept[0, :count], kept[1, :count]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.num_rows} of {self.shape[0]} rows, {self.store!r})"
+
+
+def deal(count: int, num_shards: int) -> np.ndarray:
+    """Where the hottest rows go, hottest first, int32 ``[count]``: to the shards in turn, to and fro.
+
+    So shards differ by one row at most, and in how often they are read by no more than the hottest row is.
+
+    Source: DSP (PPoPP'23), section 3.1, deals out by hash; this order makes the balance certain.
+
+    Example:
+        >>> places = deal(6, num_shards=2)
+        >>> (places >> ops.SLOT_BITS).tolist(), (places & (1 << ops.SLOT_BITS) - 1).tolist()
+        ([0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2])
+    """
+    slot, turn = np.divmod(np.arange(count, dtype=np.int64), max(num_shards, 1))
+    shard = np.where(slot % 2 == 0, turn, num_shards - 1 - turn)
+    return (shard << ops.SLOT_BITS | slot).astype(np.int32)
+
+
+def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: bool = False) -> None:
+    """Row ``ids[slot]`` of the store to ``shard[slot]``, in pieces.
+
+    Args:
+        store: has the rows.
+        ids: int64 ``[slots]``.
+        shard: uint8 ``[slots, row_bytes]``, writable.
+        progress: show a bar on stderr.
+    """
+    step = max(_CHUNK_BYTES // max(store.row_bytes, 1), 1)
+    with progress_bar("Filling the cache", shard.nbytes) if progress else nullcontext(lambda amount: None) as advance:
+        for begin in range(0, len(ids), step):
+            rows = shard[begin : begin + step]
+            store.gather(torch.from_numpy(ids[begin : begin + step]), as_rows_of(store, rows))
+            advance(rows.nbytes)
+
+
+def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:
+    """uint8 ``[B, row_bytes]`` as ``[B, F]`` of the store's dtype."""
+    if not rows.size:  # view() to another dtype refuses a width of zero
+        return torch.empty(len(rows), store.shape[1], dtype=store.dtype)
+    return torch.from_numpy(rows).view(store.dtype)

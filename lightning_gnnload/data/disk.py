@@ -1,0 +1,187 @@
+"""DiskFeatureStore: feature rows that stay on disk, for tables larger than memory."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.manifest import StoredArray, read_manifest, stored_arrays
+from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.errors import FeatureFileError, StoreFormatError
+
+_UNITS = (512, 1024, 2048, 4096)
+
+
+class DiskFeatureStore(FeatureStore):
+    """All rows in a file on disk, of which memory holds none, or what the system chooses to keep.
+
+    Direct reads go past the system's page cache: a gather sorts its rows by place, joins those whose sectors touch,
+    and keeps ``in_flight`` reads going at once, so that the disk always has work and other programs' memory stays
+    theirs. What should be in memory is then for a cache in front to decide, which knows what will be read.
+
+    Without direct reads, the file is mapped. That is faster where memory has room for all of it; where it has not,
+    each row that is missing costs a wait of its own, and the system reads ahead what nobody asked for.
+
+    Args:
+        folder: written by :func:`.save_features` or :func:`.save_graph_data`.
+        name: the array of that folder.
+        direct: read past the page cache. A file system that refuses it (Linux's before 6.6 refused it in tmpfs) is
+            read through it, and a warning says so.
+        in_flight: reads at once, of each thread that gathers; each takes a buffer of 64 KiB.
+
+    Reads come as tier ``"disk"``; bytes of direct reads are those of whole sectors, others those of the rows.
+
+    Shapes: N graph nodes, F feature width.
+
+    Raises:
+        StoreFormatError: the folder is missing or broken, or has no such table.
+        FeatureFileError: the file cannot be opened; later, when it is cut off or cannot be read.
+
+    Example:
+        >>> from lightning_gnnload import save_features
+        >>> save_features(torch.arange(6.0).view(3, 2), "features", progress=False)
+        >>> store, out = DiskFeatureStore("features"), torch.empty(2, 2)
+        >>> [from_disk] = store.gather(torch.tensor([2, 0]), out)
+        >>> from_disk.tier, from_disk.rows, out.tolist()
+        ('disk', 2, [[4.0, 5.0], [0.0, 1.0]])
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, name: str = "x", direct: bool = True, in_flight: int = 64
+    ) -> None:
+        self.folder, self.name, self.in_flight = Path(folder), name, in_flight
+        self._array = _stored_table(self.folder, name)
+        self._fd, unit = _open(self._array.file, direct)
+        self.direct = unit > 1
+        try:
+            self._file = ops.RowFile(self._fd, str(self._array.file), 0, self.shape[0], self.row_bytes, unit)
+            self._map = None if direct else _mapped_rows(self._array)
+            # Threads take one each; as many are made as gather at once.
+            self._idle = [ops.RowReader(self.row_bytes, unit, in_flight)]
+        except BaseException:
+            self.close()
+            raise
+        self._made_in = os.getpid()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        num_rows, width = self._array.shape
+        return num_rows, width
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._array.dtype
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
+        return self.gather_at(ids, None, out)
+
+    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
+        if self._fd < 0:
+            raise FeatureFileError(f"{self!r} was closed: it gathers no more. Open the folder again.")
+        places = None if positions is None else positions.numpy()
+        if self._map is not None:
+            self._gather_mapped(self._map, ids.numpy(), places, bytes_of(out))
+            return (TierReads("disk", len(ids), len(ids) * self.row_bytes),)
+        reader = self._reader()
+        tally = ops.read_rows(reader, self._file, ids.numpy(), places, bytes_of(out))
+        self._idle.append(reader)  # not after an error: a reader that failed may have failed for good
+        return (TierReads("disk", len(ids), tally.num_bytes),)
+
+    def close(self) -> None:
+        """Closes the file. No other thread may be gathering."""
+        fd, self._fd = self._fd, -1
+        self._idle = []
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"DiskFeatureStore({str(self.folder)!r}, name={self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+    def _reader(self) -> ops.RowReader:
+        if self._made_in != os.getpid():  # after a fork, the parent goes on with these rings
+            self._made_in, self._idle = os.getpid(), []
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return ops.RowReader(self.row_bytes, self._file.unit, self.in_flight)
+
+    def _gather_mapped(self, rows: np.ndarray, ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray) -> None:
+        # The look at the size spares most such files the fault, which the kernel then catches.
+        if os.fstat(self._fd).st_size >= self._array.size_bytes and ops.gather_mapped(rows, ids, positions, out):
+            return
+        raise FeatureFileError(
+            f"{self._array.file} was truncated while in use, or its disk fails: it has {os.fstat(self._fd).st_size} "
+            f"bytes, but {self._array.size_bytes} were there. Prepare it again."
+        )
+
+
+def _stored_table(folder: Path, name: str) -> StoredArray:
+    arrays = stored_arrays(folder, read_manifest(folder))
+    if name not in arrays:
+        raise StoreFormatError(
+            f"{folder} has no array {name!r}, but {', '.join(sorted(arrays)) or 'none at all'}. "
+            f"Write one with save_features, or give its name."
+        )
+    if len(arrays[name].shape) != 2:
+        raise StoreFormatError(f"{folder}: array {name!r} has shape {arrays[name].shape}, but must be [N, F].")
+    return arrays[name]
+
+
+def _open(file: Path, direct: bool) -> tuple[int, int]:
+    """A descriptor, and the unit of its reads: 1 where they go through the page cache."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FeatureFileError(f"{file} cannot be opened: {error}. Prepare it again.") from error
+    if not direct:
+        return fd, 1
+    try:
+        direct_fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECT", 0))
+        if hasattr(os, "O_DIRECT"):
+            for unit in _UNITS:
+                if _reads_in(direct_fd, unit):
+                    os.close(fd)
+                    return direct_fd, unit
+        os.close(direct_fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            os.close(fd)
+            raise FeatureFileError(f"{file} cannot be opened: {error}. Prepare it again.") from error
+    # Python shows it once.
+    warnings.warn(
+        f"{file}: its file system refuses direct reads, so they go through the page cache, which takes memory.",
+        stacklevel=4,
+    )
+    return fd, 1
+
+
+def _reads_in(fd: int, unit: int) -> bool:
+    """Whether direct reads may start and end at multiples of ``unit``: the file system alone knows."""
+    with mmap.mmap(-1, unit) as page:
+        try:
+            for offset in (0, unit):  # the second tells nothing where the file ends before it
+                os.preadv(fd, [page], offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return False
+    return True
+
+
+def _mapped_rows(array: StoredArray) -> np.ndarray:
+    num_rows, width = array.shape
+    if array.size_bytes == 0:
+        return np.empty((num_rows, width * array.dtype.itemsize), np.uint8)
+    return mapped_bytes(array.file).reshape(num_rows, -1)

@@ -1,0 +1,143 @@
+"""Writing a folder of raw arrays and one manifest, beside its final place and then renamed: all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.manifest import FORMAT, MANIFEST, VERSION
+from lightning_gnnload.data.pages import let_go
+from lightning_gnnload.errors import StoreFormatError
+
+CHUNK_BYTES = 1 << 24
+
+
+@contextmanager
+def new_folder(folder: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+    """An empty folder to write to. It moves to its place when the ``with`` block ends; if that raises, it is removed.
+
+    Raises:
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+    """
+    target = Path(folder)
+    if target.exists() and not overwrite:
+        raise StoreFormatError(f"{target} exists already. Give another folder, or overwrite=True to replace it.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # mkdtemp makes the folder readable by its owner alone, and so it stays.
+    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield partial
+        _move_into_place(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def write_manifest(
+    folder: Path,
+    arrays: dict[str, Any],
+    *,
+    num_nodes: int,
+    num_classes: int | None = None,
+    attributes: dict[str, Any] | None = None,
+    quantized: dict[str, str] | None = None,
+    tables: dict[str, int | None] | None = None,
+) -> None:
+    """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "num_nodes": num_nodes,
+        "num_classes": num_classes,
+        "attributes": attributes or {},
+        "arrays": arrays,
+        "quantized": quantized or {},
+        "tables": tables or {},
+    }
+    with open(folder / MANIFEST, "w") as file:
+        json.dump(manifest, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def array_entry(file: Path, dtype: torch.dtype, shape: Iterable[int], checksum: int) -> dict[str, Any]:
+    """What the manifest says of an array."""
+    return {
+        "file": file.name,
+        "dtype": str(dtype).removeprefix("torch."),
+        "shape": list(shape),
+        "crc32": checksum,
+    }
+
+
+def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) -> int:
+    """Writes bytes to a new file and through to the disk; returns their CRC-32.
+
+    Args:
+        file: must not exist.
+        chunks: the bytes; each chunk is done with when the next is asked for.
+        size_bytes: of all, where it is known: a disk without room for them is then an error before the first.
+
+    Raises:
+        OSError: no room, or the disk fails.
+    """
+    checksum = 0
+    with open(file, "xb") as out:
+        if size_bytes:
+            os.posix_fallocate(out.fileno(), 0, size_bytes)
+        for chunk in chunks:
+            checksum = zlib.crc32(chunk, checksum)
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+        let_go(out.fileno())
+    return checksum
+
+
+def byte_chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:
+    """The bytes of all rows in turn, a few megabytes at a time; each part is gone when the next is asked for."""
+    if isinstance(array, MemoryFeatureStore):
+        array = array.rows
+    if isinstance(array, torch.Tensor):
+        raw = raw_bytes(array)
+        yield from (raw[start : start + CHUNK_BYTES] for start in range(0, len(raw), CHUNK_BYTES))
+        return
+    num_rows, width = array.shape
+    rows_a_chunk = max(CHUNK_BYTES // max(array.row_bytes, 1), 1)
+    out = torch.empty(min(rows_a_chunk, num_rows), width, dtype=array.dtype)
+    for start in range(0, num_rows, rows_a_chunk):
+        ids = torch.arange(start, min(start + rows_a_chunk, num_rows))
+        array.gather(ids, out[: len(ids)])
+        yield raw_bytes(out[: len(ids)])
+
+
+def raw_bytes(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a tensor, without a copy where it is contiguous."""
+    if tensor.numel() == 0:
+        return memoryview(b"")
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _move_into_place(partial: Path, target: Path) -> None:
+    """Renames are atomic; where a folder stands already, it is moved away first and removed after."""
+    if target.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+        os.rename(target, old / "data")
+        try:
+            os.rename(partial, target)
+        except BaseException:
+            os.rename(old / "data", target)
+            os.rmdir(old)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        os.rename(partial, target)

@@ -1,0 +1,119 @@
+"""Preparing a table of feature rows on disk, from rows in any form and of any size."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import as_rows
+from lightning_gnnload.data.datasets.stored import progress as progress_bar
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.folders import array_entry, byte_chunks, new_folder, write_chunks, write_manifest
+from lightning_gnnload.errors import FeatureFileError, GraphDataError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def save_features(
+    rows: Any,
+    folder: str | os.PathLike[str],
+    *,
+    name: str = "x",
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Writes a table of feature rows as a folder for :class:`.DiskFeatureStore`, atomically.
+
+    Args:
+        rows: ``[N, F]``, an array, tensor or :class:`.FeatureStore`; or an iterable of such tables, one after the
+            other, of one width and dtype. No more than one of them, or a few megabytes, are in memory at once.
+        folder: must not exist, unless ``overwrite``. Its disk needs room for all rows; the old ones go last.
+        name: of the array in the folder.
+        overwrite: replace the folder.
+        progress: show a bar on stderr.
+
+    Raises:
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        GraphDataError: no rows of numbers, or chunks of different widths or dtypes.
+        FeatureFileError: no room, or the disk fails; nothing is then left behind.
+
+    Example:
+        >>> from lightning_gnnload import DiskFeatureStore
+        >>> save_features((np.full((2, 3), chunk, np.float32) for chunk in range(4)), "chunks", progress=False)
+        >>> DiskFeatureStore("chunks").shape
+        (8, 3)
+    """
+    place = Path(folder)
+    table = _Table(rows)
+    shown: AbstractContextManager[Callable[[int], Any]] = (
+        progress_bar("Writing features", table.size_bytes) if progress else nullcontext(lambda amount: None)
+    )
+    try:
+        with new_folder(place, overwrite=overwrite) as partial, shown as advance:
+            file = partial / f"{name}.bin"
+            checksum = write_chunks(file, table.chunks(advance), table.size_bytes or 0)
+            assert table.dtype is not None
+            entry = array_entry(file, table.dtype, (table.num_rows, table.width), checksum)
+            write_manifest(partial, {name: entry}, num_nodes=table.num_rows)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise FeatureFileError(f"{place} cannot be written: {error}. Give a folder on another disk.") from error
+        needed = "more" if table.size_bytes is None else f"{table.size_bytes / 2**20:.1f} MiB"
+        free = shutil.disk_usage(place.parent).free / 2**20
+        raise FeatureFileError(
+            f"there is no room for {place}: it needs {needed}, and its disk has {free:.1f} MiB left, or fewer for "
+            f"this user ({error.strerror}). Nothing was left behind. Free some, or give a folder on another disk."
+        ) from error
+
+
+class _Table:
+    """Rows in any form, as bytes in turn; what they are is known at the end, or at once where they have a shape."""
+
+    def __init__(self, rows: Any) -> None:
+        self.num_rows, self.width = 0, 0
+        self.dtype: torch.dtype | None = None
+        self.size_bytes: int | None = None
+        self._parts: Iterator[FeatureStore | torch.Tensor]
+        if isinstance(rows, FeatureStore | torch.Tensor | np.ndarray):
+            part = _part(rows)
+            self.size_bytes = part.shape[0] * part.shape[1] * part.dtype.itemsize
+            self._parts = iter([part])
+        elif isinstance(rows, Iterable):
+            self._parts = map(_part, rows)
+        else:
+            raise GraphDataError(f"features are a {type(rows).__name__}; give an array, a store or chunks of rows.")
+        first = next(self._parts, None)
+        if first is None:
+            raise GraphDataError("features have no chunk at all, so that their width is unknown. Give one, if empty.")
+        self.width, self.dtype = first.shape[1], first.dtype
+        self._parts = itertools.chain([first], self._parts)
+
+    def chunks(self, advance: Callable[[int], Any]) -> Iterator[memoryview]:
+        for part in self._parts:
+            if (part.shape[1], part.dtype) != (self.width, self.dtype):
+                raise GraphDataError(
+                    f"features from row {self.num_rows} on are {part.shape[1]} numbers of {part.dtype}, but those "
+                    f"before are {self.width} of {self.dtype}: all rows need the same."
+                )
+            for chunk in byte_chunks(part):
+                yield chunk
+                advance(len(chunk))
+            self.num_rows += part.shape[0]
+
+
+def _part(rows: Any) -> FeatureStore | torch.Tensor:
+    if isinstance(rows, FeatureStore):
+        return rows
+    table = as_rows(rows, what="features")
+    if table.ndim != 2:
+        raise GraphDataError(f"features, or each chunk of them, must be [N, F], but the shape is {list(table.shape)}.")
+    return table

@@ -1,0 +1,199 @@
+"""ProximityOrder: seeds that are near in the graph come in nearby mini-batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.seeds import SeedOrder, Shuffled
+from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
+from lightning_gnnload.data.shuffling import label_distance, shuffling_bound, smallest_within
+from lightning_gnnload.errors import LoaderConfigError
+
+_log = logging.getLogger(__name__)
+_JUDGED_EPOCHS = range(8)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A number of sequences, and why.
+
+    Attributes:
+        sequences: how many are merged.
+        error: the shuffling error of their order: how much further the labels of its mini-batches lie from those of
+            all seeds than a shuffle's do, as total variation distance.
+        bound: the error that would do.
+        distance: of the mini-batches' labels from those of all seeds; ``error`` plus what a shuffle has.
+    """
+
+    sequences: int
+    error: float
+    bound: float
+    distance: float
+
+    @property
+    def is_within_bound(self) -> bool:
+        return self.error <= self.bound
+
+    def __str__(self) -> str:
+        verdict = "within" if self.is_within_bound else "the most allowed, and above"
+        return (
+            f"ProximityOrder: {self.sequences} breadth-first sequences, shuffling error {self.error:.2g}, {verdict} "
+            f"the bound sqrt(b M) / n = {self.bound:.2g}; the labels of a mini-batch lie {self.distance:.2g} from "
+            f"those of all seeds, a shuffle's {self.distance - self.error:.2g}."
+        )
+
+
+class ProximityOrder(SeedOrder):
+    """Proximity-aware order: breadth-first sequences in turns, each from another random place in every epoch.
+
+    Nearby mini-batches then need the same rows again, which a cache that evicts (FIFO) has kept. The price is that
+    the labels of a mini-batch are less mixed than a shuffle's, the less the fewer sequences there are.
+
+    The sequences are made once, at the first mini-batch, and take 4 bytes for each seed and sequence. The order is a
+    pure function of (graph, labels, seeds, seed, epoch, global batch size); with ``sequences`` given, labels and
+    batch size do not matter. So the seeds of a step are the same for any number of trainers at one global batch size.
+
+    Args:
+        sequences: how many; None takes the smallest number whose shuffling error is within BGL's bound
+            ``sqrt(b M) / n`` (:func:`.shuffling_bound`), which needs integer labels ``[N]``. It says so in the log.
+        max_sequences: where ``sequences`` is None, the most to take. If these are not enough, they are taken
+            nevertheless, with a warning.
+
+    Raises:
+        LoaderConfigError: a number that is not positive.
+
+    Source: BGL (NSDI'23), section 3.2.2.
+
+    Example:
+        >>> from lightning_gnnload import Graph
+        >>> ring = Graph.from_coo([*range(6), *range(1, 6), 0], [*range(1, 6), 0, *range(6)])
+        >>> order = ProximityOrder(sequences=1).bind(ring, None, 2)
+        >>> [order.order(np.arange(6), seed=0, epoch=epoch).tolist() for epoch in range(2)]
+        [[3, 4, 1, 0, 2, 5], [5, 3, 4, 1, 0, 2]]
+    """
+
+    def __init__(self, sequences: int | None = None, *, max_sequences: int = 128) -> None:
+        for name, number in (("sequences", sequences), ("max_sequences", max_sequences)):
+            is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+            if not is_number and not (name == "sequences" and number is None):
+                raise LoaderConfigError(f"ProximityOrder: {name}={number!r}: a whole number of at least 1 is needed.")
+        self.sequences = sequences
+        self.max_sequences = max_sequences
+        self._bound: _BoundProximityOrder | None = None
+
+    @property
+    def name(self) -> str:
+        most = "" if self.sequences is not None else f", max_sequences={self.max_sequences}"
+        return f"ProximityOrder(sequences={self.sequences}{most})"
+
+    def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        """The order over this graph; the same object, with the sequences that it has made, for the same graph.
+
+        Raises:
+            LoaderConfigError: ``sequences`` is None, and there are no integer labels ``[N]``.
+        """
+        bound = _BoundProximityOrder(self, graph, labels, global_batch_size)
+        if self._bound is None or not self._bound.is_same(bound):
+            self._bound = bound
+        return self._bound
+
+    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        """Raises LoaderConfigError: only what :meth:`bind` returns knows the graph."""
+        raise LoaderConfigError("ProximityOrder needs the graph: call bind(graph, labels, global_batch_size) first.")
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Other processes get the settings, and make the sequences themselves if they need them."""
+        return {**self.__dict__, "_bound": None}
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What was made for these seeds and this random seed."""
+
+    seeds: np.ndarray
+    seed: int
+    sequences: list[np.ndarray]
+
+    def is_for(self, seeds: np.ndarray, seed: int) -> bool:
+        return self.seed == seed and (self.seeds is seeds or np.array_equal(self.seeds, seeds))
+
+
+class _BoundProximityOrder(SeedOrder):
+    """A ProximityOrder that knows the graph. Thread-safe: one thread makes the sequences, others wait."""
+
+    def __init__(
+        self, settings: ProximityOrder, graph: Graph, labels: torch.Tensor | None, global_batch_size: int
+    ) -> None:
+        if settings.sequences is None and not _are_classes(labels):
+            given = "none" if labels is None else f"{labels.dtype} {list(labels.shape)}"
+            raise LoaderConfigError(
+                f"order='proximity' chooses the number of sequences by integer labels [N], but the labels are "
+                f"{given}. Give the number: order=ProximityOrder(sequences=32); the more, the nearer to a shuffle."
+            )
+        self.settings = settings
+        self.graph = graph
+        self.labels = labels
+        self.global_batch_size = global_batch_size
+        self._made: _Made | None = None
+        self._making = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def is_same(self, other: _BoundProximityOrder) -> bool:
+        return (
+            self.graph is other.graph
+            and self.labels is other.labels
+            and (self.global_batch_size == other.global_batch_size or self.settings.sequences is not None)
+        )
+
+    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        if not len(seeds):
+            return seeds
+        with self._making:
+            if self._made is None or not self._made.is_for(seeds, seed):
+                self._made = _Made(seeds, seed, self._make(seeds, seed))
+            sequences = self._made.sequences
+        return seeds[epoch_order(sequences, seed, epoch)]
+
+    def _make(self, seeds: np.ndarray, seed: int) -> list[np.ndarray]:
+        endless = breadth_first_sequences(self.graph, seeds, seed)
+        if self.settings.sequences is not None:
+            return list(islice(endless, self.settings.sequences))
+        assert self.labels is not None
+        _, classes = np.unique(self.labels[tensor_view(seeds)].numpy(), return_inverse=True)
+        made: list[np.ndarray] = []
+
+        def distance(positions: np.ndarray) -> float:
+            return label_distance(classes[positions], self.global_batch_size)
+
+        ids = np.arange(len(seeds))
+        shuffled = np.mean([distance(Shuffled().order(ids, seed=seed, epoch=epoch)) for epoch in _JUDGED_EPOCHS])
+
+        def error(number: int) -> float:
+            made.extend(islice(endless, max(number - len(made), 0)))
+            merged = [distance(epoch_order(made[:number], seed, epoch)) for epoch in _JUDGED_EPOCHS]
+            return max(float(np.mean(merged) - shuffled), 0.0)
+
+        bound = shuffling_bound(len(seeds), self.global_batch_size)
+        number, reached = smallest_within(bound, error, self.settings.max_sequences)
+        choice = Choice(number, reached, bound, reached + float(shuffled))
+        _log.log(logging.INFO if choice.is_within_bound else logging.WARNING, "%s", choice)
+        return made[:number]
+
+
+def _are_classes(labels: torch.Tensor | None) -> bool:
+    return labels is not None and labels.ndim == 1 and not (labels.is_floating_point() or labels.is_complex())

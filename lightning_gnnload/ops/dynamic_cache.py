@@ -1,0 +1,158 @@
+"""Rows of the nodes that were asked for last.
+
+Shapes: N graph nodes, B ids of a batch, M of these that are missed, R rows of the output, F feature width.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import CacheConfigError, GnnLoadError, SeedError
+from .checks import as_integer, check_apart, check_array
+from .dispatch import MAX_NODES, as_bytes, check_positions, kernels
+from .tiers import SLOT_BITS
+
+EVICTIONS = ("fifo", "clock", "s3fifo")  # in the order of kernels/dynamic_cache/evictor.h
+SLOT_BYTES = {"fifo": 12, "clock": 13, "s3fifo": 25}
+"""At most what a slot takes beside its row; a node takes 4 bytes."""
+MAX_ROW_BYTES = 1 << 32
+
+
+class DynamicCache:
+    """A cache that admits every row it misses, and evicts another for it. Threads may use it at once.
+
+    A batch is one step: it hits what is there when it comes, and then its misses are admitted, in its order. With rows
+    that is :meth:`read` and :meth:`admit`, where another thread's batch may come in between; without them, in
+    simulations, :meth:`visit`.
+
+    Args:
+        num_nodes: N.
+        num_slots: rows that have room, 1 to ``2**28``.
+        row_bytes: of one row; 0 for a simulation.
+        eviction: who goes: ``"fifo"``, ``"clock"`` or ``"s3fifo"``.
+
+    Raises:
+        CacheConfigError: settings that cannot work, or more memory than the machine gives.
+
+    Source: BGL (NSDI'23), section 3.2.1; ``kernels/dynamic_cache/evictor.h`` has the rules.
+
+    Example:
+        >>> cache = DynamicCache(num_nodes=10, num_slots=3, row_bytes=0, eviction="fifo")
+        >>> [cache.visit(np.array(batch)) for batch in ([1, 2], [2, 3], [4, 2], [1, 2])]
+        [0, 1, 1, 1]
+    """
+
+    def __init__(self, num_nodes: int, num_slots: int, row_bytes: int, eviction: str) -> None:
+        num_nodes, num_slots, row_bytes = (
+            _in_range(name, value, least, most)
+            for name, value, least, most in (
+                ("num_nodes", num_nodes, 0, MAX_NODES),
+                ("num_slots", num_slots, 1, 1 << SLOT_BITS),
+                ("row_bytes", row_bytes, 0, MAX_ROW_BYTES),
+            )
+        )
+        if eviction not in EVICTIONS:
+            raise CacheConfigError(f"eviction={eviction!r} is not known; give one of {', '.join(EVICTIONS)}.")
+        self.num_nodes, self.num_slots, self.row_bytes, self.eviction = num_nodes, num_slots, row_bytes, eviction
+        try:
+            self._native = kernels.DynamicCache(num_nodes, num_slots, row_bytes, EVICTIONS.index(eviction))
+        except MemoryError as error:
+            raise CacheConfigError(
+                f"a cache of {num_slots} rows of {row_bytes} bytes, {num_slots * row_bytes / 2**30:.1f} GiB, is more "
+                "than this machine gives. Use a smaller ratio or capacity_bytes."
+            ) from error
+
+    def read(
+        self,
+        ids: np.ndarray,
+        out: np.ndarray,
+        missed_ids: np.ndarray,
+        missed_positions: np.ndarray,
+        positions: np.ndarray | None = None,
+    ) -> int:
+        """Row ``ids[b]`` to ``out[b]``, or to ``out[positions[b]]``, where it is here.
+
+        Args:
+            ids: int64 ``[B]``.
+            out: ``[B, F]``, with ``positions`` ``[R, F]``; rows of ``row_bytes``; other places are left as they are.
+            missed_ids: int64 ``[B]``; its first entries become the ids that are not here, in the order of ``ids``.
+            missed_positions: int64 ``[B]``; likewise the rows of ``out`` that they should have gone to.
+            positions: int64 ``[B]``, distinct, in ``[0, R)``.
+
+        Returns:
+            How many are here.
+
+        Raises:
+            SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; nothing is then done.
+            GnnLoadError: shapes or dtypes that do not fit each other.
+        """
+        self._check(ids, out, positions)
+        for name, array in (("missed_ids", missed_ids), ("missed_positions", missed_positions)):
+            check_array(name, array, (np.int64,), 1, GnnLoadError, writable=True)
+            if len(array) != len(ids):
+                raise GnnLoadError(f"{name} has {len(array)} entries, but ids has {len(ids)}: one each is needed.")
+            for other, values in (("ids", ids), ("positions", positions), ("out", out)):
+                if values is not None:
+                    check_apart(name, array, other, values)
+        check_apart("missed_ids", missed_ids, "missed_positions", missed_positions)
+        return self._native.read(ids, positions, as_bytes(out), len(out), missed_ids, missed_positions)
+
+    def admit(self, ids: np.ndarray, out: np.ndarray, positions: np.ndarray) -> None:
+        """Takes in row ``ids[m]`` from ``out[positions[m]]``: what :meth:`read` missed, once it is there.
+
+        Args:
+            ids: int64 ``[M]``.
+            out: ``[R, F]``; rows of ``row_bytes``.
+            positions: int64 ``[M]``, in ``[0, R)``.
+
+        Raises:
+            SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; nothing is then done.
+            GnnLoadError: shapes or dtypes that do not fit each other.
+        """
+        self._check(ids, out, positions)
+        self._native.admit(ids, positions, as_bytes(out), len(out))
+
+    def visit(self, ids: np.ndarray) -> int:
+        """The hits of a batch, int64 ``[B]``, whose misses are then admitted: for simulations.
+
+        Raises:
+            SeedError: an id outside ``[0, N)``; nothing is then done.
+            CacheConfigError: this cache has rows, which would not be those of the nodes admitted.
+        """
+        if self.row_bytes > 0:
+            raise CacheConfigError(f"visit() is for caches of row_bytes=0; this one has rows of {self.row_bytes}.")
+        check_array("ids", ids, (np.int64,), 1, SeedError)
+        return self._native.visit(ids)
+
+    def contains(self, ids: np.ndarray) -> np.ndarray:
+        """bool ``[B]``: which of ``ids``, int64, are here; that is no visit.
+
+        Raises:
+            SeedError: an id outside ``[0, N)``.
+        """
+        check_array("ids", ids, (np.int64,), 1, SeedError)
+        has = np.empty(len(ids), np.uint8)
+        self._native.contains(ids, has)
+        return has.view(np.bool_)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of rows and tables, once all slots are filled; it is taken as they are."""
+        return self._native.num_bytes
+
+    def _check(self, ids: np.ndarray, out: np.ndarray, positions: np.ndarray | None) -> None:
+        check_array("ids", ids, (np.int64,), 1, SeedError)
+        check_array("out", out, None, 2, GnnLoadError, writable=True, aligned=False)
+        if out.dtype.hasobject or out.shape[1] * out.itemsize != self.row_bytes:
+            raise GnnLoadError(
+                f"out has dtype {out.dtype} and shape {out.shape}, but rows of {self.row_bytes} bytes are needed."
+            )
+        check_positions(positions, ids, out)
+        check_apart("out", out, "ids", ids)
+
+
+def _in_range(name: str, value: int, least: int, most: int) -> int:
+    value = as_integer(f"DynamicCache: {name}", value, CacheConfigError)
+    if not least <= value <= most:
+        raise CacheConfigError(f"DynamicCache: {name} is {value}, but must lie in [{least}, {most}].")
+    return value

@@ -1,0 +1,100 @@
+"""Orders of seeds by proximity: breadth-first sequences, and one order of several.
+
+Shapes: N graph nodes, E edges, S seeds, K sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import SeedError
+from .checks import check_array, check_graph
+from .dispatch import kernels
+
+MAX_SEEDS = 2**31 - 1
+Topology = tuple[np.ndarray, np.ndarray]
+
+
+def breadth_first(
+    graph: Topology, position: np.ndarray, roots: np.ndarray, num_seeds: int, *, reversed_graph: Topology | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seeds in the order in which a breadth-first search along in-neighbours comes to them.
+
+    It starts at the first root and, whenever it has nowhere left to go, at the next root that it has not come to:
+    each start makes a tree.
+
+    Args:
+        graph: ``(indptr, indices)`` of a graph that passed :func:`.check_csc`.
+        position: int32 ``[N]``, of each node among the seeds; negative where it is none.
+        roots: int64 ``[R]``, node ids.
+        num_seeds: S; the search ends with the last seed or root.
+        reversed_graph: the same with every edge turned round, to go along out-neighbours as well.
+
+    Returns:
+        ``order`` and ``tree``, int32 ``[S]``: positions of the seeds as they were found, and the number of the tree
+        of each. Shorter where no root leads to some seed.
+
+    Raises:
+        GraphFormatError, SeedError: arrays that do not fit each other, or a root that is no node.
+
+    Example:
+        >>> path = np.array([0, 1, 3, 4, 4]), np.array([1, 0, 2, 1])  # 0 - 1 - 2, and 3 alone
+        >>> order, tree = breadth_first(path, np.array([0, 1, 2, 3], np.int32), np.array([2, 3]), 4)
+        >>> order.tolist(), tree.tolist()
+        ([2, 1, 0, 3], [0, 0, 0, 1])
+    """
+    indptr, indices = graph
+    check_graph(indptr, indices)
+    check_array("position", position, (np.int32,), 1, SeedError)
+    check_array("roots", roots, (np.int64,), 1, SeedError)
+    num_nodes = len(indptr) - 1
+    if len(position) != num_nodes:
+        raise SeedError(f"position has {len(position)} entries, but the graph has {num_nodes} nodes; give one each.")
+    if not 0 <= num_seeds <= MAX_SEEDS:
+        raise SeedError(f"num_seeds is {num_seeds}, but must lie in [0, 2**31).")
+    back_indptr, back_indices = (None, None) if reversed_graph is None else reversed_graph
+    if back_indptr is not None and back_indices is not None:
+        check_graph(back_indptr, back_indices)
+        if len(back_indptr) != len(indptr) or back_indices.dtype != indices.dtype:
+            raise SeedError(
+                f"the reversed graph has {len(back_indptr) - 1} nodes with ids of {back_indices.dtype}, but the graph "
+                f"has {num_nodes} of {indices.dtype}: both must be the same graph."
+            )
+    order, tree = np.empty(num_seeds, np.int32), np.empty(num_seeds, np.int32)
+    found = kernels.breadth_first(indptr, indices, back_indptr, back_indices, position, roots, order, tree)
+    return order[:found], tree[:found]
+
+
+def round_robin(sequences: Sequence[np.ndarray], starts: np.ndarray) -> np.ndarray:
+    """One order of several: each sequence in turn gives its next seed that none has given.
+
+    Args:
+        sequences: K >= 1 permutations of the positions 0 to S - 1, int32 ``[S]`` each.
+        starts: int64 ``[K]``, where each sequence begins; after its end it goes on at 0.
+
+    Returns:
+        int32 ``[S]``, each position once; the i-th is of sequence ``i % K``.
+
+    Raises:
+        SeedError: a sequence that is no permutation, or a start outside it.
+
+    Example:
+        >>> forth, back = np.arange(6, dtype=np.int32), np.arange(6, dtype=np.int32)[::-1].copy()
+        >>> round_robin([forth, back], np.array([1, 0])).tolist()
+        [1, 5, 2, 4, 3, 0]
+    """
+    check_array("starts", starts, (np.int64,), 1, SeedError)
+    if not sequences or len(sequences) != len(starts):
+        raise SeedError(f"there are {len(sequences)} sequences and {len(starts)} starts: give one or more, of each.")
+    for number, sequence in enumerate(sequences):
+        check_array(f"sequences[{number}]", sequence, (np.int32,), 1, SeedError)
+        if len(sequence) != len(sequences[0]):
+            raise SeedError(
+                f"sequences[{number}] has {len(sequence)} seeds, but sequences[0] has {len(sequences[0])}: each must "
+                "hold every seed once."
+            )
+    order = np.empty(len(sequences[0]), np.int32)
+    kernels.round_robin(list(sequences), starts, order)
+    return order

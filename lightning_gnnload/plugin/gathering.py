@@ -1,0 +1,67 @@
+"""Gathering: which ranks of a machine read features, and so may share a cache of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from dataclasses import dataclass
+
+from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.plugin.compat import environments, pl
+
+_WAIT_S = 1800.0
+_openings = itertools.count()
+"""Caches that this process has opened together with others: they open the same ones in the same order."""
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """The ranks of this machine that make mini-batches.
+
+    Attributes:
+        is_here: this rank is one of them.
+        index: which one, in ``[0, count)``.
+        count: how many they are.
+        name: what they call themselves, alike in all of them and in no other job.
+        timeout_s: how long they wait for each other to come.
+    """
+
+    is_here: bool = True
+    index: int = 0
+    count: int = 1
+    name: str = ""
+    timeout_s: float = 0.0
+
+    @classmethod
+    def of(cls, trainer: pl.Trainer | None) -> Gathering:
+        """That of a Trainer's job; of a data module without one, this process alone."""
+        if trainer is None:
+            return cls()
+        # A FactoredStrategy says so itself. Asked by name, as it imports the data module, which asks this.
+        told = getattr(trainer.strategy, "gathering", None)
+        if told is not None:
+            return told
+        environment = getattr(trainer.strategy, "cluster_environment", None)
+        if trainer.num_devices == 1 or environment is None:
+            return cls()
+        timeout = getattr(trainer.strategy, "_timeout", None)
+        return cls(
+            index=trainer.local_rank,
+            count=trainer.num_devices,
+            name=f"{run_name(environment, trainer.node_rank)}-{next(_openings)}",
+            timeout_s=_WAIT_S if timeout is None else timeout.total_seconds(),
+        )
+
+    def sharers(self, what: str) -> Sharers | None:
+        """As those who share one thing; None where this rank is alone."""
+        return Sharers(f"{self.name}-{what}", self.index, self.count, self.timeout_s) if self.count > 1 else None
+
+
+def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:
+    """What the ranks of one machine call themselves, alike in all of them and in no other job."""
+    # Two nodes of one job may be one machine, in tests, and must not meet there.
+    run = [str(environment.main_port), str(node_rank)]
+    run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
+    # A socket name holds 107 bytes, and a run's id may be longer.
+    return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()

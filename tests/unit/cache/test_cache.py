@@ -1,0 +1,230 @@
+"""FeatureCache.open, by a rank alone."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload.cache.cache import FeatureCache, open_all
+from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
+from tests.unit.toy import toy_data, toy_workload
+
+N = 300
+
+
+class FarStore(FeatureStore):
+    """Not in memory, as far as a cache can know; records what it is asked for."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows, self.asked, self.announced, self.closed = rows, [], [], False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return tuple(self.rows.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.rows.dtype
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
+        self.asked.extend(ids.tolist())
+        out[:] = self.rows[ids]
+        return (TierReads("far", len(ids), 7 * len(ids)),)
+
+    def announce(self, request: BatchRequest) -> None:
+        self.announced.append(request)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ById(CachePolicy):
+    """The higher the id, the hotter."""
+
+    def hotness(self, workload, epoch) -> np.ndarray:
+        return np.arange(workload.graph.num_nodes)
+
+
+def rows_of(dtype: torch.dtype = torch.float32, width: int = 5) -> torch.Tensor:
+    return torch.randn(N, width, generator=torch.Generator().manual_seed(0)).mul(50).to(dtype)
+
+
+def opened(store: FeatureStore, policy=None, **settings) -> FeatureStore:
+    settings = settings or {"ratio": 0.1}
+    return FeatureCache(policy or ById(), **settings).open(store, toy_workload(), progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.int8])
+@pytest.mark.parametrize("kind", [MemoryFeatureStore, FarStore])
+@pytest.mark.parametrize("width", [0, 1, 5, 64])
+def test_gathered_rows_are_the_stores(dtype: torch.dtype, kind, width: int) -> None:
+    rows = rows_of(dtype, width)
+    cache = opened(kind(rows))
+    assert (cache.shape, cache.dtype) == ((N, width), dtype)
+    for count in (0, 1, 40, 200, 7):
+        ids = torch.randint(0, N, (count,), generator=torch.Generator().manual_seed(count))
+        out = torch.full((count, width), 3, dtype=dtype)
+        reads = cache.gather(ids, out)
+        assert torch.equal(out, rows[ids])
+        assert reads[0].tier == "cache"
+        assert sum(read.rows for read in reads) == count
+        assert reads[0].rows == int((ids >= N - 30).sum())  # the hottest tenth, no more and no less
+        assert reads[0].num_bytes == reads[0].rows * width * dtype.itemsize
+
+
+@pytest.mark.parametrize("kind", [MemoryFeatureStore, FarStore])
+def test_rows_go_to_positions_and_others_stay(kind) -> None:
+    rows = rows_of()
+    ids, positions = torch.tensor([299, 3, 280, 4]), torch.tensor([5, 0, 1, 3])
+    out = torch.full((7, 5), 9.0)
+    opened(kind(rows)).gather_at(ids, positions, out)
+    wanted = torch.full((7, 5), 9.0)
+    wanted[positions] = rows[ids]
+    assert torch.equal(out, wanted)
+
+
+def test_the_store_behind_is_asked_for_misses_alone_and_told_what_comes() -> None:
+    store = FarStore(rows_of())
+    cache = opened(store)
+    store.asked.clear()
+    reads = cache.gather(torch.tensor([299, 3, 280, 4, 3]), torch.empty(5, 5))
+    assert store.asked == [3, 4, 3]
+    assert reads == (TierReads("cache", 2, 40), TierReads("far", 3, 21))
+    cache.announce(request := BatchRequest(0, 1, 0, 1))
+    assert store.announced == [request]
+    cache.close()
+    assert not store.closed
+
+
+@pytest.mark.parametrize("kind", [MemoryFeatureStore, FarStore])
+@pytest.mark.parametrize("bad", [-1, N, 2**40])
+def test_an_id_outside_the_table_is_refused(kind, bad: int) -> None:
+    with pytest.raises(SeedError, match=str(bad)):
+        opened(kind(rows_of())).gather(torch.tensor([299, bad]), torch.empty(2, 5))
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_rows"),
+    [
+        ({"ratio": 0.29}, 87),  # 0.29 * 300 is 86.99999999999999
+        ({"ratio": 1.0}, N),
+        ({"ratio": 1}, N),
+        ({"ratio": 0.0}, 0),
+        ({"capacity_bytes": 0}, 0),
+        ({"capacity_bytes": 4 * N + 20}, 1),
+        ({"capacity_bytes": 4 * N + 20 * 8 - 1}, 7),
+        ({"capacity_bytes": 10**6}, N),
+        ({"capacity_bytes": 4 * N + 20 * 8, "ratio": 0.5}, 8),
+        ({"capacity_bytes": 4 * N + 20 * 8, "ratio": 0.01}, 3),
+        ({}, N),
+    ],
+)
+def test_as_many_rows_as_were_asked_for(settings: dict, num_rows: int) -> None:
+    cache = FeatureCache(ById(), **settings).open(FarStore(rows_of()), toy_workload(), progress=False)
+    reads = cache.gather(torch.arange(N), torch.empty(N, 5))
+    assert sum(read.rows for read in reads if read.tier == "cache") == num_rows
+
+
+@pytest.mark.parametrize("settings", [{"ratio": 0.003}, {"capacity_bytes": 4 * N + 19}, {"capacity_bytes": 1}])
+def test_room_for_no_row_is_an_error(settings: dict) -> None:
+    with pytest.raises(CacheTooSmallError, match=r"1\.2 KiB.*20 B"):
+        opened(FarStore(rows_of()), **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ratio": 1.1}, "ratio=1.1"),
+        ({"ratio": -0.1}, "ratio=-0.1"),
+        ({"ratio": float("nan")}, "ratio=nan"),
+        ({"ratio": "0.1"}, "ratio='0.1'"),
+        ({"ratio": True}, "ratio=True"),
+        ({"capacity_bytes": -1}, "capacity_bytes=-1"),
+        ({"capacity_bytes": 1e9}, "capacity_bytes=1000000000.0"),
+        ({"share": "some"}, "share='some'"),
+        ({"policy": "lru"}, "'lru'.*'presample'"),
+        ({"policy": "clairvoyant", "window": 0}, "window"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(settings: dict, message: str) -> None:
+    with pytest.raises(CacheConfigError, match=message):
+        FeatureCache(**settings)
+
+
+def test_more_than_the_machine_has_is_refused() -> None:
+    huge = FarStore(torch.empty(1, 1).expand(2**37, 1))
+    with pytest.raises(CacheConfigError, match=r"TiB.*of free memory"):
+        FeatureCache(ById(), ratio=1.0).open(huge, toy_workload(), progress=False)
+
+
+def test_bad_hotness_is_refused() -> None:
+    class Undefined(CachePolicy):
+        def hotness(self, workload, epoch) -> np.ndarray:
+            return np.full(N, np.nan)
+
+    with pytest.raises(CacheConfigError, match="node 0 is nan"):
+        opened(FarStore(rows_of()), Undefined())
+
+
+def test_how_much_and_why_is_said_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    FeatureCache("degree", ratio=0.1).open(FarStore(rows_of()), toy_workload())
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "degree" in line]
+    assert line == "Feature cache by 'degree': 30 rows, 1.8 KiB with their index: ratio=0.1 of 300 rows"
+
+
+def test_levels_ask_each_other_and_have_names_of_their_own() -> None:
+    store, rows = FarStore(rows_of()), rows_of()
+    levels = [FeatureCache(ById(), ratio=0.1), FeatureCache(ById(), ratio=0.5)]
+    cache = open_all(levels, store, toy_workload(), progress=False)
+    store.asked.clear()
+    out = torch.empty(N, 5)
+    reads = cache.gather(torch.arange(N), out)
+    assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("cache 2", 120), ("far", 150)]
+    assert torch.equal(out, rows)
+    cache.close()
+    assert not store.closed
+
+
+def test_no_more_memory_is_taken_than_was_asked_for() -> None:
+    capacity = 24 << 20
+    store = MemoryFeatureStore(torch.ones(1 << 17, 64))
+    workload = toy_workload(toy_data(1 << 17, width=1))
+    before = resident_bytes()
+    cache = FeatureCache(ById(), capacity_bytes=capacity).open(store, workload, progress=False)
+    assert capacity - 256 <= cache.location.nbytes + sum(shard.nbytes for shard in cache.shards) <= capacity
+    assert capacity * 0.9 < resident_bytes() - before < capacity + (2 << 20)  # what Python keeps for later
+
+
+def resident_bytes() -> int:
+    (rss,) = re.findall(r"^Rss:\s+(\d+) kB$", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
+    return int(rss) << 10
+
+
+def test_threads_gather_at_once() -> None:
+    rows = rows_of()
+    cache, wrong = opened(FarStore(rows)), []
+
+    def gather(seed: int) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        for count in range(1, 200):
+            ids = torch.randint(0, N, (count,), generator=draw)
+            out = torch.empty(count, 5)
+            cache.gather(ids, out)
+            if not torch.equal(out, rows[ids]):
+                wrong.append((seed, count))
+
+    threads = [threading.Thread(target=gather, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,174 @@
+"""A dynamic cache gives the rows of the store behind, for any levels and threads; it counts where they came from."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_gnnload import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.cache.dynamic import DynamicCache
+from lightning_gnnload.cache.static import StaticCache
+from lightning_gnnload.data.features import Reads, TierReads, bytes_of
+from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
+from lightning_gnnload.ops import EVICTIONS
+from lightning_gnnload.ops.reference import CACHE_MODELS
+from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.pipeline.source import BatchSource
+from tests.unit.toy import content, toy_data, toy_source
+
+NUM_NODES, WIDTH = 60, 5
+
+
+def rows_of(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.arange(NUM_NODES * WIDTH).view(NUM_NODES, WIDTH).to(dtype)
+
+
+def random_ids(rng: np.random.Generator, count: int) -> torch.Tensor:
+    return torch.from_numpy((NUM_NODES * rng.random(count) ** 3).astype(np.int64))
+
+
+class FailingStore(MemoryFeatureStore):
+    """Counts nothing; breaks off a gather in its middle when told to."""
+
+    fails = False
+
+    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
+        if self.fails:
+            super().gather_at(ids[: len(ids) // 2], positions[: len(ids) // 2], out)
+            raise OSError("the disk is gone")
+        super().gather_at(ids, positions, out)
+        return ()
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num_slots=st.integers(1, NUM_NODES))
+def test_rows_and_counts_of_any_trace(eviction, dtype, seed, num_slots):
+    """Repeated ids, empty batches, batches of more misses than slots; hits are those of the plain model."""
+    rng, table = np.random.default_rng(seed), rows_of(dtype)
+    cache, model = DynamicCache(MemoryFeatureStore(table), num_slots, eviction), CACHE_MODELS[eviction](num_slots)
+    row_bytes = WIDTH * dtype.itemsize
+    for count in rng.integers(0, 40, 10):
+        ids, out = random_ids(rng, count), torch.empty(count, WIDTH, dtype=dtype)
+        hits = model.visit(ids.tolist())
+        num_hits = sum(node in hits for node in ids.tolist())
+        reads = cache.gather(ids, out)
+        assert torch.equal(out, table[ids])
+        assert reads[0] == TierReads("cache", num_hits, num_hits * row_bytes)
+        num_missed = count - num_hits
+        assert reads[1:] == ((TierReads("memory", num_missed, num_missed * row_bytes),) if num_missed else ())
+
+
+def test_rows_go_to_their_positions_and_nowhere_else():
+    cache, table = DynamicCache(MemoryFeatureStore(rows_of()), 10), rows_of()
+    for _ in range(2):  # all missed, all hit
+        out = torch.full((8, WIDTH), -1.0)
+        cache.gather_at(torch.tensor([3, 50, 7]), torch.tensor([6, 0, 2]), out)
+        assert torch.equal(out[[6, 0, 2]], table[[3, 50, 7]])
+        assert bool((out[[1, 3, 4, 5, 7]] == -1).all())
+
+
+@pytest.mark.parametrize("behind", ["dynamic", "static"])
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_two_levels(behind, eviction):
+    """What the first level misses is asked of the second alone, whose counts stand beside the first's."""
+    store, table, rng = MemoryFeatureStore(rows_of()), rows_of(), np.random.default_rng(0)
+    if behind == "dynamic":
+        second: FeatureStore = DynamicCache(store, 30, "fifo", tier="cache 2")
+    else:
+        location = np.full(NUM_NODES, -1, np.int32)
+        location[:30] = np.arange(30)
+        second = StaticCache(store, location, [bytes_of(table[:30])], tier="cache 2")
+    cache = DynamicCache(second, 10, eviction)
+    total: dict[str, int] = {}
+    for _ in range(100):
+        ids, out = random_ids(rng, 20), torch.empty(20, WIDTH)
+        reads = cache.gather(ids, out)
+        assert torch.equal(out, table[ids])
+        assert sum(read.rows for read in reads) == 20
+        for tier, rows, _ in reads:
+            total[tier] = total.get(tier, 0) + rows
+    assert list(total) == ["cache", "cache 2", "memory"]
+    assert min(total.values()) > 100  # each tier took part
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_threads_at_once(eviction):
+    """Of two levels that both evict all the time: a slot that changes under a reader gives a wrong row."""
+    table = torch.arange(400).repeat_interleave(64).view(400, 64)
+    cache = DynamicCache(DynamicCache(MemoryFeatureStore(table), 80, eviction, tier="cache 2"), 20, eviction)
+    wrong: list[torch.Tensor] = []
+
+    def work(seed: int) -> None:
+        rng, out = np.random.default_rng(seed), torch.empty(100, 64, dtype=torch.int64)
+        for _ in range(100):
+            ids = torch.from_numpy((400 * rng.random(100) ** 3).astype(np.int64))
+            cache.gather(ids, out)
+            if not torch.equal(out, table[ids]):
+                wrong.append(ids)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_gather_that_fails_admits_nothing():
+    store = FailingStore(rows_of())
+    cache, out = DynamicCache(store, 20), torch.zeros(10, WIDTH)
+    cache.gather(torch.arange(5), out[:5])
+    store.fails = True
+    with pytest.raises(OSError, match="the disk is gone"):
+        cache.gather(torch.arange(10), out)
+    store.fails = False
+    reads = cache.gather(torch.arange(10), out)
+    assert torch.equal(out, rows_of()[:10])
+    assert reads == (TierReads("cache", 5, 100), TierReads("store", 5, 100))  # of a store that does not count
+
+
+def test_bad_ids_are_refused_and_admit_nothing():
+    cache, out = DynamicCache(MemoryFeatureStore(rows_of()), 20), torch.zeros(2, WIDTH)
+    for bad in (-1, NUM_NODES, 2**62):
+        with pytest.raises(SeedError, match=rf"ids\[1\] is {bad}"):
+            cache.gather(torch.tensor([0, bad]), out)
+    assert cache.gather(torch.tensor([0, 1]), out)[0].rows == 0
+
+
+def test_rows_of_no_width():
+    cache = DynamicCache(MemoryFeatureStore(torch.empty(9, 0)), 3)
+    assert [cache.gather(torch.arange(2), torch.empty(2, 0))[0].rows for _ in range(2)] == [0, 2]
+
+
+def test_mini_batches_are_the_same_through_a_cache():
+    data = toy_data()
+    plain = toy_source(data)
+    cached = BatchSource(data, plain.workload, {"x": DynamicCache(data.x, 40)})
+    tiers: set[str] = set()
+    for request in plain.workload.requests(0):
+        slots = Slot(), Slot()
+        payloads = [source.make(request, slot) for source, slot in zip((plain, cached), slots, strict=True)]
+        batches = [payload.view(slot.array) for payload, slot in zip(payloads, slots, strict=True)]
+        assert content(batches[0]) == content(batches[1])
+        tiers |= {read.tier for read in payloads[1].reads}
+    assert tiers == {"cache", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "eviction", "error", "message"),
+    [
+        (0, "fifo", CacheTooSmallError, "num_slots is 0"),
+        (NUM_NODES + 1, "fifo", CacheConfigError, "61, but the store behind has 60 rows only"),
+        (5, "lfu", CacheConfigError, "eviction='lfu' is not known"),
+    ],
+)
+def test_settings_that_cannot_work(num_slots, eviction, error, message):
+    with pytest.raises(error, match=message):
+        DynamicCache(MemoryFeatureStore(rows_of()), num_slots, eviction)

@@ -1,0 +1,227 @@
+"""Sharers meet: threads of this process play the ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload.cache.shared import is_mapped_file, share_rows
+from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.errors import CacheShareError
+
+TIMEOUT_S = 10.0
+
+
+def together(count: int, work: Callable[[Sharers], Any], timeout_s: float = TIMEOUT_S) -> list[Any]:
+    """What each sharer's work returned or raised."""
+    name, ends = uuid.uuid4().hex, [None] * count
+
+    def run(index: int) -> None:
+        try:
+            ends[index] = work(Sharers(name, index, count, timeout_s))
+        except Exception as error:
+            ends[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * TIMEOUT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    return ends
+
+
+def meet(work: Callable[[Meeting], Any]) -> Callable[[Sharers], Any]:
+    def inside(sharers: Sharers) -> Any:
+        with sharers.meet() as meeting:
+            return work(meeting)
+
+    return inside
+
+
+def num_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_all_know_what_each_gave(count: int) -> None:
+    ends = together(
+        count, meet(lambda meeting: [g.fields["i"] for g in meeting.exchange({"i": meeting.sharers.index})])
+    )
+    assert ends == [list(range(count))] * count
+
+
+def test_numbers_are_published_and_no_descriptor_is_kept() -> None:
+    before = num_fds()
+    values = np.arange(200_000)  # more than a message holds
+    ends = together(3, meet(lambda meeting: meeting.publish(values if meeting.sharers.index == 0 else None).sum()))
+    assert ends == [values.sum()] * 3
+    assert num_fds() == before
+
+
+def test_those_who_differ_are_told_what_in() -> None:
+    ends = together(3, meet(lambda meeting: meeting.agree({"width": 5 + (meeting.sharers.index == 2), "same": 1})))
+    for end in ends:
+        assert isinstance(end, CacheShareError)
+        assert "width: 5 and 6" in str(end)
+        assert "same:" not in str(end)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
+    before = num_fds()
+
+    def work(meeting: Meeting) -> None:
+        meeting.exchange({})
+        if meeting.sharers.index == failing:
+            raise ValueError("disk on fire")
+        meeting.exchange({})
+
+    ends = together(3, meet(work))
+    for index, end in enumerate(ends):
+        assert isinstance(end, ValueError if index == failing else CacheShareError)
+        assert "disk on fire" in str(end)
+    assert num_fds() == before
+
+
+def test_one_that_does_not_come_is_named_in_time() -> None:
+    def work(sharers: Sharers) -> None:
+        if sharers.index == 1:
+            return
+        with sharers.meet() as meeting:
+            meeting.exchange({})
+
+    began = time.monotonic()
+    first, _, third = together(3, work, timeout_s=0.5)
+    assert "sharers [1]" in str(first)
+    assert "sharers [1]" in str(third)
+    assert time.monotonic() - began < 5
+
+
+def test_without_sharer_0_the_others_wait_no_longer_than_they_were_told() -> None:
+    with pytest.raises(CacheShareError, match=r"sharer 0 of .* within 0.1 s"), Sharers("x", 1, 2, 0.1).meet():
+        pass
+
+
+def test_two_meetings_of_one_name_are_refused() -> None:
+    name = uuid.uuid4().hex
+
+    def wait() -> None:
+        with pytest.raises(CacheShareError, match="did not come"), Sharers(name, 0, 2, 1.0).meet():
+            pass
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    with pytest.raises(CacheShareError, match="cannot listen"), Sharers(name, 0, 2, 1.0).meet():
+        pass
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"hello", b'{"kind":"join","index":7,"count":2}', b'{"kind":"given","index":1,"fields":{}}']
+)
+def test_strangers_are_turned_away(garbage: bytes) -> None:
+    def work(sharers: Sharers) -> list[Any]:
+        if sharers.index == 1:
+            time.sleep(0.2)
+        with sharers.meet() as meeting:
+            return [given.fields for given in meeting.exchange({"index": sharers.index})]
+
+    name, ends = uuid.uuid4().hex, []
+    host = threading.Thread(target=lambda: ends.append(work(Sharers(name, 0, 2, TIMEOUT_S))))
+    host.start()
+    address = Meeting(Sharers(name, 0, 2))._address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        while stranger.connect_ex(address):
+            time.sleep(0.01)
+        stranger.send(garbage)
+        ends.append(work(Sharers(name, 1, 2, TIMEOUT_S)))
+    host.join()
+    assert ends == [[{"index": 0}, {"index": 1}]] * 2
+
+
+def test_an_index_beyond_the_count_is_refused() -> None:
+    with pytest.raises(CacheShareError, match="sharer 2 of 2"):
+        Sharers("x", 2, 2)
+
+
+def test_a_memory_file_is_its_makers_to_write_and_cannot_shrink() -> None:
+    file = MemoryFile.create("test", 10_000)
+    file.array[:] = 7
+    other = MemoryFile.adopt(os.dup(file.fd), 10_000)
+    assert other.array.tolist() == [7] * 10_000
+    file.array[3] = 8
+    assert other.array[3] == 8
+    assert not other.array.flags.writeable
+    with pytest.raises(CacheShareError):  # no descriptor of it can be mapped for writing any more
+        MemoryFile.adopt(os.dup(file.fd), 10_000, open_to_all=True)
+    with pytest.raises(PermissionError):
+        os.ftruncate(file.fd, 5000)
+    file.close()
+    other.close()
+    assert other.array[3] == 8
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_what_another_rank_shares_is_checked(sealed: bool) -> None:
+    before = num_fds()
+    if sealed:
+        fd = (file := MemoryFile.create("test", 10_000)).fd
+        with pytest.raises(CacheShareError, match=r"10000 bytes.* 10001 sealed bytes"):
+            MemoryFile.adopt(os.dup(fd), 10_001)
+        file.close()
+        del file  # Python's map has a descriptor of its own
+    else:
+        fd = os.memfd_create("gnnload-test")
+        os.ftruncate(fd, 10_000)
+        with pytest.raises(CacheShareError, match="seals"):
+            MemoryFile.adopt(fd, 10_000)
+    read, write = os.pipe()
+    os.close(write)
+    with pytest.raises(CacheShareError, match="no memory"):
+        MemoryFile.adopt(read, 10_000)
+    assert num_fds() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1000, 3), (0, 3), (5, 0)])
+def test_a_table_becomes_one_for_all(dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    rows = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    stores = together(3, lambda sharers: share_rows(MemoryFeatureStore(rows.clone()), sharers))
+    for store in stores:
+        assert torch.equal(store.rows, rows)
+        assert store.dtype is dtype
+        assert not rows.numel() or is_mapped_file(store.rows)
+    before = num_fds()
+    again = together(3, lambda sharers: share_rows(stores[sharers.index], sharers))
+    assert [store.rows.data_ptr() for store in again] == [store.rows.data_ptr() for store in stores]
+    assert num_fds() == before
+
+
+def test_a_mapped_file_stays_as_it_is(tmp_path) -> None:
+    np.arange(12, dtype=np.float32).tofile(tmp_path / "x")
+    store = MemoryFeatureStore(np.memmap(tmp_path / "x", np.float32, "r", shape=(4, 3)))
+    assert together(2, lambda sharers: share_rows(store, sharers)) == [store, store]
+
+
+def test_another_rows_table_is_refused_by_all() -> None:
+    def work(sharers: Sharers) -> MemoryFeatureStore:
+        rows = torch.zeros(40, 3)
+        rows[17, 1] = sharers.index == 1
+        return share_rows(MemoryFeatureStore(rows), sharers)
+
+    for end in together(3, work):
+        assert isinstance(end, CacheShareError)
+        assert "row 17 of 40" in str(end)

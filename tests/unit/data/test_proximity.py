@@ -1,0 +1,271 @@
+import itertools
+import logging
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.proximity import ProximityOrder
+from lightning_gnnload.data.seeds import SeedOrder, Shuffled, seed_order
+from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
+from lightning_gnnload.data.shuffling import label_distance, shuffling_bound, smallest_within
+from lightning_gnnload.errors import CheckpointError, LoaderConfigError, SeedError
+from lightning_gnnload.plugin.datamodule import GraphDataModule
+from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.workload import Workload
+from tests.unit.toy import toy_data
+
+
+def undirected(pairs: np.ndarray, num_nodes: int) -> Graph:
+    return Graph.from_coo(*np.concatenate([pairs, pairs[::-1]], axis=1), num_nodes=num_nodes)
+
+
+def ring(num_nodes: int) -> Graph:
+    ids = np.arange(num_nodes)
+    return undirected(np.stack([ids, np.roll(ids, 1)]), num_nodes)
+
+
+def sequences(graph: Graph, seeds: np.ndarray, number: int, seed: int = 0) -> list[np.ndarray]:
+    endless = breadth_first_sequences(graph, seeds, seed)
+    return [next(endless) for _ in range(number)]
+
+
+# Sequences.
+
+
+def test_a_sequence_walks_away_from_a_random_root() -> None:
+    seeds = np.arange(40)[::-1].copy()
+    roots = set()
+    for sequence in sequences(ring(40), seeds, 10):
+        nodes = seeds[sequence]
+        away = np.abs(nodes - nodes[0])
+        assert np.all(np.diff(np.minimum(away, 40 - away)) >= 0)
+        roots.add(nodes[0])
+    assert len(roots) > 5  # of 40: that 10 roots fall on 5 or fewer has a probability below 1e-4
+
+
+def test_large_components_come_first_wherever_the_root_is() -> None:
+    # Of 200 nodes, 100 are alone, 60 are in pairs and 40 on one path: most roots are in none of the large ones.
+    ids = np.arange(40)
+    pairs = np.concatenate([np.stack([ids[1:], ids[:-1]]), np.arange(40, 100).reshape(-1, 2).T], axis=1)
+    graph, seeds = undirected(pairs, 200), np.random.default_rng(0).permutation(200)
+    for sequence in sequences(graph, seeds, 5):
+        nodes = seeds[sequence]
+        assert nodes[:40].max() < 40
+        assert np.all(nodes[40:100:2] // 2 == nodes[41:100:2] // 2)  # pairs stay together
+        assert nodes[100:].min() >= 100
+
+
+def test_edges_count_in_both_directions() -> None:
+    # Each of ten hubs is the one in-neighbour of ten seeds: along in-edges alone, no seed leads to another.
+    seeds = np.random.default_rng(0).permutation(np.arange(10, 110))
+    graph = Graph.from_coo((np.arange(10, 110) - 10) // 10, np.arange(10, 110))
+    for sequence in sequences(graph, seeds, 3):
+        hubs = (seeds[sequence] - 10) // 10
+        assert np.all(hubs.reshape(10, 10) == hubs[::10, None])
+
+
+def test_sequences_and_orders_do_not_depend_on_how_the_seeds_came() -> None:
+    graph, seeds = ring(50), np.random.default_rng(0).permutation(50)[:30]
+    given, in_order = ([ids[sequence] for sequence in sequences(graph, ids, 3)] for ids in (seeds, np.sort(seeds)))
+    np.testing.assert_array_equal(given, in_order)
+    other = [np.sort(seeds)[sequence] for sequence in sequences(graph, np.sort(seeds), 3, seed=1)]
+    assert not np.array_equal(other, in_order)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"), [([0, 7], "lie in .0, 7.*has 7 nodes"), ([-1, 0], "-1"), ([2, 2], "repeats")]
+)
+def test_seeds_that_are_none(seeds: list[int], message: str) -> None:
+    with pytest.raises(SeedError, match=message):
+        sequences(ring(7), np.array(seeds), 1)
+
+
+def test_every_place_is_as_likely_a_start() -> None:
+    sequence = [np.arange(8, dtype=np.int32)]
+    starts = [epoch_order(sequence, 5, epoch)[0] for epoch in range(4000)]
+    counts = np.bincount(starts, minlength=8)
+    # 7 degrees of freedom: uniform starts exceed 40 with probability below 1e-5; the seed is fixed.
+    assert ((counts - 500) ** 2 / 500).sum() < 40
+    assert epoch_order(sequence, 5, 1).tolist() == np.roll(np.arange(8), -starts[1]).tolist()
+
+
+# The number of sequences.
+
+
+def test_label_distance_by_hand() -> None:
+    classes = np.array([0, 0, 1, 2, 0, 0, 1, 2, 1])
+    # Shares 4/9, 3/9, 2/9; steps of 4: 2/4, 1/4, 1/4 twice; the last seed is left out.
+    assert label_distance(classes, 4) == pytest.approx((2 / 4 - 4 / 9) + (1 / 4 - 2 / 9))
+    assert label_distance(classes, 9) == 0
+    assert label_distance(classes, 100) == 0  # one step, of all seeds
+    assert label_distance(classes[:1], 4) == 0
+
+
+def test_label_distance_is_the_total_variation() -> None:
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 5, 640) * rng.integers(0, 2, 640)
+    steps = [np.bincount(step, minlength=5) / 64 for step in classes.reshape(10, 64)]
+    whole = np.bincount(classes) / 640
+    assert label_distance(classes, 64) == pytest.approx(np.mean([np.abs(step - whole).sum() / 2 for step in steps]))
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 7, 8, 9, 31, 32, 33, 40])
+def test_the_smallest_number_within_the_bound(first: int) -> None:
+    tried: list[int] = []
+
+    def error(number: int) -> float:
+        tried.append(number)
+        return 1 / number
+
+    assert smallest_within(1 / first, error, 33) == (min(first, 33), 1 / min(first, 33))
+    assert len(tried) == len(set(tried)) <= 12
+    assert max(tried) <= 33
+
+
+def test_the_bound_is_that_of_the_paper() -> None:
+    assert shuffling_bound(num_seeds=1000, global_batch_size=100) == pytest.approx(0.01)
+
+
+def test_labels_say_how_many_sequences(caplog: pytest.LogCaptureFixture) -> None:
+    graph, seeds = ring(400), np.arange(400)
+    with caplog.at_level(logging.INFO):
+        # All of one label: one sequence is as good as a shuffle.
+        ProximityOrder().bind(graph, torch.zeros(400, dtype=torch.long), 16).order(seeds, seed=0, epoch=0)
+        assert (
+            "1 breadth-first sequences, shuffling error 0, within the bound sqrt(b M) / n = 0.01" in caplog.messages[-1]
+        )
+        # Labels go with the place on the ring: four sequences are not enough by far.
+        order = ProximityOrder(max_sequences=4).bind(graph, torch.arange(400) // 40, 16)
+        order.order(seeds, seed=0, epoch=0)
+    assert "4 breadth-first sequences, shuffling error 0.23" in caplog.messages[-1]
+    assert "the most allowed, and above the bound" in caplog.messages[-1]
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
+    few = ProximityOrder(4).bind(graph, None, 16)
+    assert few.order(seeds, seed=0, epoch=3).tolist() == order.order(seeds, seed=0, epoch=3).tolist()
+
+
+def test_more_sequences_mix_labels_better() -> None:
+    graph, seeds, labels = ring(2000), np.arange(2000), np.arange(2000) // 100
+    distances = [
+        np.mean(
+            [
+                label_distance(
+                    labels[ProximityOrder(number).bind(graph, None, 64).order(seeds, seed=0, epoch=epoch)], 64
+                )
+                for epoch in range(4)
+            ]
+        )
+        for number in (1, 4, 16, 64)
+    ]
+    assert all(more > 1.2 * fewer for more, fewer in itertools.pairwise(distances))
+
+
+@pytest.mark.parametrize("labels", [None, torch.zeros(7, 2, dtype=torch.long), torch.zeros(7)])
+def test_without_classes_the_number_must_be_given(labels: torch.Tensor | None) -> None:
+    with pytest.raises(LoaderConfigError, match=r"ProximityOrder\(sequences=32\)"):
+        ProximityOrder().bind(ring(7), labels, 2)
+    ProximityOrder(1).bind(ring(7), labels, 2)
+
+
+# The order.
+
+
+def test_an_order_is_a_permutation_of_seed_and_epoch() -> None:
+    graph, seeds = ring(60), np.random.default_rng(0).permutation(60)[:47]
+    orders = {}
+    for seed in range(4):
+        bound = ProximityOrder(3).bind(graph, None, 8)
+        for epoch in (0, 1, 2, 2**32 - 2):
+            orders[seed, epoch] = bound.order(seeds, seed=seed, epoch=epoch).tolist()
+            assert sorted(orders[seed, epoch]) == sorted(seeds)
+    assert len({tuple(order) for order in orders.values()}) == 16
+    # In another process, from the middle, with other batches: the same.
+    again = pickle.loads(pickle.dumps(ProximityOrder(3))).bind(graph, None, 4)  # noqa: S301
+    assert again.order(seeds, seed=2, epoch=1).tolist() == orders[2, 1]
+
+
+def test_sequences_are_made_once_for_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    original = breadth_first_sequences
+    monkeypatch.setattr(
+        "lightning_gnnload.data.proximity.breadth_first_sequences",
+        lambda *given: made.append(given) or original(*given),
+    )
+    order, graph, labels, seeds = ProximityOrder(), ring(60), torch.zeros(60, dtype=torch.long), np.arange(60)
+    for epoch in range(3):
+        order.bind(graph, labels, 8).order(seeds.copy(), seed=0, epoch=epoch)
+    assert len(made) == 1
+    for other in ({"seed": 1}, {"seed": 1, "size": 16}, {"seed": 1, "size": 16, "graph": ring(60)}):
+        bound = order.bind(other.get("graph", graph), labels, other.get("size", 8))
+        bound.order(seeds, seed=other["seed"], epoch=0)
+    assert len(made) == 4
+    assert pickle.loads(pickle.dumps(order))._bound is None  # noqa: S301
+
+
+def test_settings() -> None:
+    assert isinstance(seed_order("proximity"), ProximityOrder)
+    for settings in ({"sequences": 0}, {"sequences": 2.5}, {"sequences": True}, {"max_sequences": None}):
+        with pytest.raises(LoaderConfigError, match="a whole number of at least 1"):
+            ProximityOrder(**settings)
+    with pytest.raises(LoaderConfigError, match="bind"):
+        ProximityOrder(1).order(np.arange(3), seed=0, epoch=0)
+    # A checkpoint in mid-epoch must not go on with another number of sequences.
+    assert ProximityOrder(2).name != ProximityOrder(3).name
+    assert ProximityOrder(2).bind(ring(3), None, 1).name == ProximityOrder(2).name
+    assert Shuffled().name == "Shuffled"
+
+
+def test_other_orders_need_no_graph() -> None:
+    class Own(SeedOrder):
+        def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+            return seeds[::-1]
+
+    own = Own()
+    assert own.bind(ring(3), None, 8) is own
+    assert own.name == "Own"
+
+
+# In mini-batches.
+
+
+def test_any_number_of_trainers_has_the_same_steps() -> None:
+    data = toy_data(num_train=300, num_nodes=400)
+    by_ranks = []
+    for num_ranks in (1, 2, 4):
+        order = ProximityOrder(max_sequences=8)  # as many as the global batch asks for
+        sampler, size = NeighborSampler([2]), 32 // num_ranks
+        workload = Workload(data.graph, sampler, data.train, batch_size=size, order=order, seed=3, labels=data.y)
+        steps = range(workload.plan(num_ranks).num_steps)
+        parts = [
+            [workload.seeds_of(BatchRequest(1, step, rank, num_ranks)) for rank in range(num_ranks)] for step in steps
+        ]
+        by_ranks.append([np.concatenate(part).tolist() for part in parts])
+    assert by_ranks[0] == by_ranks[1] == by_ranks[2]
+    assert sorted(itertools.chain(*by_ranks[0])) == sorted(data.train)
+
+
+def test_an_epoch_goes_on_from_its_middle() -> None:
+    def loader(order: SeedOrder):
+        return GraphDataModule(toy_data(), NeighborSampler([2]), batch_size=16, order=order).train_dataloader()
+
+    whole = [batch.seeds.tolist() for batch in loader(ProximityOrder(4))]
+    begun = loader(ProximityOrder(4))
+    first = [batch.seeds.tolist() for batch in itertools.islice(begun, 3)]
+    state, rest = begun.state_dict(), loader(ProximityOrder(4))
+    rest.load_state_dict(state)
+    assert first + [batch.seeds.tolist() for batch in rest] == whole
+    other = loader(ProximityOrder(5))
+    other.load_state_dict(state)
+    with pytest.raises(CheckpointError, match=r"sequences=4.*then and.*sequences=5"):
+        next(iter(other))
+
+
+def test_labels_that_are_no_classes_are_refused_at_once() -> None:
+    data = toy_data()
+    data.y = None
+    with pytest.raises(LoaderConfigError, match="labels are none"):
+        GraphDataModule(data, NeighborSampler([2]), order="proximity").train_dataloader()
