@@ -1,5 +1,7 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
 from lightning_gnnload.data.disk import DiskFeatureStore
@@ -7,6 +9,7 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.prepare import save_features
+from lightning_gnnload.data.proximity import ProximityOrder
 from lightning_gnnload.data.quantize import quantization_error, quantize
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
@@ -31,11 +34,13 @@ __all__ = [
     "OGB",
     "Block",
     "CacheMonitor",
+    "CachePolicy",
     "ContributedStep",
     "Dataset",
     "Debian",
     "DiskFeatureStore",
     "FactoredStrategy",
+    "FeatureCache",
     "FeatureStore",
     "Graph",
     "GraphData",
@@ -49,6 +54,7 @@ __all__ = [
     "NoGraphBaseline",
     "NodeTable",
     "PipelineMonitor",
+    "ProximityOrder",
     "QuantizedFeatureStore",
     "RandomWalkSampler",
     "Sampler",

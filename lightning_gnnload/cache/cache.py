@@ -8,7 +8,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lightning_gnnload.cache.budget import Budget, Table, budget
+import numpy as np
+
+from lightning_gnnload.cache.budget import Table, budget
+from lightning_gnnload.cache.evicting import SLOT_BYTES, open_evicting
 from lightning_gnnload.cache.levels import CacheLevels
 from lightning_gnnload.cache.opening import open_ranked, say
 from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
@@ -34,7 +37,8 @@ class FeatureCache:
         capacity_bytes: upper bound for rows and index, on the whole machine. Where both are given, the lower limit
             holds; where neither is, a quarter of the machine's free memory, or of its control group's.
         share: by the ranks of a machine that gather: ``"partitioned"``: each row once; ``"replicated"``: each rank
-            has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike.
+            has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike, but for policies that
+            evict, where each rank has its own.
         window: epochs that ``"clairvoyant"`` looks ahead.
 
     Raises:
@@ -62,7 +66,7 @@ class FeatureCache:
     window: int = 1
 
     def __post_init__(self) -> None:
-        if self.policy not in EVICTION_RULES:
+        if not self._evicts:
             policy_named(self.policy, window=self.window)
         if self.ratio is not None and not (_is_number(self.ratio) and 0 <= self.ratio <= 1):
             raise CacheConfigError(f"ratio={self.ratio!r}: a share of all rows is needed, from 0 to 1.")
@@ -72,6 +76,11 @@ class FeatureCache:
             raise CacheConfigError(f"capacity_bytes={self.capacity_bytes!r}: a number of bytes is needed, 0 or more.")
         if self.share not in ("auto", "replicated", "partitioned"):
             raise CacheConfigError(f"share={self.share!r}: give 'auto', 'replicated' or 'partitioned'.")
+        if self._evicts and self.share == "partitioned":
+            raise CacheConfigError(
+                f"share='partitioned' needs rows that stay for a while, but policy={self.policy!r} admits and evicts "
+                f"with every batch: each rank has its own. Give 'auto' or 'replicated', or another policy."
+            )
 
     def open(
         self,
@@ -101,20 +110,18 @@ class FeatureCache:
         with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
             if meeting is not None:
                 meeting.agree(self._facts(store, epoch))
+            if self._evicts:
+                num_rows = self._agreed_rows(store, meeting, progress, SLOT_BYTES[str(self.policy)])
+                return open_evicting(str(self.policy), store, num_rows, tier)
             policy = policy_named(self.policy, window=self.window, progress=progress)
             together = meeting is not None and self.share != "replicated"
-            allowed = None
-            if meeting is None or meeting.sharers.index == 0:
-                slot_bytes = 0 if policy.window is None else _MOVE_BYTES
-                allowed = self._budget(store, slot_bytes, 1 if together else _count(meeting))
-                if progress:
-                    how = f"{'partitioned over' if together else 'replicated in'} {_count(meeting)} ranks"
-                    say(f"Feature cache by {self.policy!r}: {allowed}" + (f"; {how}" if meeting is not None else ""))
+            slot_bytes = 0 if policy.window is None else _MOVE_BYTES
+            num_rows = self._agreed_rows(store, meeting, progress, slot_bytes, together)
             return open_ranked(
                 store,
                 workload,
                 policy,
-                allowed,
+                num_rows,
                 meeting=meeting,
                 together=together,
                 epoch=epoch,
@@ -122,9 +129,27 @@ class FeatureCache:
                 tier=tier,
             )
 
-    def _budget(self, store: FeatureStore, slot_bytes: int, copies: int) -> Budget:
-        table = Table(store.shape[0], store.row_bytes, slot_bytes, copies)
-        return budget(table, self.ratio, self.capacity_bytes)
+    @property
+    def _evicts(self) -> bool:
+        return isinstance(self.policy, str) and self.policy in EVICTION_RULES
+
+    def _agreed_rows(
+        self, store: FeatureStore, meeting: Meeting | None, progress: bool, slot_bytes: int, together: bool = False
+    ) -> int:
+        """How many, as sharer 0 finds: free memory is another from one look to the next."""
+        count = 1 if meeting is None else meeting.sharers.count
+        found = None
+        if meeting is None or meeting.sharers.index == 0:
+            table = Table(store.shape[0], store.row_bytes, slot_bytes, copies=1 if together else count)
+            allowed = budget(table, self.ratio, self.capacity_bytes)
+            if progress:
+                how = "partitioned over" if together else "replicated in"
+                say(f"Feature cache by {self.policy!r}: {allowed}" + (f"; {how} {count} ranks" if count > 1 else ""))
+            found = np.array([allowed.num_rows])
+        if meeting is not None:
+            found = meeting.publish(found)
+        assert found is not None
+        return int(found[0])
 
     def _facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
         """What all sharers must say alike."""
@@ -160,10 +185,6 @@ def open_all(
         CacheLevels(store, caches).close()
         raise
     return CacheLevels(store, caches)
-
-
-def _count(meeting: Meeting | None) -> int:
-    return 1 if meeting is None else meeting.sharers.count
 
 
 def _is_number(value: object) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.smooth import smoothed
+from lightning_gnnload.cache.structure import out_degrees
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import PRESAMPLED_EPOCHS, Workload
@@ -22,6 +24,8 @@ class PreSample(CachePolicy):
 
     Args:
         num_epochs: K. One is enough where an epoch visits the hot nodes many times.
+        smooth: tell counts of the same size apart, and lucky ones from others, by out-degree: see :mod:`.smooth`.
+            False is the paper's policy.
         num_threads: that sample; None for one a core.
         progress: show a bar on stderr.
 
@@ -32,6 +36,7 @@ class PreSample(CachePolicy):
     """
 
     num_epochs: int = 1
+    smooth: bool = True
     num_threads: int | None = None
     progress: bool = True
 
@@ -40,7 +45,11 @@ class PreSample(CachePolicy):
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         epochs = PRESAMPLED_EPOCHS[: self.num_epochs]
-        return visit_counts(workload, epochs, num_threads=self.num_threads, progress=self.progress)
+        counts = visit_counts(workload, epochs, num_threads=self.num_threads, progress=self.progress)
+        if not self.smooth:
+            return counts
+        num_batches = self.num_epochs * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
+        return smoothed(counts, out_degrees(workload.graph), num_batches)
 
 
 @dataclass(frozen=True)

@@ -98,11 +98,11 @@ def _traded(
     closed: the mappings are enough."""
     given = meeting.exchange({}, -1 if file is None else file.fd)
     files = [MemoryFile.adopt(each.fd, size, open_to_all=open_to_all) for each, size in zip(given, sizes, strict=False)]
-    if file is not None:
-        file.close()
-        files[meeting.sharers.index] = file
     for each in files:
         each.close()
+    if file is not None:
+        file.close()
+        files[meeting.sharers.index] = file  # the map that can be written to
     return files
 
 

@@ -84,8 +84,8 @@ class BytesRead(Metric):
 class AccessSimilarity(Metric):
     """How much of the visits to an epoch's hottest nodes the epoch before foretells, in [0, 1]; NaN in the first.
 
-    See :func:`.trace.similarity`: of the mini-batches that read the share ``top`` of all nodes that are read most. Where
-    it is high, what was read, or sampled beforehand, says what is worth caching. Takes 8 bytes a node.
+    It is :func:`.trace.similarity` of both epochs' visits, which count the mini-batches that read each node. Where it
+    is high, what was read, or sampled beforehand, says what is worth caching. Takes 8 bytes a node.
 
     Args:
         num_nodes: N, of the graph.

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from lightning_gnnload.cache.budget import Budget
 from lightning_gnnload.cache.counted import Clairvoyant
 from lightning_gnnload.cache.holding import hold_alone, hold_together
 from lightning_gnnload.cache.levels import CacheLevels
@@ -32,7 +31,7 @@ def open_ranked(
     store: FeatureStore,
     workload: Workload,
     policy: CachePolicy,
-    allowed: Budget | None,
+    num_rows: int,
     *,
     meeting: Meeting | None,
     together: bool,
@@ -46,7 +45,7 @@ def open_ranked(
         store: has all rows.
         workload: the mini-batches to come.
         policy: ranks rows, in sharer 0 or a rank alone.
-        allowed: how many; None in the other sharers, who follow sharer 0.
+        num_rows: how many.
         meeting: of the ranks that open the cache; None for one alone.
         together: they hold each row once; otherwise each has all.
         epoch: that training begins with.
@@ -57,12 +56,12 @@ def open_ranked(
         CacheConfigError: a ranking that is none.
         CacheShareError: a sharer failed, or has other rows.
     """
-    num_rows = 0 if allowed is None else allowed.num_rows
+    leads = meeting is None or meeting.sharers.index == 0
     hot = np.empty(0, np.int64)
-    if num_rows:
+    if num_rows and leads:
         hot = hottest(policy.hotness(workload, epoch), store.shape[0], num_rows)
     if meeting is not None:
-        hot = meeting.publish(None if allowed is None else hot)
+        hot = meeting.publish(hot if leads else None)
         meeting.agree({"checksum": _checksum(store, hot[:_PROBED_ROWS])})
     if not len(hot):
         return CacheLevels(store, ())
@@ -76,7 +75,6 @@ def open_ranked(
     if policy.window is None:
         return StaticCache(store, holding.location, holding.shards, tier=tier)
     lock = _lock_of(meeting) if meeting is not None and together else SharedLock.create()
-    leads = meeting is None or meeting.sharers.index == 0
     return RenewedCache(
         store,
         holding,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from lightning_gnnload.cache.counted import Clairvoyant, PreSample
+from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.structure import Degree, DegreeRatio, Random
 from lightning_gnnload.errors import CacheConfigError
 
-POLICIES = ("presample", "clairvoyant", "degree", "degree-ratio", "random")
+POLICIES = ("presample", "expected", "clairvoyant", "degree", "degree-ratio", "random")
 """That rank rows before a window of epochs begins."""
 EVICTION_RULES = ("fifo", "clock", "s3fifo", "belady")
 """That admit and evict rows while batches are gathered; no ranking, so no :class:`.CachePolicy`."""
@@ -34,7 +35,12 @@ def policy_named(policy: str | CachePolicy, *, window: int = 1, progress: bool =
         return PreSample(progress=progress)
     if policy == "clairvoyant":
         return Clairvoyant(window, progress=progress)
-    plain: dict[str, type[CachePolicy]] = {"degree": Degree, "degree-ratio": DegreeRatio, "random": Random}
+    plain: dict[str, type[CachePolicy]] = {
+        "expected": Expected,
+        "degree": Degree,
+        "degree-ratio": DegreeRatio,
+        "random": Random,
+    }
     if isinstance(policy, str) and policy in plain:
         return plain[policy]()
     raise CacheConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -271,10 +272,10 @@ def numbers_file(values: np.ndarray) -> MemoryFile:
 
 
 def numbers_in(fd: int, count: int) -> np.ndarray:
-    """What :func:`numbers_file` was made of, read-only. The descriptor is closed."""
+    """A copy of what :func:`numbers_file` was made of. The descriptor is closed."""
     file = MemoryFile.adopt(fd, 8 * count)
     file.close()
-    return file.array.view(np.int64)
+    return file.array.view(np.int64).copy()
 
 
 def _send(channel: SharerChannel, giver: int, given: Given) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
+from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
@@ -145,7 +146,7 @@ def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: b
     with progress_bar("Filling the cache", shard.nbytes) if progress else nullcontext(lambda amount: None) as advance:
         for begin in range(0, len(ids), step):
             rows = shard[begin : begin + step]
-            store.gather(torch.from_numpy(ids[begin : begin + step]), as_rows_of(store, rows))
+            store.gather(tensor_view(ids[begin : begin + step]), as_rows_of(store, rows))
             advance(rows.nbytes)
 
 

@@ -79,8 +79,8 @@ class MemoryFile:
             raise
 
     def close(self) -> None:
-        """Hands it to nobody any more. The memory stays, with a descriptor that Python's map keeps of it, until the last
-        array over it is gone."""
+        """Hands it to nobody any more. The memory stays until the last array over it is gone, and so does a descriptor
+        that Python's map keeps of it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,44 +14,15 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seeds import SeedOrder, Shuffled
+from lightning_gnnload.data.seeds import SeedOrder
 from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
-from lightning_gnnload.data.shuffling import label_distance, shuffling_bound, smallest_within
+from lightning_gnnload.data.shuffling import choose_sequences
 from lightning_gnnload.errors import LoaderConfigError
 
 _log = logging.getLogger(__name__)
-_JUDGED_EPOCHS = range(8)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A number of sequences, and why.
-
-    Attributes:
-        sequences: how many are merged.
-        error: the shuffling error of their order: how much further the labels of its mini-batches lie from those of
-            all seeds than a shuffle's do, as total variation distance.
-        bound: the error that would do.
-        distance: of the mini-batches' labels from those of all seeds; ``error`` plus what a shuffle has.
-    """
-
-    sequences: int
-    error: float
-    bound: float
-    distance: float
-
-    @property
-    def is_within_bound(self) -> bool:
-        return self.error <= self.bound
-
-    def __str__(self) -> str:
-        verdict = "within" if self.is_within_bound else "the most allowed, and above"
-        return (
-            f"ProximityOrder: {self.sequences} breadth-first sequences, shuffling error {self.error:.2g}, {verdict} "
-            f"the bound sqrt(b M) / n = {self.bound:.2g}; the labels of a mini-batch lie {self.distance:.2g} from "
-            f"those of all seeds, a shuffle's {self.distance - self.error:.2g}."
-        )
+_LONG = 2**32  # edges to follow, some seconds
 
 
 class ProximityOrder(SeedOrder):
@@ -170,29 +143,34 @@ class _BoundProximityOrder(SeedOrder):
         return seeds[epoch_order(sequences, seed, epoch)]
 
     def _make(self, seeds: np.ndarray, seed: int) -> list[np.ndarray]:
+        given = self.settings.sequences
+        most = given or self.settings.max_sequences
         endless = breadth_first_sequences(self.graph, seeds, seed)
-        if self.settings.sequences is not None:
-            return list(islice(endless, self.settings.sequences))
-        assert self.labels is not None
-        _, classes = np.unique(self.labels[tensor_view(seeds)].numpy(), return_inverse=True)
-        made: list[np.ndarray] = []
+        if most * self.graph.num_edges > _LONG:
+            endless = _watched(endless, most)
+        with closing(endless):
+            if given is not None:
+                return list(islice(endless, given))
+            assert self.labels is not None
+            _, classes = np.unique(self.labels[tensor_view(seeds)].numpy(), return_inverse=True)
+            made, choice = choose_sequences(
+                endless, seeds, classes, seed=seed, global_batch_size=self.global_batch_size, most=most
+            )
+        if choice.is_within_bound:
+            _log.info("ProximityOrder: %s", choice)
+        else:
+            _log.warning(
+                "ProximityOrder: %s Accuracy may suffer: compare it with order='shuffle', or give more max_sequences.",
+                choice,
+            )
+        return made
 
-        def distance(positions: np.ndarray) -> float:
-            return label_distance(classes[positions], self.global_batch_size)
 
-        ids = np.arange(len(seeds))
-        shuffled = np.mean([distance(Shuffled().order(ids, seed=seed, epoch=epoch)) for epoch in _JUDGED_EPOCHS])
-
-        def error(number: int) -> float:
-            made.extend(islice(endless, max(number - len(made), 0)))
-            merged = [distance(epoch_order(made[:number], seed, epoch)) for epoch in _JUDGED_EPOCHS]
-            return max(float(np.mean(merged) - shuffled), 0.0)
-
-        bound = shuffling_bound(len(seeds), self.global_batch_size)
-        number, reached = smallest_within(bound, error, self.settings.max_sequences)
-        choice = Choice(number, reached, bound, reached + float(shuffled))
-        _log.log(logging.INFO if choice.is_within_bound else logging.WARNING, "%s", choice)
-        return made[:number]
+def _watched(sequences: Iterator[np.ndarray], most: int) -> Generator[np.ndarray]:
+    with progress("Breadth-first sequences", most) as advance:
+        for sequence in sequences:
+            advance(1)
+            yield sequence
 
 
 def _are_classes(labels: torch.Tensor | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import count
 
 import numpy as np
@@ -17,7 +17,7 @@ FIRST_EPOCH = 2**31
 _MOST_COUNTED = 2**24
 
 
-def breadth_first_sequences(graph: Graph, seeds: np.ndarray, seed: int) -> Iterator[np.ndarray]:
+def breadth_first_sequences(graph: Graph, seeds: np.ndarray, seed: int) -> Generator[np.ndarray]:
     """Endless sequences of all seeds, in each of which those that are near in the graph are near as well.
 
     Each is a breadth-first search from a random seed, and from further ones until every seed is found. Seeds of large

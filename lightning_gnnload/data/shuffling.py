@@ -1,11 +1,47 @@
-"""How far an order of seeds is from a shuffle, judged by the labels of its mini-batches."""
+"""How far an order of seeds is from a shuffle, by the labels of its mini-batches; how many sequences come near."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.sequences import epoch_order
+
+_JUDGED_EPOCHS = range(8)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A number of sequences, and why.
+
+    Attributes:
+        sequences: how many are merged.
+        error: the shuffling error of their order.
+        bound: the error that would do.
+        distance: :func:`label_distance` of their order.
+    """
+
+    sequences: int
+    error: float
+    bound: float
+    distance: float
+
+    @property
+    def is_within_bound(self) -> bool:
+        return self.error <= self.bound
+
+    def __str__(self) -> str:
+        verdict = "within" if self.is_within_bound else "the most allowed, and above"
+        return (
+            f"{self.sequences} breadth-first sequences have a shuffling error of {self.error:.2g}, {verdict} the bound "
+            f"sqrt(b M) / n = {self.bound:.2g}: the labels of a mini-batch lie {self.distance:.2g} from those of all "
+            f"seeds, a shuffle's {self.distance - self.error:.2g}."
+        )
 
 
 def shuffling_bound(num_seeds: int, global_batch_size: int) -> float:
@@ -40,6 +76,47 @@ def label_distance(classes: np.ndarray, global_batch_size: int) -> float:
     found, times = np.unique(np.repeat(np.arange(num_steps), size) * len(share) + in_steps, return_counts=True)
     excess = times / size - share[found % len(share)]
     return float(excess[excess > 0].sum() / num_steps)
+
+
+def choose_sequences(
+    sequences: Iterator[np.ndarray],
+    seeds: np.ndarray,
+    classes: np.ndarray,
+    *,
+    seed: int,
+    global_batch_size: int,
+    most: int,
+) -> tuple[list[np.ndarray], Choice]:
+    """The fewest sequences whose order has a shuffling error within :func:`shuffling_bound`; ``most`` if none has.
+
+    The shuffling error is how much further an order's mini-batches lie from all seeds than a shuffle's do, by
+    :func:`label_distance`, over the first epochs of either. BGL does not say how it takes what a shuffle has into
+    account: even the labels of a perfectly random mini-batch differ from those of the whole, and by far more than
+    the bound.
+
+    Args:
+        sequences: as many as are asked for are taken of it.
+        seeds: int64 ``[S]``, node ids.
+        classes: their labels, integers ``[S]`` from 0 on.
+        seed: random seed of the run.
+        global_batch_size: seeds of a step.
+        most: at most so many.
+
+    Source: BGL (NSDI'23), section 3.2.2.
+    """
+    made: list[np.ndarray] = []
+
+    def distance(order: Callable[[int], np.ndarray]) -> float:
+        return float(np.mean([label_distance(classes[order(epoch)], global_batch_size) for epoch in _JUDGED_EPOCHS]))
+
+    def error(number: int) -> float:
+        made.extend(islice(sequences, max(number - len(made), 0)))
+        return max(distance(lambda epoch: epoch_order(made[:number], seed, epoch)) - shuffled, 0.0)
+
+    shuffled = distance(lambda epoch: np.argsort(ops.random_keys(seed, epoch, seeds)))
+    bound = shuffling_bound(len(seeds), global_batch_size)
+    number, reached = smallest_within(bound, error, most)
+    return made[:number], Choice(number, reached, bound, reached + shuffled)
 
 
 def smallest_within(bound: float, error: Callable[[int], float], most: int) -> tuple[int, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.distributed
 
 from lightning_gnnload.cache.metrics import AccessSimilarity, BytesRead, HitRate
 from lightning_gnnload.cache.reads import is_cache
@@ -88,7 +89,7 @@ class CacheMonitor(pl.Callback):
         if self._access is not None:
             values["cache/similarity"] = self._access.compute().float()
             self._begin_epoch(trainer, self._access)
-        pl_module.log_dict(values)
+        pl_module.log_dict(values, sync_dist=True)  # they are alike already, which Lightning cannot know
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._earlier is None else {"earlier": self._earlier}
@@ -117,6 +118,8 @@ def _tiers_of_all(trainer: pl.Trainer, tiers: list[str]) -> list[str]:
     encoded = torch.zeros(_NAMES_BYTES, dtype=torch.uint8)
     text = "\n".join(tiers).encode()[:_NAMES_BYTES]
     encoded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else 0
-    gathered = trainer.strategy.all_gather(encoded.to(trainer.strategy.root_device)).view(-1, _NAMES_BYTES)
-    names = (bytes(row).rstrip(b"\0").decode(errors="replace").split("\n") for row in gathered.tolist())
+    gathered = [encoded.to(trainer.strategy.root_device) for _ in range(trainer.world_size)]
+    if trainer.world_size > 1:
+        torch.distributed.all_gather(gathered, gathered[0].clone())
+    names = (bytes(row.tolist()).rstrip(b"\0").decode(errors="replace").split("\n") for row in gathered)
     return [name for name in dict.fromkeys(name for each in names for name in each) if name]

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.deferred import DeferredStore
-from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.cache.shared import share_rows
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.gathering import Gathering
-from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.datamodule import GraphDataModule
 
 CacheSettings = FeatureCache | list[FeatureCache] | Literal["auto"] | None
+_WORTH_SHARING_BYTES = 64 << 20
+_WAIT_FOR_ROWS_S = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -59,13 +60,19 @@ class ModuleCache:
     def stores(self, module: GraphDataModule, phase: str) -> dict[str, FeatureStore]:
         """What a phase's mini-batches are gathered from instead of the data's own stores: one cache for all phases.
 
+        Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
+
         Raises:
-            CacheConfigError: the graph has no features.
+            CacheConfigError: there are no features to be cached.
         """
-        if not self.levels:
-            return {}
         if self._store is None:
-            self._store = self._deferred(module, phase)
+            x, trainer = module.data.x, _running(module.trainer)
+            if x is None and self.levels:
+                raise CacheConfigError("the graph has no features x to be cached; give GraphDataModule(cache=None).")
+            if x is None or not (self.levels or (trainer is not None and _is_worth_sharing(x))):
+                return {}
+            name = " in front of ".join(map(repr, self.levels)) or "one copy a machine"
+            self._store = DeferredStore(x, partial(self._open, module, phase, trainer), name)
         return {"x": self._store}
 
     def close(self) -> None:
@@ -73,30 +80,45 @@ class ModuleCache:
         if store is not None:
             store.close()
 
-    def _deferred(self, module: GraphDataModule, phase: str) -> DeferredStore:
-        data, trainer = module.data, module.trainer
-        if data.x is None:
-            raise CacheConfigError("the graph has no features x to be cached; give GraphDataModule(cache=None).")
-        if trainer is not None and trainer.state.status != TrainerStatus.RUNNING:
-            trainer = None  # read by hand: the other ranks may not read at all, and are not waited for
-        is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
-        chosen_for = "train" if is_fit and len(data.train) else phase
-        name = " in front of ".join(map(repr, self.levels))
-        return DeferredStore(data.x, partial(self._open, data.x, partial(module.workload, chosen_for), trainer), name)
-
-    def _open(self, store: FeatureStore, workload: Callable[[], Workload], trainer: pl.Trainer | None) -> FeatureStore:
-        gathering = Gathering.of(trainer)
+    def _open(self, module: GraphDataModule, phase: str, trainer: pl.Trainer | None) -> FeatureStore:
+        assert self._store is not None
+        store, gathering = self._store.behind, Gathering.of(trainer)
         if not gathering.is_here:
             return store  # a trainer that samples in the place of lost samplers
+        if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
+            store = module.data.x = self._store.behind = _one_copy(store, gathering)
+        if not self.levels:
+            return store
+        is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
+        workload = module.workload("train" if is_fit and len(module.data.train) else phase)
         progress, epoch = gathering.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
             epoch = trainer.current_epoch
-        front = store
-        for number, level in reversed(list(enumerate(self.levels))):
-            sharers = gathering.sharers(f"level-{number}")
-            front = level.open(front, workload(), sharers=sharers, epoch=epoch, progress=progress)
-        return front
+        sharers = gathering.sharers("cache")
+        return open_all(self.levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)
+
+
+def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
+    """None where mini-batches are read by hand: the other ranks may not read at all, and are not waited for."""
+    return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
+
+
+def _is_worth_sharing(store: FeatureStore) -> bool:
+    """Features in this process's memory, and enough of them that a copy in each rank matters."""
+    return isinstance(store, MemoryFeatureStore) and store.rows.nbytes >= _WORTH_SHARING_BYTES
+
+
+def _one_copy(store: MemoryFeatureStore, gathering: Gathering) -> MemoryFeatureStore:
+    """The same rows, in memory that the ranks share; what each held before is free once nobody else holds it."""
+    sharers = gathering.sharers("rows", at_most_s=_WAIT_FOR_ROWS_S)
+    if sharers is None:
+        return store
+    try:
+        return share_rows(store, sharers)
+    except CacheShareError as error:
+        _log.warning("Each rank of this machine keeps its own copy of the features: %s", error)
+        return store
 
 
 def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) -> BatchSource:

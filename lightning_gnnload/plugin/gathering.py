@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 from dataclasses import dataclass
 
@@ -53,9 +54,11 @@ class Gathering:
             timeout_s=_WAIT_S if timeout is None else timeout.total_seconds(),
         )
 
-    def sharers(self, what: str) -> Sharers | None:
-        """As those who share one thing; None where this rank is alone."""
-        return Sharers(f"{self.name}-{what}", self.index, self.count, self.timeout_s) if self.count > 1 else None
+    def sharers(self, what: str, *, at_most_s: float = math.inf) -> Sharers | None:
+        """As those who share one thing, and wait for each other at most so long; None where this rank is alone."""
+        if self.count == 1:
+            return None
+        return Sharers(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s))
 
 
 def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:

@@ -31,6 +31,7 @@ from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.sample.workload import Workload
 
 SIZES_MB = (1, 8, 64)
 NUM_ROWS = 512
@@ -40,6 +41,13 @@ ROUND_S = 0.4
 HIDDEN = 64
 
 
+class SameStep(Workload):
+    """The same seeds at every step."""
+
+    def seeds_of(self, request: BatchRequest) -> np.ndarray:
+        return self.seeds
+
+
 class Prepared(BatchSource):
     """The same mini-batch at every step; a slot that holds it is not written again."""
 
@@ -47,16 +55,12 @@ class Prepared(BatchSource):
         graph = Graph.from_coo(np.arange(NUM_ROWS), np.roll(np.arange(NUM_ROWS), 1), num_nodes=NUM_ROWS)
         x = torch.ones(NUM_ROWS, (num_mb << 20) // (4 * NUM_ROWS))
         ids = np.arange(NUM_ROWS)
-        super().__init__(
-            GraphData(graph, x=x, train=ids), NeighborSampler([1]), ids, batch_size=NUM_ROWS, order=Sequential()
-        )
+        workload = SameStep(graph, NeighborSampler([1]), ids, batch_size=NUM_ROWS, order=Sequential())
+        super().__init__(GraphData(graph, x=x), workload)
         self._made: dict[int, tuple[Slot, Payload]] = {}
 
     def plan(self, num_ranks: int) -> Any:
         return SimpleNamespace(num_steps=1 << 30)
-
-    def seeds_of(self, request: BatchRequest) -> np.ndarray:
-        return self.seeds
 
     def make(self, request: BatchRequest, slot: Slot) -> Payload:
         if id(slot) not in self._made:

@@ -29,13 +29,15 @@ class _Facts(NamedTuple):
     split: str
     num_outputs: int  # classes, or tasks where each is yes or no
     add_inverse_edge: bool
+    table: str | None = None  # a further column of nodes
+    edge_features: bool = False
 
 
 _FACTS = {
-    "ogbn-arxiv": _Facts("arxiv", "time", 40, False),
-    "ogbn-papers100M": _Facts("papers100M-bin", "time", 172, False),
+    "ogbn-arxiv": _Facts("arxiv", "time", 40, False, "node_year"),
+    "ogbn-papers100M": _Facts("papers100M-bin", "time", 172, False, "node_year"),
     "ogbn-products": _Facts("products", "sales_ranking", 47, True),
-    "ogbn-proteins": _Facts("proteins", "species", 112, True),
+    "ogbn-proteins": _Facts("proteins", "species", 112, True, "node_species", edge_features=True),
 }
 _RECIPE = 1  # part of the settings: raise it when the same raw files would give other arrays
 _SITE = "http://snap.stanford.edu/ogb/data/nodeproppred"
@@ -47,7 +49,9 @@ class OGB(StoredDataset):
 
     Files are looked for where the ogb package keeps them, ``<root>/ogbn_products/{raw,split}``, and are never
     unpickled. Labels are int64 ``[N]``, -1 where a node has none; with several tasks (ogbn-proteins) float32
-    ``[N, tasks]``, NaN where there is none. Features are float32. Edge features are left out.
+    ``[N, tasks]``, NaN where there is none. Features are float32. With ``extras``, ogbn-arxiv and
+    ogbn-papers100M have a table ``node_year`` and ogbn-proteins ``node_species``, int64 ``[N, 1]``; ogbn-proteins,
+    which has no features of nodes, then has those of edges, float32 ``[E, 8]``, alike both ways.
 
     Reading ``csv.gz`` files needs pandas, downloading needs ogb; both come with the extra ``ogb``. Converting
     takes, beside the raw files, twice the disk space of the result while it runs; memory holds the result's
@@ -57,6 +61,7 @@ class OGB(StoredDataset):
         name: ``"ogbn-arxiv"``, ``"ogbn-products"``, ``"ogbn-papers100M"`` or ``"ogbn-proteins"``.
         root: the folder that holds ``ogbn_products`` and the like; a per-user cache folder by default.
         add_inverse_edge: append every edge turned round; None does what OGB does for this data set.
+        extras: what the data set has beside features and labels, as above; kept in a folder of its own.
         download: fetch the archive (over 50 GB for papers100M) when there are no raw files; nothing is asked.
 
     Raises:
@@ -71,6 +76,7 @@ class OGB(StoredDataset):
     root: str | Path | None = None
     add_inverse_edge: bool | None = None
     download: bool = True
+    extras: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in _FACTS:
@@ -79,20 +85,33 @@ class OGB(StoredDataset):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"dataset": self.name, "recipe": _RECIPE, "add_inverse_edge": self._both_ways}
+        extras = {"extras": True} if self.extras else {}
+        return {"dataset": self.name, "recipe": _RECIPE, "add_inverse_edge": self._both_ways, **extras}
 
     @property
     def folder(self) -> Path:
-        return self._root / f"{self.name}-{'both-ways' if self._both_ways else 'one-way'}"
+        extras = "-extras" if self.extras else ""
+        return self._root / f"{self.name}-{'both-ways' if self._both_ways else 'one-way'}{extras}"
 
     def build(self, scratch: Path) -> GraphData:
         facts, home = _FACTS[self.name], self._raw_home
         if not any((home / "raw" / file).exists() for file in ("data.npz", "edge.csv.gz")):
             self._fetch(scratch)
-        raw = read_raw(home / "raw", scratch, add_inverse_edge=self._both_ways)
+        table, edge_features = (facts.table, facts.edge_features) if self.extras else (None, False)
+        raw = read_raw(
+            home / "raw", scratch, add_inverse_edge=self._both_ways, table=table, edge_features=edge_features
+        )
         splits = read_split(home / "split" / facts.split)
-        graph = Graph.from_coo(raw.ends[0], raw.ends[1], raw.num_nodes)
-        return GraphData(graph, raw.x, _labels(raw.labels), *splits, num_classes=facts.num_outputs)
+        graph = Graph.from_coo(raw.ends[0], raw.ends[1], raw.num_nodes, keep_order=edge_features)
+        return GraphData(
+            graph,
+            raw.x,
+            _labels(raw.labels),
+            *splits,
+            num_classes=facts.num_outputs,
+            tables={} if table is None else {table: raw.table},
+            edge_x=raw.edge_x,
+        )
 
     @property
     def _both_ways(self) -> bool:

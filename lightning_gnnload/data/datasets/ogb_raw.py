@@ -33,20 +33,37 @@ class RawGraph:
     num_nodes: int
     x: np.ndarray | None  # float [N, F]
     labels: np.ndarray  # [N, T], NaN where a node has none
+    table: np.ndarray | None = None  # [N, 1], the column of nodes that was asked for
+    edge_x: np.ndarray | None = None  # float32 [E, F], [2 E, F] with inverse edges
 
 
-def read_raw(raw: Path, scratch: Path, *, add_inverse_edge: bool) -> RawGraph:
+def read_raw(
+    raw: Path, scratch: Path, *, add_inverse_edge: bool, table: str | None = None, edge_features: bool = False
+) -> RawGraph:
     """Reads whichever layout ``raw`` has.
 
     Args:
         scratch: a folder for the mapped files; they must outlive the arrays' use.
         add_inverse_edge: append every edge turned round (OGB's own reader interleaves them).
+        table: a further column of nodes to read, as OGB names it.
+        edge_features: read those too; only ``csv.gz`` files have any.
 
     Raises:
         DatasetError: a file is missing, broken, or does not fit the others; the message names it.
     """
-    read = _read_npz if (raw / "data.npz").exists() else _read_csv
-    return read(raw, scratch, 2 if add_inverse_edge else 1)
+    ways = 2 if add_inverse_edge else 1
+    if (raw / "data.npz").exists():
+        graph = _read_npz(raw, scratch, ways)
+        rows = None if table is None else _whole(raw / "data.npz", table)
+    else:
+        graph = _read_csv(raw, scratch, ways)
+        rows = None if table is None else _small_csv(raw / f"{table}.csv.gz", "int64")
+        if edge_features:
+            graph.edge_x = _csv_table(raw / "edge-feat.csv.gz", scratch / "edge_x", graph.ends.shape[1] // ways, ways)
+    if rows is not None and rows.shape != (graph.num_nodes, 1):
+        raise DatasetError(f"{raw}: {table} is {list(rows.shape)}, but [{graph.num_nodes}, 1] is needed. {_REMEDY}")
+    graph.table = rows
+    return graph
 
 
 def read_split(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -73,16 +90,22 @@ def _read_csv(raw: Path, scratch: Path, ways: int) -> RawGraph:
             raise DatasetError(f"{edge_file} has {rows.shape[1]} columns; source and destination are needed.")
         _put_ids(ends[:, start : start + len(rows)], rows.T, num_nodes, edge_file)
     _add_inverse(ends, num_edges)
-    x = None
     feature_file = raw / "node-feat.csv.gz"
-    if feature_file.exists():
-        for start, rows in _csv_pieces(feature_file, "float32", num_nodes):
-            if x is None:
-                _check_inflated(feature_file, 2 * num_nodes * rows.shape[1])
-                x = scratch_array(scratch / "x", np.float32, (num_nodes, rows.shape[1]))
-            x[start : start + len(rows)] = rows
+    x = _csv_table(feature_file, scratch / "x", num_nodes) if feature_file.exists() else None
     labels = _small_csv(raw / "node-label.csv.gz", "float64")
     return RawGraph(ends, num_nodes, x, _checked_labels(labels, num_nodes, raw / "node-label.csv.gz"))
+
+
+def _csv_table(file: Path, place: Path, num_rows: int, ways: int = 1) -> np.ndarray:
+    """float32 ``[ways * num_rows, F]`` in a mapped file at ``place``: all rows, so many times one after the other."""
+    table = np.empty((0, 0), np.float32)
+    for start, rows in _csv_pieces(file, "float32", num_rows):
+        if start == 0:
+            _check_inflated(file, 2 * num_rows * rows.shape[1])
+            table = scratch_array(place, np.float32, (ways * num_rows, rows.shape[1]))
+        for way in range(ways):
+            table[way * num_rows + start : way * num_rows + start + len(rows)] = rows
+    return table
 
 
 def _csv_pieces(file: Path, dtype: str, num_rows: int) -> Iterator[tuple[int, np.ndarray]]:

@@ -35,6 +35,8 @@ class Purpose(IntEnum):
     CENTROIDS = 4
     NOISE = 5
     SPLITS = 6
+    FAME = 7
+    PLACE = 8
 
 
 def stream(seed: int, purpose: Purpose) -> np.random.Philox:

@@ -15,12 +15,13 @@ import numpy as np
 from lightning_gnnload.data.datasets import random_edges as edges
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.random_edges import Purpose, fractions, stream
+from lightning_gnnload.data.datasets.random_web import hosts, web
 from lightning_gnnload.data.datasets.stored import StoredDataset, progress, scratch_array
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import DatasetError
 
-Kind = Literal["chung-lu", "rmat", "citation"]
+Kind = Literal["chung-lu", "rmat", "citation", "web"]
 _EXPONENT = {"chung-lu": 2.4, "citation": 3.0}
 _RECIPE = 1  # part of the settings: raise it when equal settings would give other arrays
 _ROWS = 1 << 14
@@ -36,7 +37,8 @@ class Synthetic(StoredDataset):
 
     Args:
         kind: ``"chung-lu"`` (power-law degrees) or ``"rmat"`` (recursive quadrants .57, .19, .19, .05), both
-            with shuffled ids; or ``"citation"`` (nodes arrive in id order and cite earlier ones).
+            with shuffled ids; ``"citation"`` (nodes arrive in id order and cite earlier ones); or ``"web"`` (pages of
+            a host have neighbouring ids, and most links stay within one).
         num_nodes: at least 2, below 2**31.
         num_edges: directed edges drawn. Self-loops and repeats are then dropped: some per cent of a large
             graph, more where hubs are dense.
@@ -49,7 +51,8 @@ class Synthetic(StoredDataset):
         exponent: of the degrees' power law, above 2; 2.4 for chung-lu and 3 for citation when None.
         max_degree: chung-lu only: expected degree of the greatest hub, before repeats are dropped. None: the
             geometric mean of the mean degree and the most that the exponent allows.
-        homophily: share of the edges that are drawn within a community on purpose; 0 is the plain model.
+        homophily: share of the edges that are drawn within a community on purpose; 0 is the plain model. Web: within
+            a host, and the hosts are dealt to the communities.
         feature_noise: standard deviation of the (uniform) noise on a centroid of unit variance, in units of
             ``sqrt(num_features)``, so that the width matters little: at 0.35 and 16 classes, the nearest
             centroid is the right one for about four nodes in five.
@@ -134,6 +137,10 @@ class Synthetic(StoredDataset):
             words = stream(self.seed, Purpose.IDS).random_raw(self.num_nodes)
             community = (fractions(words) * self.num_classes).astype(np.int64)
             pairs = edges.citations(community, num_pairs, exponent=self.exponent or _EXPONENT[self.kind], **planted)
+        elif self.kind == "web":
+            bounds = hosts(self.num_nodes, seed=self.seed)
+            community = np.repeat(np.arange(len(bounds) - 1) % self.num_classes, np.diff(bounds))
+            pairs = web(bounds, num_pairs, **planted)
         else:
             # The generators' ids tell degree and community; the shuffle hides both.
             shuffled = np.argsort(stream(self.seed, Purpose.IDS).random_raw(self.num_nodes), kind="stable").astype(

@@ -153,6 +153,7 @@ def test_room_for_no_row_is_an_error(settings: dict) -> None:
         ({"share": "some"}, "share='some'"),
         ({"policy": "lru"}, "'lru'.*'presample'"),
         ({"policy": "clairvoyant", "window": 0}, "window"),
+        ({"policy": "fifo", "share": "partitioned"}, "each rank has its own"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(settings: dict, message: str) -> None:
@@ -164,6 +165,18 @@ def test_more_than_the_machine_has_is_refused() -> None:
     huge = FarStore(torch.empty(1, 1).expand(2**37, 1))
     with pytest.raises(CacheConfigError, match=r"TiB.*of free memory"):
         FeatureCache(ById(), ratio=1.0).open(huge, toy_workload(), progress=False)
+
+
+@pytest.mark.parametrize("rule", ["fifo", "clock", "s3fifo"])
+def test_rules_of_eviction_take_no_more_than_was_asked_for(rule: str) -> None:
+    capacity = 4 * N + 40 * 20
+    cache = FeatureCache(rule, capacity_bytes=capacity).open(FarStore(rows_of()), toy_workload(), progress=False)
+    for _ in range(3):
+        out = torch.empty(N, 5)
+        cache.gather(torch.arange(N), out)
+        assert torch.equal(out, rows_of())
+    assert 0.8 * capacity < cache.num_bytes <= capacity
+    cache.close()
 
 
 def test_bad_hotness_is_refused() -> None:

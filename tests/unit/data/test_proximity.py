@@ -74,6 +74,12 @@ def test_sequences_and_orders_do_not_depend_on_how_the_seeds_came() -> None:
     np.testing.assert_array_equal(given, in_order)
     other = [np.sort(seeds)[sequence] for sequence in sequences(graph, np.sort(seeds), 3, seed=1)]
     assert not np.array_equal(other, in_order)
+    labels = torch.arange(50) // 10  # by which the number of sequences is chosen
+    orders = [
+        ProximityOrder(max_sequences=20).bind(graph, labels, 5).order(ids, seed=0, epoch=0)
+        for ids in (seeds, np.sort(seeds))
+    ]
+    np.testing.assert_array_equal(*orders)
 
 
 @pytest.mark.parametrize(
@@ -135,13 +141,12 @@ def test_labels_say_how_many_sequences(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.INFO):
         # All of one label: one sequence is as good as a shuffle.
         ProximityOrder().bind(graph, torch.zeros(400, dtype=torch.long), 16).order(seeds, seed=0, epoch=0)
-        assert (
-            "1 breadth-first sequences, shuffling error 0, within the bound sqrt(b M) / n = 0.01" in caplog.messages[-1]
-        )
+        one = "1 breadth-first sequences have a shuffling error of 0, within the bound sqrt(b M) / n = 0.01"
+        assert one in caplog.messages[-1]
         # Labels go with the place on the ring: four sequences are not enough by far.
         order = ProximityOrder(max_sequences=4).bind(graph, torch.arange(400) // 40, 16)
         order.order(seeds, seed=0, epoch=0)
-    assert "4 breadth-first sequences, shuffling error 0.23" in caplog.messages[-1]
+    assert "4 breadth-first sequences have a shuffling error of 0.23" in caplog.messages[-1]
     assert "the most allowed, and above the bound" in caplog.messages[-1]
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     few = ProximityOrder(4).bind(graph, None, 16)

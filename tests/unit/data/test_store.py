@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, save_graph_data
-from lightning_gnnload.data import folders, store
+from lightning_gnnload.data import folders
 from lightning_gnnload.errors import StoreFormatError
 
 INTEGERS = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -165,7 +165,7 @@ def test_rows_of_any_store_are_copied(tmp_path: Path, monkeypatch: pytest.Monkey
         def gather(self, ids, out) -> None:
             out[:] = torch.stack([ids, ids * ids], 1)
 
-    monkeypatch.setattr(store, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(folders, "CHUNK_BYTES", chunk_bytes)
     save_graph_data(GraphData(example().graph, Squares(), tables={"again": Squares()}), tmp_path / "graph")
     data = load_graph_data(tmp_path / "graph", verify=True)
     assert data.x.rows.tolist() == data.tables["again"].rows.tolist() == [[0, 0], [1, 1], [2, 4]]

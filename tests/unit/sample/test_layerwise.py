@@ -93,7 +93,7 @@ def test_batches_pass_loader_and_queue_as_they_are(sampler) -> None:
     # Weights too: content() reads them.
     source = toy_source(sampler=sampler, batch_size=8)
     wanted = [content(batch) for batch in SampledLoader(toy_source(sampler=sampler, batch_size=8), num_threads=0)]
-    assert any(weights for batch in wanted for *_, weights, _ in batch[4])
+    assert any(weights for batch in wanted for *_, weights, _, _ in batch[4])
     assert [content(batch) for batch in SampledLoader(source, num_threads=3)] == wanted
     with job(source, num_threads=2) as running:
         assert [content(batch) for batch in running.loader(running.queue())] == wanted

@@ -7,10 +7,14 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 
+from lightning_gnnload import GraphDataModule, NeighborSampler
 from lightning_gnnload.data.datasets import ogb_raw
 from lightning_gnnload.data.datasets.ogb import OGB
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import DatasetError, MissingExtraError
+from lightning_gnnload.pipeline.slots import Slot
 
 # 5 nodes, 4 edges, among them a repeated one; node 3 has no label.
 EDGES = np.array([[0, 1, 4, 4], [1, 2, 0, 0]])
@@ -76,6 +80,42 @@ def made(name: str, root, **settings):
 def sorted_edges(data) -> list[tuple[int, int]]:
     graph = data.graph
     return sorted((int(src), dst) for dst in range(graph.num_nodes) for src in graph.in_neighbors(dst))
+
+
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn-papers100M"])
+def test_extras_are_read_where_they_are_asked_for(tmp_path, name) -> None:
+    if name == "ogbn-arxiv":
+        write_csv(csv_folder(tmp_path) / "raw" / "node_year.csv.gz", np.full((5, 1), 2020))
+    else:
+        npz_folder(tmp_path)
+    assert made(name, tmp_path).tables == {}
+    data = made(name, tmp_path, extras=True)
+    assert data.tables["node_year"].rows.tolist() == [[2020]] * 5
+    assert data.edge_x is None
+
+
+@pytest.mark.parametrize("piece", [3, 1 << 20])
+def test_edge_features_belong_to_their_edges_both_ways(tmp_path, piece, monkeypatch) -> None:
+    monkeypatch.setattr(ogb_raw, "_PIECE", piece)
+    raw = csv_folder(tmp_path, "ogbn_proteins", "species") / "raw"
+    ends = np.array([[0, 1, 4, 2], [1, 2, 0, 3]])
+    write_csv(raw / "edge.csv.gz", ends.T)
+    write_csv(raw / "edge-feat.csv.gz", np.stack([ends.sum(0), abs(ends[0] - ends[1])], 1) / 2)  # alike both ways
+    write_csv(raw / "node_species.csv.gz", [[7], [7], [8], [8], [9]])
+    data = made("ogbn-proteins", tmp_path, extras=True)
+    assert data.tables["node_species"].rows.tolist() == [[7], [7], [8], [8], [9]]
+    source = GraphDataModule(data, NeighborSampler([-1], edge_ids=True), num_threads=0, predict="all").source("predict")
+    slot = Slot()
+    block = source.make(BatchRequest(0, 0, 0, 1), slot).view(slot.buffer()).blocks[0]
+    assert block.num_edges == 8
+    src, dst = block.indices.long(), block.edge_dst()  # all nodes are seeds: local ids are node ids
+    assert torch.equal(block.x, torch.stack([src + dst, (src - dst).abs()], 1) / 2)
+
+
+def test_a_column_of_another_length_is_named(tmp_path) -> None:
+    write_csv(csv_folder(tmp_path) / "raw" / "node_year.csv.gz", np.full((4, 1), 2020))
+    with pytest.raises(DatasetError, match=r"node_year is \[4, 1\], but \[5, 1\] is needed"):
+        made("ogbn-arxiv", tmp_path, extras=True)
 
 
 LAYOUTS = [("ogbn-arxiv", csv_folder), ("ogbn-papers100M", npz_folder)]

@@ -3,12 +3,12 @@ import hashlib
 import numpy as np
 import pytest
 
-from lightning_gnnload.data.datasets import random_edges
+from lightning_gnnload.data.datasets import random_edges, random_web
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.errors import DatasetError
 
-KINDS = ["chung-lu", "rmat", "citation"]
+KINDS = ["chung-lu", "rmat", "citation", "web"]
 NUM_NODES, NUM_EDGES = 3000, 40_000
 
 
@@ -32,7 +32,12 @@ def fingerprint(data: GraphData) -> str:
 
 
 # A changed number means that every user's graphs change: raise _RECIPE with it.
-PINNED = {"chung-lu": "ad365e72b7e18a09", "rmat": "4e3b38d5c46b471a", "citation": "88de7c34500c8a67"}
+PINNED = {
+    "chung-lu": "ad365e72b7e18a09",
+    "rmat": "4e3b38d5c46b471a",
+    "citation": "88de7c34500c8a67",
+    "web": "60c343f4c19c63fc",
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,6 +99,20 @@ def test_citing_attracts_citations(tmp_path):
     share_of_top = np.sort(np.bincount(dst, minlength=NUM_NODES))[-30:].sum() / len(dst)
     # Uniform citing gives the oldest hundredth 0.01 * (1 + ln 100) < 6 % of all citations; copying, far more.
     assert share_of_top > 0.12
+
+
+def test_links_stay_within_hosts_whose_ids_are_neighbours(tmp_path):
+    src, dst = edge_list(made(tmp_path, "web", symmetric=False, homophily=0.8))
+    bounds = random_web.hosts(NUM_NODES, seed=0)
+    assert [bounds[0], bounds[-1]] == [0, NUM_NODES]
+    assert (np.diff(bounds) > 0).all()
+    host = np.searchsorted(bounds, np.arange(NUM_NODES), side="right")
+    # Repeats within small hosts are dropped, so it is less than was drawn; ids that are shuffled give 6 %.
+    assert 0.5 < (host[src] == host[dst]).mean() < 0.85
+    assert np.bincount(host).max() > 5 * np.bincount(host)[1:].mean()
+    # Front pages attract links: the first tenth of each host takes 0.1 ** 0.25 = 56 % of them, before repeats.
+    size, place = np.diff(bounds)[host - 1], np.arange(NUM_NODES) - bounds[host - 1]
+    assert (place[dst] * 10 < size[dst]).mean() > 0.35
 
 
 def test_chung_lu_degrees_follow_their_power_law(tmp_path):
@@ -180,7 +199,7 @@ def test_other_settings_get_another_folder_and_another_root_does_not_count(tmp_p
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
-        ({"kind": "lattice"}, "chung-lu, rmat, citation"),
+        ({"kind": "lattice"}, "chung-lu, rmat, citation, web"),
         ({"num_nodes": 1}, "num_nodes is 1"),
         ({"num_nodes": 2**31}, "num_nodes"),
         ({"num_nodes": 1e2}, "whole number"),
@@ -194,6 +213,7 @@ def test_other_settings_get_another_folder_and_another_root_does_not_count(tmp_p
         ({"exponent": 2}, "above 2"),
         ({"kind": "rmat", "exponent": 2.5}, "leave it out"),
         ({"kind": "rmat", "max_degree": 10}, "leave it out"),
+        ({"kind": "web", "exponent": 2.5}, "leave it out"),
         ({"max_degree": 100}, "max_degree"),
     ],
 )

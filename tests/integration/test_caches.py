@@ -1,0 +1,87 @@
+"""A cache changes no batch and no loss: every policy, under both kinds of strategies, shared by ranks, and when one of
+them is killed. What CacheMonitor logs is the sum over the trainers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.scripts import launch
+from tests.integration.scripts.caches import AFTER, CACHES, LOST
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for two launches
+SCRIPT = Path(__file__).parent / "scripts" / "caches.py"
+TRAINERS = {"ddp": 2, "factored": 1}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = {}
+    for strategy, num_devices in (("ddp", 2), ("factored", 3)):
+        found[strategy] = tmp_path_factory.mktemp(strategy)
+        job = launch.run(SCRIPT, strategy, folder=found[strategy], num_devices=num_devices, timeout_s=300)
+        (found[strategy] / "output.txt").write_text(job.output)
+    return found
+
+
+def of(folders: dict[str, Path], strategy: str, name: str, rank: int) -> dict[str, Any]:
+    wrote: dict[str, Any] = json.loads((folders[strategy] / f"{name}-{rank}.json").read_text())
+    return wrote
+
+
+CASES = [
+    pytest.param(strategy, name, marks=pytest.mark.slow)
+    for strategy in TRAINERS
+    for name in (*CACHES, *((LOST, AFTER) if strategy == "factored" else ()))
+    if name != "none"
+]
+
+
+@pytest.mark.parametrize(("strategy", "name"), CASES)
+def test_a_cache_changes_no_batch_and_no_loss(folders: dict[str, Path], strategy: str, name: str) -> None:
+    for rank in range(TRAINERS[strategy]):
+        plain, cached = (of(folders, strategy, each, rank) for each in ("none", name))
+        phases = {seen[0] for seen in cached["seen"]}
+        assert phases == {"sanity", "train", "val", "test"}
+        assert cached["seen"] == plain["seen"]
+        assert any(tier.startswith("cache") for tier in cached["reads"]), "else nothing was tested"
+        assert set(plain["reads"]) == {"memory"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "name"), [("ddp", "presample"), ("ddp", "levels"), ("factored", "presample")])
+def test_the_monitor_logs_what_all_trainers_read(folders: dict[str, Path], strategy: str, name: str) -> None:
+    ranks = [of(folders, strategy, name, rank) for rank in range(TRAINERS[strategy])]
+    tiers = {tier for rank in ranks for tier in rank["reads"]}
+    rows = {tier: sum(rank["reads"].get(tier, [0, 0])[0] for rank in ranks) for tier in tiers}
+    for rank in ranks:
+        metrics = rank["metrics"]
+        for tier in tiers:
+            num_bytes = sum(each["reads"].get(tier, [0, 0])[1] for each in ranks)
+            assert metrics[f"cache/bytes_{tier.replace(' ', '_')}"] == num_bytes
+        hits = sum(count for tier, count in rows.items() if tier.startswith("cache"))
+        assert metrics["cache/hit_rate"] == pytest.approx(hits / sum(rows.values()))
+        assert 0 < metrics["cache/hit_rate"] < 1
+        assert ("cache/hit_rate_cache_2" in metrics) == (name == "levels")
+        # 320 seeds of 2000 nodes, in both epochs: a tenth of the nodes is read much alike.
+        assert 0.5 < metrics["cache/similarity"] < 1
+        assert metrics == ranks[0]["metrics"] or strategy == "ddp"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "rank"), [("ddp", 0), ("ddp", 1), ("factored", 0), ("factored", 1)])
+def test_fits_leave_no_descriptor_behind(folders: dict[str, Path], strategy: str, rank: int) -> None:
+    # The first fit makes the process group; so before the second one they are counted.
+    _, first, *_, last = [of(folders, strategy, name, rank)["descriptors_before"] for name in CACHES]
+    assert last <= first
+
+
+@pytest.mark.slow
+def test_the_loss_of_a_sampler_is_told_and_nothing_else(folders: dict[str, Path]) -> None:
+    output = (folders["factored"] / "output.txt").read_text()
+    assert "sampler rank 2" in output
+    assert "without a cache" not in output
+    assert "Error" not in output.replace("SamplerDiedError", "")

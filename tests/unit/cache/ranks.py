@@ -1,0 +1,31 @@
+"""Ranks of a machine, played by threads of this process."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from lightning_gnnload.cache.sharers import Sharers
+
+TIMEOUT_S = 10.0
+
+
+def together(count: int, work: Callable[[Sharers], Any], timeout_s: float = TIMEOUT_S) -> list[Any]:
+    """What each sharer's work returned or raised."""
+    name, ends = uuid.uuid4().hex, [None] * count
+
+    def run(index: int) -> None:
+        try:
+            ends[index] = work(Sharers(name, index, count, timeout_s))
+        except Exception as error:
+            ends[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * TIMEOUT_S)
+    assert not any(thread.is_alive() for thread in threads)
+    return ends

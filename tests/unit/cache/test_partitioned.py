@@ -1,0 +1,194 @@
+"""A cache of several ranks: rows once on the machine, or once a rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightning_gnnload import MemoryFeatureStore, ops
+from lightning_gnnload.cache.cache import FeatureCache, open_all
+from lightning_gnnload.cache.counted import PreSample, Recorded
+from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.static import StaticCache, deal
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.errors import CacheConfigError, CacheShareError
+from tests.unit.cache.ranks import together
+from tests.unit.toy import toy_data, toy_workload
+
+N = 300
+ROWS = torch.randn(N, 5, generator=torch.Generator().manual_seed(0))
+HOTNESS = Recorded(np.random.default_rng(0).zipf(1.5, N).clip(max=1000))
+
+
+def opened(count: int, policy: CachePolicy | str = HOTNESS, **settings) -> list[StaticCache]:
+    cache = FeatureCache(policy, **{"ratio": 0.1, **settings})
+
+    def work(sharers: Sharers) -> FeatureStore:
+        return cache.open(MemoryFeatureStore(ROWS.clone()), toy_workload(), sharers=sharers, progress=False)
+
+    ends = together(count, work)
+    for end in ends:
+        if isinstance(end, Exception):
+            raise end
+    return ends
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_each_row_is_there_once_and_all_ranks_read_it(count: int) -> None:
+    caches = opened(count)
+    hot = set(hottest(HOTNESS.counts, N, 30).tolist())
+    for cache in caches:
+        assert set(np.flatnonzero(cache.location >= 0).tolist()) == hot
+        assert sum(len(shard) for shard in cache.shards) == 30
+        out = torch.empty(N, 5)
+        reads = cache.gather(torch.arange(N), out)
+        assert torch.equal(out, ROWS)
+        assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("memory", 270)]
+    # The same memory, not copies of it: none but its owner can write to it, so ask the system.
+    files = [{shard_file(cache.shards[number]) for cache in caches} for number in range(len(caches[0].shards))]
+    assert all(len(each) == 1 for each in files)
+    assert len(set.union(*files)) == min(count, ops.MAX_SHARDS)
+    for number, shard in enumerate(caches[1].shards):
+        assert shard.flags.writeable == (number == 1)
+
+
+def shard_file(shard: np.ndarray) -> str:
+    """The inode of the mapping."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.startswith(f"{shard.ctypes.data:x}-"):
+            return line.split()[4]
+    raise AssertionError("no mapping begins there")
+
+
+def test_every_rank_has_its_own_where_asked() -> None:
+    caches = opened(3, share="replicated")
+    assert len({cache.shards[0].ctypes.data for cache in caches}) == 3
+    for cache in caches:
+        assert torch.equal(torch.from_numpy(cache.shards[0]).view(torch.float32), ROWS[cache_order()])
+
+
+def cache_order() -> torch.Tensor:
+    return torch.from_numpy(hottest(HOTNESS.counts, N, 30))
+
+
+def test_one_rank_ranks_and_the_others_follow() -> None:
+    asked = []
+
+    class Counting(CachePolicy):
+        def hotness(self, workload, epoch) -> np.ndarray:
+            asked.append(epoch)
+            return HOTNESS.counts
+
+    opened(3, Counting())
+    opened(3, Counting(), share="replicated")
+    assert asked == [0, 0]
+
+
+def test_a_capacity_is_the_machines() -> None:
+    def num_rows(**settings) -> int:
+        return opened(2, ratio=None, capacity_bytes=4 * N + 40 * 20, **settings)[0].num_rows
+
+    assert num_rows() == 40
+    assert num_rows(share="partitioned") == 40
+    assert opened(2, ratio=None, capacity_bytes=2 * (4 * N + 40 * 20), share="replicated")[1].num_rows == 40
+
+
+@given(
+    st.lists(st.integers(0, 2**40), max_size=200),
+    st.integers(1, ops.MAX_SHARDS),
+)
+def test_shards_carry_equal_load(loads: list[int], num_shards: int) -> None:
+    loads = sorted(loads, reverse=True)
+    places = deal(len(loads), num_shards)
+    shard, slot = places >> ops.SLOT_BITS, places & (1 << ops.SLOT_BITS) - 1
+    sizes = np.bincount(shard, minlength=num_shards)
+    assert sizes.max(initial=0) - sizes.min() <= 1
+    for number in range(num_shards):
+        assert sorted(slot[shard == number]) == list(range(sizes[number]))  # none twice, none left out
+    carried = [
+        sum(load for load, each in zip(loads, shard, strict=True) if each == number) for number in range(num_shards)
+    ]
+    assert max(carried) - min(carried) <= max(loads, default=0)
+
+
+def test_shards_are_read_equally_often() -> None:
+    # Measured: an epoch that the ranking did not see, on a graph whose hubs are read in every batch.
+    data = toy_data(3000, 1000)
+    workload = toy_workload(data, batch_size=50)
+    cache = FeatureCache(PreSample(progress=False), ratio=0.1)
+    ends = together(4, lambda sharers: cache.open(data.x, workload, sharers=sharers, progress=False))
+    hits = np.zeros(4)
+    for request in workload.requests(epoch=0):
+        places = ends[0].location[workload.nodes_of(request)]
+        hits += np.bincount(places[places >= 0] >> ops.SLOT_BITS, minlength=4)
+    assert hits.max() / hits.mean() < 1.05
+
+
+@pytest.mark.parametrize("differing", ["ratio", "rows", "width", "epoch"])
+def test_ranks_that_open_something_else_are_told(differing: str) -> None:
+    def work(sharers: Sharers) -> FeatureStore:
+        is_other = sharers.index == 1
+        rows = ROWS + is_other if differing == "rows" else ROWS[:, : 5 - (is_other and differing == "width")]
+        cache = FeatureCache(HOTNESS, ratio=0.2 if is_other and differing == "ratio" else 0.1)
+        epoch = int(is_other and differing == "epoch")
+        return cache.open(MemoryFeatureStore(rows), toy_workload(), sharers=sharers, epoch=epoch, progress=False)
+
+    word = {"ratio": "settings", "rows": "checksum", "width": "shape", "epoch": "epoch: 0 and 1"}[differing]
+    for end in together(3, work):
+        assert isinstance(end, CacheShareError)
+        assert word in str(end)
+
+
+def test_a_ranking_that_fails_fails_in_all_ranks() -> None:
+    class Broken(CachePolicy):
+        def hotness(self, workload, epoch) -> np.ndarray:
+            return np.full(N, -1)
+
+    cache = FeatureCache(Broken(), ratio=0.1)
+    ends = together(3, lambda s: cache.open(MemoryFeatureStore(ROWS), toy_workload(), sharers=s, progress=False))
+    assert [type(end) for end in ends] == [CacheConfigError, CacheShareError, CacheShareError]
+    assert all("hotness of node 0 is -1" in str(end) for end in ends)
+
+
+def test_several_levels_are_shared_each() -> None:
+    levels = [FeatureCache(HOTNESS, ratio=0.1), FeatureCache(HOTNESS, ratio=0.4)]
+    ends = together(2, lambda s: open_all(levels, MemoryFeatureStore(ROWS), toy_workload(), sharers=s, progress=False))
+    for cache in ends:
+        out = torch.empty(N, 5)
+        reads = cache.gather(torch.arange(N), out)
+        assert torch.equal(out, ROWS)
+        assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("cache 2", 90), ("memory", 180)]
+        cache.close()
+
+
+def test_no_more_memory_is_shared_than_was_asked_for() -> None:
+    capacity, num_nodes = 12 << 20, 1 << 16
+    store = MemoryFeatureStore(torch.ones(num_nodes, 64))
+    workload = toy_workload(toy_data(num_nodes, width=1))
+    cache = FeatureCache(Recorded(np.ones(num_nodes)), capacity_bytes=capacity)
+    before = {inode for inode, _ in shared_memory()}
+    caches = together(2, lambda sharers: cache.open(store, workload, sharers=sharers, progress=False))
+    for each in caches:
+        each.gather(torch.arange(num_nodes), torch.empty(num_nodes, 64))
+    new = {inode: size for inode, size in shared_memory() if inode not in before}
+    assert len(new) == 3  # the location table and two shards, mapped twice each
+    assert capacity * 0.99 < sum(new.values()) <= capacity + 3 * 4096
+    del caches
+
+
+def shared_memory() -> Iterator[tuple[str, int]]:
+    """Inode and resident bytes of each mapping of ours, by /proc/self/smaps."""
+    inode = ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if head := re.match(r"\S+-\S+ \S+ \S+ \S+ (\d+) +(.*)", line):
+            inode = head[1] if "memfd:gnnload" in head[2] else ""
+        elif inode and line.startswith("Rss:"):
+            yield inode, int(line.split()[1]) << 10
