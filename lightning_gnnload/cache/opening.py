@@ -131,6 +131,7 @@ class _Stoppable(Workload):
             fixed_draws=workload.fixed_draws,
             drop_last=workload.drop_last,
             num_ranks=workload.num_ranks,
+            labels=workload.labels,
         )
         self._stopping = stopping
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from lightning_gnnload.cache.cache import FeatureCache, open_all
@@ -61,9 +60,11 @@ class ModuleCache:
     def __init__(self, cache: CacheSettings) -> None:
         self.levels = cache_levels(cache)
         self._stores: dict[str, DeferredStore] = {}
+        self._phase = ""  # that they are filled for
 
-    def stores(self, module: GraphDataModule, phase: str) -> dict[str, FeatureStore]:
-        """What a phase's mini-batches are gathered from instead of the data's own stores: one cache for all phases.
+    def stores(self, module: GraphDataModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
+        """What a phase's mini-batches are gathered from instead of the data's own stores, one cache for all phases; and
+        whether it is to be told of this phase's, as it was filled for them: it would take others for these.
 
         Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
 
@@ -77,21 +78,31 @@ class ModuleCache:
                     f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
                     f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
                 )
+        if not self._stores:
+            is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
+            self._phase = "train" if is_fit and len(data.train) else phase
         for name, store in data.stores.items():
             levels = fitting(self.levels.get(name, ()), data.tables.get(name), name)
             if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
-                label = " in front of ".join(map(repr, levels)) or "one copy a machine"
-                self._stores[name] = DeferredStore(store, partial(self._open, name, module, phase, trainer), label)
-        return dict(self._stores)
+                self._stores[name] = self._deferred(name, store, module, trainer)
+        return dict(self._stores), phase == self._phase
 
     def close(self) -> None:
         stores, self._stores = self._stores, {}
         for store in stores.values():
             store.close()
 
-    def _open(self, name: str, module: GraphDataModule, phase: str, trainer: pl.Trainer | None) -> FeatureStore:
-        deferred, gathering = self._stores[name], Gathering.of(trainer)
-        store = deferred.behind
+    def _deferred(
+        self, name: str, store: FeatureStore, module: GraphDataModule, trainer: pl.Trainer | None
+    ) -> DeferredStore:
+        label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
+        deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label)
+        return deferred
+
+    def _open(
+        self, name: str, deferred: DeferredStore, module: GraphDataModule, trainer: pl.Trainer | None
+    ) -> FeatureStore:
+        store, gathering = deferred.behind, Gathering.of(trainer)
         if not gathering.is_here:
             return store  # a trainer that samples in the place of lost samplers
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
@@ -99,14 +110,12 @@ class ModuleCache:
             module.data.put(name, store)
         if name not in self.levels:
             return store
-        is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
-        workload = module.workload("train" if is_fit and len(module.data.train) else phase)
         progress, epoch = gathering.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
             epoch = trainer.current_epoch
         levels = fitting(self.levels[name], module.data.tables.get(name), name, progress=progress)
-        sharers = gathering.sharers(f"cache-{name}")
+        sharers, workload = gathering.sharers(f"cache-{name}"), module.workload(self._phase)
         return open_all(levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)
 
 

@@ -244,7 +244,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         Raises:
             SeedError: the phase has no seeds.
         """
-        return BatchSource(self.data, self.workload(phase), self._cache.stores(self, phase))
+        stores, announces = self._cache.stores(self, phase)
+        return BatchSource(self.data, self.workload(phase), stores, announces=announces)
 
     def workload(self, phase: str) -> Workload:
         """What will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
