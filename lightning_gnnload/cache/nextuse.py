@@ -11,7 +11,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead
 from lightning_gnnload.cache.readahead import ReadAhead, Staged
 from lightning_gnnload.cache.turns import Turns
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
@@ -38,7 +38,7 @@ class NextUseCache(FeatureStore):
         num_slots: rows that there is room for, 1 to N.
         workload: the mini-batches to come.
         steps: the look ahead: between so many steps and twice as many are known.
-        read_ahead: whether rows are read ahead, which pays where ``store`` is slow.
+        read_ahead: whether rows are read ahead; None: where ``store`` does not have them in memory.
         tier: what :class:`.TierReads` calls it.
 
     Raises:
@@ -55,7 +55,7 @@ class NextUseCache(FeatureStore):
         workload: Workload,
         *,
         steps: int = 16,
-        read_ahead: bool = True,
+        read_ahead: bool | None = None,
         tier: str = "cache",
     ) -> None:
         num_nodes = store.shape[0]
@@ -75,6 +75,8 @@ class NextUseCache(FeatureStore):
         self._num_used = 0
         self._reading = Turns()  # rows and locations change while nobody reads them,
         self._deciding = threading.Lock()  # and one thread at a time decides how
+        if read_ahead is None:
+            read_ahead = not isinstance(store, MemoryFeatureStore)
         self._reader = ReadAhead(store) if read_ahead else None
         self._here = threading.local()
 

@@ -154,7 +154,7 @@ def batches(source: BatchSource, requests: list[BatchRequest]) -> list[object]:
 def test_mini_batches_are_those_without_a_cache():
     data, source = toy_data(), toy_source()
     requests = [request for epoch in (0, 1) for request in source.workload.requests(epoch)]
-    cache = NextUseCache(data.x, 100, source.workload, steps=2)
+    cache = NextUseCache(data.x, 100, source.workload, steps=2, read_ahead=True)
     cached = BatchSource(data, source.workload, {"x": cache})
     wanted = batches(source, requests)
     assert batches(cached, requests) == wanted
@@ -170,7 +170,7 @@ def test_mini_batches_are_those_without_a_cache():
 
 def test_threads_that_gather_at_once_get_their_rows():
     data, workload = toy_data(), toy_workload(batch_size=4)
-    cache = NextUseCache(data.x, 60, workload, steps=2)
+    cache = NextUseCache(data.x, 60, workload, steps=2, read_ahead=True)
     requests = iter([request for epoch in range(4) for request in workload.requests(epoch)])
     taking, wrong, hits = threading.Lock(), [], []
 
@@ -200,7 +200,7 @@ def test_threads_that_gather_at_once_get_their_rows():
 def test_behind_a_cache_it_looks_at_what_is_left():
     """It sees those nodes of a mini-batch that the nearer cache lacks, and they alone get slots."""
     data, workload = toy_data(), toy_workload()
-    behind = NextUseCache(data.x, 300, workload, steps=4)
+    behind = NextUseCache(data.x, 300, workload, steps=4, read_ahead=True)
     location = np.full(300, -1, np.int32)
     location[:150] = np.arange(150)
     nearer = StaticCache(behind, location, [data.x.rows[:150].view(torch.uint8).numpy()])
@@ -217,7 +217,7 @@ def test_behind_a_cache_it_looks_at_what_is_left():
 
 def test_gathers_that_were_not_announced_change_nothing():
     data, workload = toy_data(), toy_workload()
-    cache = NextUseCache(data.x, 300, workload, steps=4)
+    cache = NextUseCache(data.x, 300, workload, steps=4, read_ahead=True)
     ids, out = torch.arange(300), torch.empty(300, 5)
     for _ in range(2):
         assert cache.gather(ids, out) == (TierReads("cache", 0, 0), TierReads("memory", 300, 300 * 20))
