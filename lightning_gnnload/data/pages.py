@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.errors import SlotMemoryError
 
 HUGE_PAGE_BYTES = 2 << 20
@@ -65,7 +66,7 @@ def mapped_bytes(file: Path) -> np.ndarray:
     with open(file, "rb") as opened:
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     # A file that memory cannot hold is read again and again; there, a row must not cost 2 MB.
-    if len(memory) <= os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // 2:
+    if len(memory) <= free_bytes() // 2:
         advise_huge(memory)
     return np.frombuffer(memory, np.uint8)
 

@@ -1,5 +1,4 @@
 import mmap
-import os
 import re
 from pathlib import Path
 
@@ -49,9 +48,9 @@ def test_a_mapped_file_is_what_it_holds(file: Path) -> None:
 
 def test_a_file_that_memory_cannot_hold_is_read_by_small_pages(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     num_pages = file.stat().st_size // mmap.PAGESIZE
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2 * num_pages}[name])
+    monkeypatch.setattr(pages, "free_bytes", lambda: 2 * num_pages * mmap.PAGESIZE)
     assert not asked_for_huge_pages(mapped_bytes(file))  # three bytes more than half of it
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2 * num_pages + 2}[name])
+    monkeypatch.setattr(pages, "free_bytes", lambda: (2 * num_pages + 2) * mmap.PAGESIZE)
     assert asked_for_huge_pages(mapped_bytes(file))
 
 
