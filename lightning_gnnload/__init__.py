@@ -1,6 +1,7 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
 from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.counted import Clairvoyant, PreSample
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
@@ -35,6 +36,7 @@ __all__ = [
     "Block",
     "CacheMonitor",
     "CachePolicy",
+    "Clairvoyant",
     "ContributedStep",
     "Dataset",
     "Debian",
@@ -54,6 +56,7 @@ __all__ = [
     "NoGraphBaseline",
     "NodeTable",
     "PipelineMonitor",
+    "PreSample",
     "ProximityOrder",
     "QuantizedFeatureStore",
     "RandomWalkSampler",
