@@ -1,6 +1,7 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
 from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
@@ -39,6 +40,7 @@ __all__ = [
     "Dataset",
     "Debian",
     "DiskFeatureStore",
+    "DynamicCache",
     "FactoredStrategy",
     "FeatureCache",
     "FeatureStore",
