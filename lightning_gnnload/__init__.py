@@ -2,6 +2,7 @@
 
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.counted import Clairvoyant, PreSample
+from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
@@ -41,6 +42,7 @@ __all__ = [
     "Dataset",
     "Debian",
     "DiskFeatureStore",
+    "DynamicCache",
     "FactoredStrategy",
     "FeatureCache",
     "FeatureStore",
