@@ -193,6 +193,16 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
         lambda random: {"src": np.array([3, 0]), "dst": np.array([1, 1]), "num_nodes": 4, "keep_order": True},
     ),
     "check_csc": (ops.check_csc, _graph),
+    "breadth_first": (
+        _graph_first(ops.breadth_first),
+        lambda random: (
+            _graph(random) | {"position": np.array([1, -1, 0, -1], np.int32), "roots": np.array([3, 0]), "num_seeds": 2}
+        ),
+    ),
+    "round_robin": (
+        ops.round_robin,
+        lambda random: {"sequences": [np.array([0, 2, 1], np.int32)] * 2, "starts": np.array([2, 0])},
+    ),
     "random_keys": (ops.random_keys, lambda random: {"seed": 1, "epoch": 2, "ids": np.array([3, 0])}),
     "DrawKey": (ops.DrawKey, lambda random: {"seed": 1, "epoch": 2, "step": 3}),
     "Walks": (ops.Walks, lambda random: {"length": 3, "num_walks": 2, "termination_prob": 0.1, "restart_prob": 0.2}),
