@@ -107,10 +107,6 @@ def load_graph_data(
             stores[name] = QuantizedFeatureStore(
                 stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
             )
-        if "x" in stores and features == "disk":
-            if "x" in manifest.get("quantized", {}):
-                raise StoreFormatError(f"{path}: quantised rows cannot be read from disk; load them mapped.")
-            stores["x"] = DiskFeatureStore(path)
         numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *SPLITS) if name in arrays}
         graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy})
         if graph.num_nodes != manifest["num_nodes"]:
