@@ -25,7 +25,7 @@
 
 namespace lg {
 
-constexpr int64_t kReadBytes = 64 << 10;
+constexpr int64_t kReadBytes = 32 << 10;
 
 struct RowFile {
   int fd;

@@ -31,8 +31,8 @@ class FeatureCache:
 
     Args:
         policy: which rows: a name, or a policy of one's own. ``"presample"``, ``"degree"``, ``"expected"`` and so on
-            choose before training; ``"clairvoyant"`` chooses anew for every window of epochs; ``"fifo"``, ``"clock"``
-            and ``"s3fifo"`` admit and evict while training.
+            choose before training; ``"clairvoyant"`` chooses anew for every window of epochs; ``"fifo"``, ``"clock"``,
+            ``"s3fifo"`` and ``"belady"`` admit and evict while training.
         ratio: rows cached, as a share of all, each counted once.
         capacity_bytes: upper bound for rows and index, on the whole machine. Where both are given, the lower limit
             holds; where neither is, a quarter of the machine's free memory, or of its control group's.
@@ -112,7 +112,7 @@ class FeatureCache:
                 meeting.agree(self._facts(store, epoch))
             if self._evicts:
                 num_rows = self._agreed_rows(store, meeting, progress, SLOT_BYTES[str(self.policy)])
-                return open_evicting(str(self.policy), store, num_rows, tier)
+                return open_evicting(str(self.policy), store, workload, num_rows, tier)
             policy = policy_named(self.policy, window=self.window, progress=progress)
             together = meeting is not None and self.share != "replicated"
             slot_bytes = 0 if policy.window is None else _MOVE_BYTES

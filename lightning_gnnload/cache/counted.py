@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,9 @@ class Clairvoyant(CachePolicy):
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         epochs = range(epoch, epoch + self.window)
         return visit_counts(workload, epochs, num_threads=self.num_threads, progress=self.progress)
+
+    def quietly(self) -> Clairvoyant:
+        return replace(self, num_threads=1, progress=False)
 
 
 class Recorded(CachePolicy):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
 from rich.console import Console
 
-from lightning_gnnload.cache.counted import Clairvoyant
 from lightning_gnnload.cache.holding import hold_alone, hold_together
 from lightning_gnnload.cache.levels import CacheLevels
 from lightning_gnnload.cache.lock import SharedLock
@@ -81,7 +79,7 @@ def open_ranked(
         lock=lock,
         first_epoch=epoch,
         window=policy.window,
-        ranking=_ranking_of(policy, workload, len(hot)) if leads else None,
+        ranking=_ranking_of(policy, workload, store.shape[0], len(hot)) if leads else None,
         channels=None if meeting is None else meeting.keep(),
         tier=tier,
     )
@@ -109,12 +107,12 @@ def _lock_of(meeting: Meeting) -> SharedLock:
     return theirs
 
 
-def _ranking_of(policy: CachePolicy, workload: Workload, num_rows: int) -> Ranking:
+def _ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_rows: int) -> Ranking:
     """Ranks later windows: on one thread, in silence, as mini-batches are made meanwhile."""
-    quiet = replace(policy, num_threads=1, progress=False) if isinstance(policy, Clairvoyant) else policy
+    quiet = policy.quietly()
 
     def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
-        return hottest(quiet.hotness(_Stoppable(workload, stopping), epoch), workload.graph.num_nodes, num_rows)
+        return hottest(quiet.hotness(_Stoppable(workload, stopping), epoch), table_rows, num_rows)
 
     return rank
 
@@ -133,6 +131,7 @@ class _Stoppable(Workload):
             fixed_draws=workload.fixed_draws,
             drop_last=workload.drop_last,
             num_ranks=workload.num_ranks,
+            labels=workload.labels,
         )
         self._stopping = stopping
 

@@ -35,12 +35,35 @@ class CachePolicy(ABC):
             epoch: the first of the window that the ranking is for; the run's first where ``window`` is None.
         """
 
+    def quietly(self) -> CachePolicy:
+        """The same policy for a thread beside those that make mini-batches: on one core, without a bar."""
+        return self
+
 
 def hottest(hotness: np.ndarray, num_nodes: int, count: int) -> np.ndarray:
     """The ``count`` hottest nodes, hottest first, int64; ties go to the lower id, so that all ranks agree.
 
     Raises:
         CacheConfigError: ``hotness`` is not one number a node, or some are negative or not finite.
+    """
+    hotness = checked_hotness(hotness, num_nodes)
+    count = min(max(count, 0), num_nodes)
+    if count == 0:
+        return np.empty(0, np.int64)
+    # The coldest that has a place decides: all above it, then of its equals those of the lowest ids.
+    coldest = np.partition(hotness, num_nodes - count)[num_nodes - count]
+    above = np.flatnonzero(hotness > coldest)
+    equal = np.flatnonzero(hotness == coldest)[: count - len(above)]
+    # A stable sort of the reversed list, reversed: falling hotness, and rising ids where it is equal.
+    order = np.argsort(hotness[above][::-1], kind="stable")[::-1]
+    return np.concatenate([above[::-1][order], equal])
+
+
+def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
+    """``hotness`` as an array ``[N]``.
+
+    Raises:
+        CacheConfigError: it is not one number a node, or some are negative or not finite.
     """
     hotness = np.asarray(hotness)
     if hotness.shape != (num_nodes,) or hotness.dtype.kind not in "iuf":
@@ -54,13 +77,4 @@ def hottest(hotness: np.ndarray, num_nodes: int, count: int) -> np.ndarray:
             f"the hotness of node {bad[0]} is {hotness[bad[0]]}, and {len(bad) - 1} more are such; a number of "
             f"at least 0 is needed for every node."
         )
-    count = min(max(count, 0), num_nodes)
-    if count == 0:
-        return np.empty(0, np.int64)
-    # The coldest that has a place decides: all above it, then of its equals those of the lowest ids.
-    coldest = np.partition(hotness, num_nodes - count)[num_nodes - count]
-    above = np.flatnonzero(hotness > coldest)
-    equal = np.flatnonzero(hotness == coldest)[: count - len(above)]
-    # A stable sort of the reversed list, reversed: falling hotness, and rising ids where it is equal.
-    order = np.argsort(hotness[above][::-1], kind="stable")[::-1]
-    return np.concatenate([above[::-1][order], equal])
+    return hotness

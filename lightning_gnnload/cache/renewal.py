@@ -126,7 +126,7 @@ class RenewedCache(StaticCache):
         file = numbers_file(np.concatenate([nodes, places]))
         for channel in self._channels.values():
             with contextlib.suppress(OSError):  # it is gone: its rows stay as they are
-                channel.send("moves", [file.fd], count=len(nodes))
+                channel.send("moves", [file.fd])
         file.close()
         self._replace(nodes, places)
 
@@ -144,7 +144,7 @@ class RenewedCache(StaticCache):
                 for fd in fds:
                     os.close(fd)
                 raise CacheShareError(f"sharer 0 sent {message['kind']!r} when only moves of rows were due.")
-            nodes, places = numbers_in(fds[0], 2 * message["count"]).reshape(2, -1)
+            nodes, places = numbers_in(fds[0]).reshape(2, -1)
             self._replace(nodes, places)
 
     def _replace(self, nodes: np.ndarray, places: np.ndarray) -> None:

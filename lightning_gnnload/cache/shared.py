@@ -13,7 +13,7 @@ from lightning_gnnload.data.features import MemoryFeatureStore, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def share_rows(store: MemoryFeatureStore, sharers: Sharers) -> MemoryFeatureStore:

@@ -79,7 +79,7 @@ class SharerChannel(sockets.Channel):
         "given": {"index": int, "fields": dict},
         "failed": {"text": str},
         # of a kept channel: the next window's rows, in a memory file
-        "moves": {"count": int},
+        "moves": {},
     }
     error = CacheShareError
 
@@ -127,11 +127,11 @@ class Meeting:
             CacheShareError: a sharer failed, or is gone.
         """
         file = None if values is None else numbers_file(values)
-        given = self.exchange({"count": 0 if values is None else len(values)}, -1 if file is None else file.fd)
+        given = self.exchange({}, -1 if file is None else file.fd)
         if file is not None:
             file.close()
-        received = [numbers_in(each.fd, each.fields["count"]) for each in given if each.fd >= 0]
-        return received[0] if values is None else values
+        received = numbers_in(given[0].fd)
+        return received if values is None else values
 
     def tell(self, text: str) -> None:
         """This sharer fails, which ends the meeting for all."""
@@ -271,9 +271,15 @@ def numbers_file(values: np.ndarray) -> MemoryFile:
     return file
 
 
-def numbers_in(fd: int, count: int) -> np.ndarray:
-    """A copy of what :func:`numbers_file` was made of. The descriptor is closed."""
-    file = MemoryFile.adopt(fd, 8 * count)
+def numbers_in(fd: int) -> np.ndarray:
+    """A copy of what :func:`numbers_file` was made of. The descriptor is closed.
+
+    Raises:
+        CacheShareError: it is none of ours, or not there.
+    """
+    if fd < 0:
+        raise CacheShareError("sharer 0 gave no numbers where some were due.")
+    file = MemoryFile.adopt(fd, os.fstat(fd).st_size // 8 * 8)
     file.close()
     return file.array.view(np.int64).copy()
 

@@ -35,7 +35,7 @@ class DiskFeatureStore(FeatureStore):
         name: the array of that folder.
         direct: read past the page cache. A file system that refuses it (Linux's before 6.6 refused it in tmpfs) is
             read through it, and a warning says so.
-        in_flight: reads at once, of each thread that gathers; each takes a buffer of 64 KiB.
+        in_flight: reads at once, of each thread that gathers; each takes a buffer of 32 KiB.
 
     Reads come as tier ``"disk"``; bytes of direct reads are those of whole sectors, others those of the rows.
 
@@ -55,7 +55,7 @@ class DiskFeatureStore(FeatureStore):
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, name: str = "x", direct: bool = True, in_flight: int = 64
+        self, folder: str | os.PathLike[str], *, name: str = "x", direct: bool = True, in_flight: int = 128
     ) -> None:
         self.folder, self.name, self.in_flight = Path(folder), name, in_flight
         self._array = _stored_table(self.folder, name)

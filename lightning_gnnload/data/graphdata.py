@@ -93,6 +93,16 @@ class GraphData:
         every: dict[str, FeatureStore | None] = {"x": self.x, **tables, "edge_x": self.edge_x}
         return {name: store for name, store in every.items() if store is not None}
 
+    def put(self, name: str, store: FeatureStore) -> None:
+        """From now on ``store``, which has the same rows, is the one of that name in :attr:`stores`."""
+        table = self.tables.get(name)
+        if isinstance(table, NodeTable):
+            self.tables[name] = NodeTable(store, table.first)
+        elif table is not None:
+            self.tables[name] = store
+        else:
+            setattr(self, name, store)
+
     @property
     def num_classes(self) -> int:
         """Given, or one more than the largest integer label of the splits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from itertools import count
 
 import numpy as np
@@ -46,19 +46,17 @@ def breadth_first_sequences(graph: Graph, seeds: np.ndarray, seed: int) -> Gener
     position[seeds] = np.arange(len(seeds), dtype=np.int32)
     # In-edges alone lead everywhere that edges of both directions do where each node has as many of either kind: a
     # component of such a graph is strongly connected. Undirected graphs, with each edge both ways, are so.
-    reversed_graph = None if _is_balanced(graph) else _reversed(graph)
+    turned_round = () if _is_balanced(graph) else _turned_round(graph)
     for number in count():
         roots = Shuffled().order(seeds, seed=seed, epoch=FIRST_EPOCH + number)
-        order, tree = ops.breadth_first(
-            (graph.indptr, graph.indices), position, roots, len(seeds), reversed_graph=reversed_graph
-        )
+        order, tree = ops.breadth_first(graph.indptr, graph.indices, position, roots, len(seeds), *turned_round)
         if len(order) < len(seeds):
             raise SeedError(f"{len(seeds) - len(order)} of {len(seeds)} seeds are repeats: give each node once.")
         sizes = np.bincount(tree)
         yield order[np.argsort(-sizes[tree], kind="stable")]
 
 
-def epoch_order(sequences: Sequence[np.ndarray], seed: int, epoch: int) -> np.ndarray:
+def epoch_order(sequences: list[np.ndarray], seed: int, epoch: int) -> np.ndarray:
     """Positions of the seeds in an epoch's order: each sequence in turn gives its next seed that is still to come.
 
     Each starts at a random place and goes on at its begin after its end, so that what lies at its end (small
@@ -88,7 +86,7 @@ def _is_balanced(graph: Graph) -> bool:
     return np.array_equal(out_degrees, graph.in_degrees)
 
 
-def _reversed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+def _turned_round(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     heads = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.in_degrees)
     indptr, indices, _ = ops.coo_to_csc(heads, graph.indices, graph.num_nodes)
     return indptr, indices

@@ -63,7 +63,7 @@ def save_graph_data(
             attributes=attributes,
             quantized={
                 name: str(store.dtype).removeprefix("torch.")
-                for name, store in _named_stores(data).items()
+                for name, store in _stores(data).items()
                 if isinstance(store, QuantizedFeatureStore)
             },
             tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
@@ -99,11 +99,13 @@ def load_graph_data(
                     f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
                 )
         stores: dict[str, Any] = dict(arrays)
+        if "x" in arrays and features == "disk":
+            stores["x"] = DiskFeatureStore(path)
         for name, dtype in manifest.get("quantized", {}).items():
             if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
                 raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
             stores[name] = QuantizedFeatureStore(
-                arrays[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
+                stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
             )
         if "x" in stores and features == "disk":
             if "x" in manifest.get("quantized", {}):
@@ -143,7 +145,7 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     found |= {name: data.split(name) for name in SPLITS}
     arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
     stores: dict[str, torch.Tensor | FeatureStore] = {}
-    for name, store in _named_stores(data).items():
+    for name, store in _stores(data).items():
         if isinstance(store, QuantizedFeatureStore):
             stores |= {name: store.codes, f"{name}.scale": store.scale, f"{name}.offset": store.offset}
         else:
@@ -151,7 +153,7 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     return {**arrays, **stores, **({} if data.y is None else {"y": data.y})}
 
 
-def _named_stores(data: GraphData) -> dict[str, FeatureStore]:
+def _stores(data: GraphData) -> dict[str, FeatureStore]:
     """By the name of the array that holds the rows."""
     return {_table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
 

@@ -72,12 +72,12 @@ class RowReader:
     Args:
         row_bytes: of the files it is used with.
         unit: likewise.
-        in_flight: reads at once, 1 to MOST_IN_FLIGHT; each has a buffer of 64 KiB, or of one row where that is more.
+        in_flight: reads at once, 1 to MOST_IN_FLIGHT; each has a buffer of 32 KiB, or of one row where that is more.
         use_ring: read by io_uring, where the system lets this process have it; otherwise, up to eight threads read,
             each for itself. What is read is the same.
     """
 
-    def __init__(self, row_bytes: int, unit: int, in_flight: int = 64, *, use_ring: bool = True) -> None:
+    def __init__(self, row_bytes: int, unit: int, in_flight: int = 128, *, use_ring: bool = True) -> None:
         checked = RowFile(0, "", 0, 0, row_bytes, unit)
         in_flight = as_integer("RowReader: in_flight", in_flight)
         if not 1 <= in_flight <= MOST_IN_FLIGHT:

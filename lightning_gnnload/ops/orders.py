@@ -5,20 +5,25 @@ Shapes: N graph nodes, E edges, S seeds, K sequences.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..errors import SeedError
-from .checks import check_array, check_graph
+from ..errors import GraphFormatError, SeedError
+from .checks import as_integer, check_array, check_graph, check_kind
 from .dispatch import kernels
 
 MAX_SEEDS = 2**31 - 1
-Topology = tuple[np.ndarray, np.ndarray]
 
 
 def breadth_first(
-    graph: Topology, position: np.ndarray, roots: np.ndarray, num_seeds: int, *, reversed_graph: Topology | None = None
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    position: np.ndarray,
+    roots: np.ndarray,
+    num_seeds: int,
+    reversed_indptr: np.ndarray | None = None,
+    reversed_indices: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Seeds in the order in which a breadth-first search along in-neighbours comes to them.
 
@@ -26,11 +31,13 @@ def breadth_first(
     each start makes a tree.
 
     Args:
-        graph: ``(indptr, indices)`` of a graph that passed :func:`.check_csc`.
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
+        indices: likewise.
         position: int32 ``[N]``, of each node among the seeds; negative where it is none.
         roots: int64 ``[R]``, node ids.
         num_seeds: S; the search ends with the last seed or root.
-        reversed_graph: the same with every edge turned round, to go along out-neighbours as well.
+        reversed_indptr: likewise, of the same graph with every edge turned round: to go along out-neighbours as well.
+        reversed_indices: likewise.
 
     Returns:
         ``order`` and ``tree``, int32 ``[S]``: positions of the seeds as they were found, and the number of the tree
@@ -40,34 +47,38 @@ def breadth_first(
         GraphFormatError, SeedError: arrays that do not fit each other, or a root that is no node.
 
     Example:
-        >>> path = np.array([0, 1, 3, 4, 4]), np.array([1, 0, 2, 1])  # 0 - 1 - 2, and 3 alone
-        >>> order, tree = breadth_first(path, np.array([0, 1, 2, 3], np.int32), np.array([2, 3]), 4)
+        >>> indptr, indices = np.array([0, 1, 3, 4, 4]), np.array([1, 0, 2, 1])  # 0 - 1 - 2, and 3 alone
+        >>> order, tree = breadth_first(indptr, indices, np.array([0, 1, 2, 3], np.int32), np.array([2, 3]), 4)
         >>> order.tolist(), tree.tolist()
         ([2, 1, 0, 3], [0, 0, 0, 1])
     """
-    indptr, indices = graph
     check_graph(indptr, indices)
     check_array("position", position, (np.int32,), 1, SeedError)
     check_array("roots", roots, (np.int64,), 1, SeedError)
-    num_nodes = len(indptr) - 1
+    num_nodes, num_seeds = len(indptr) - 1, as_integer("num_seeds", num_seeds, SeedError)
     if len(position) != num_nodes:
         raise SeedError(f"position has {len(position)} entries, but the graph has {num_nodes} nodes; give one each.")
-    if not 0 <= num_seeds <= MAX_SEEDS:
-        raise SeedError(f"num_seeds is {num_seeds}, but must lie in [0, 2**31).")
-    back_indptr, back_indices = (None, None) if reversed_graph is None else reversed_graph
-    if back_indptr is not None and back_indices is not None:
-        check_graph(back_indptr, back_indices)
-        if len(back_indptr) != len(indptr) or back_indices.dtype != indices.dtype:
-            raise SeedError(
-                f"the reversed graph has {len(back_indptr) - 1} nodes with ids of {back_indices.dtype}, but the graph "
-                f"has {num_nodes} of {indices.dtype}: both must be the same graph."
-            )
+    if not 0 <= num_seeds <= num_nodes or num_seeds > MAX_SEEDS:
+        raise SeedError(f"num_seeds is {num_seeds}, but must lie in [0, {min(num_nodes, MAX_SEEDS)}].")
+    if not (reversed_indptr is None and reversed_indices is None):
+        _check_same_size(indptr, indices, reversed_indptr, reversed_indices)
     order, tree = np.empty(num_seeds, np.int32), np.empty(num_seeds, np.int32)
-    found = kernels.breadth_first(indptr, indices, back_indptr, back_indices, position, roots, order, tree)
+    found = kernels.breadth_first(indptr, indices, reversed_indptr, reversed_indices, position, roots, order, tree)
     return order[:found], tree[:found]
 
 
-def round_robin(sequences: Sequence[np.ndarray], starts: np.ndarray) -> np.ndarray:
+def _check_same_size(indptr: np.ndarray, indices: np.ndarray, reversed_indptr: Any, reversed_indices: Any) -> None:
+    check_array("reversed_indptr", reversed_indptr, (np.int64,), 1, GraphFormatError)
+    check_array("reversed_indices", reversed_indices, (indices.dtype,), 1, GraphFormatError)
+    if len(reversed_indptr) != len(indptr) or len(reversed_indices) != len(indices):
+        raise GraphFormatError(
+            f"the reversed graph has {len(reversed_indptr) - 1} nodes and {len(reversed_indices)} edges, but the graph "
+            f"has {len(indptr) - 1} and {len(indices)}: both must be the same graph."
+        )
+    check_graph(reversed_indptr, reversed_indices)
+
+
+def round_robin(sequences: list[np.ndarray], starts: np.ndarray) -> np.ndarray:
     """One order of several: each sequence in turn gives its next seed that none has given.
 
     Args:
@@ -86,6 +97,7 @@ def round_robin(sequences: Sequence[np.ndarray], starts: np.ndarray) -> np.ndarr
         [1, 5, 2, 4, 3, 0]
     """
     check_array("starts", starts, (np.int64,), 1, SeedError)
+    check_kind("sequences", sequences, list)
     if not sequences or len(sequences) != len(starts):
         raise SeedError(f"there are {len(sequences)} sequences and {len(starts)} starts: give one or more, of each.")
     for number, sequence in enumerate(sequences):
@@ -96,5 +108,5 @@ def round_robin(sequences: Sequence[np.ndarray], starts: np.ndarray) -> np.ndarr
                 "hold every seed once."
             )
     order = np.empty(len(sequences[0]), np.int32)
-    kernels.round_robin(list(sequences), starts, order)
+    kernels.round_robin(sequences, starts, order)
     return order

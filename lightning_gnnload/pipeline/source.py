@@ -169,12 +169,20 @@ class BatchSource:
         workload: which mini-batches there are.
         features: stores to gather from instead of the data's own, by the name of the table (``"x"``, ``"edge_x"``, a
             table's own): caches in front of them.
+        announces: tell the stores which mini-batch comes; False for another phase than they were filled for.
 
     Raises:
         SamplerConfigError: the data has edge features, but the sampler gives no edge ids.
     """
 
-    def __init__(self, data: GraphData, workload: Workload, features: Mapping[str, FeatureStore] | None = None) -> None:
+    def __init__(
+        self,
+        data: GraphData,
+        workload: Workload,
+        features: Mapping[str, FeatureStore] | None = None,
+        *,
+        announces: bool = True,
+    ) -> None:
         if data.edge_x is not None and getattr(workload.sampler, "edge_ids", None) is False:
             raise SamplerConfigError(
                 f"the data has edge features, which are found by edge ids, but {workload.sampler} gives none. "
@@ -182,6 +190,7 @@ class BatchSource:
             )
         self.data = data
         self.workload = workload
+        self.announces = announces
         self.features: dict[str, FeatureStore] = {**data.stores, **(features or {})}
 
     def plan(self, num_ranks: int) -> StepPlan:
@@ -216,7 +225,7 @@ class BatchSource:
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
         sampled = time.monotonic()
-        reads = fill_tables(places, self.features, request, slot.array)
+        reads = fill_tables(places, self.features, request if self.announces else None, slot.array)
         if places.y is not None and self.data.y is not None:
             gather(self.data.y, batch.seeds, places.y.view(slot.array))
         gathered = time.monotonic()

@@ -108,11 +108,13 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Pla
     return Places(x, y, tables, positions, edge_x, end, gathers, found)
 
 
-def fill_tables(places: Places, stores: Mapping[str, FeatureStore], request: BatchRequest, buffer: Any) -> Reads:
-    """Gathers all of them, but y, into the slot. Returns where the rows came from, where the stores count."""
+def fill_tables(places: Places, stores: Mapping[str, FeatureStore], request: BatchRequest | None, buffer: Any) -> Reads:
+    """Gathers all of them, but y, into the slot, announcing the request, if there is one to announce. Returns where the
+    rows came from, where the stores count."""
     reads = []
     for name, ids, place in places.gathers:
-        stores[name].announce(request)
+        if request is not None:
+            stores[name].announce(request)
         reads.append(stores[name].gather(ids, place.view(buffer)) or ())
     for name, positions in places.found.items():
         places.positions[name].view(buffer).numpy()[:] = positions

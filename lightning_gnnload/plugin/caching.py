@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.deferred import DeferredStore
+from lightning_gnnload.cache.nodetype import fitting
 from lightning_gnnload.cache.shared import share_rows
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
@@ -18,33 +18,37 @@ from lightning_gnnload.plugin.gathering import Gathering
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.datamodule import GraphDataModule
 
-CacheSettings = FeatureCache | list[FeatureCache] | Literal["auto"] | None
+TableCache = FeatureCache | list[FeatureCache] | Literal["auto"]
+CacheSettings = TableCache | dict[str, TableCache] | None
 _WORTH_SHARING_BYTES = 64 << 20
 _WAIT_FOR_ROWS_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-def cache_levels(cache: CacheSettings) -> tuple[FeatureCache, ...]:
-    """The levels that ``GraphDataModule(cache=...)`` asks for, nearest first.
+def cache_levels(cache: CacheSettings) -> dict[str, tuple[FeatureCache, ...]]:
+    """The levels that ``GraphDataModule(cache=...)`` asks for, nearest first, by the table's name.
 
     Raises:
         CacheConfigError: it is neither settings nor ``"auto"``.
     """
-    if cache is None:
-        return ()
+    by_name = cache if isinstance(cache, dict) else {} if cache is None else {"x": cache}
+    return {name: _levels(settings) for name, settings in by_name.items()}
+
+
+def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
     if cache == "auto":
         return (FeatureCache(),)
     levels = tuple(cache) if isinstance(cache, list | tuple) else (cache,)
     if not levels or not all(isinstance(level, FeatureCache) for level in levels):
         raise CacheConfigError(
             f"cache={cache!r}: give FeatureCache(policy=..., ratio=...), a list of these (nearest first), 'auto' or "
-            f"None."
+            f"None; or a dict of such, by the names of tables."
         )
     return levels
 
 
 class ModuleCache:
-    """A data module's cache: of the features x, from one ``setup`` to ``teardown``.
+    """A data module's caches: of the features x and of named tables, from one ``setup`` to ``teardown``.
 
     Args:
         cache: as :class:`GraphDataModule` takes it.
@@ -55,48 +59,64 @@ class ModuleCache:
 
     def __init__(self, cache: CacheSettings) -> None:
         self.levels = cache_levels(cache)
-        self._store: DeferredStore | None = None
+        self._stores: dict[str, DeferredStore] = {}
+        self._phase = ""  # that they are filled for
 
-    def stores(self, module: GraphDataModule, phase: str) -> dict[str, FeatureStore]:
-        """What a phase's mini-batches are gathered from instead of the data's own stores: one cache for all phases.
+    def stores(self, module: GraphDataModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
+        """What a phase's mini-batches are gathered from instead of the data's own stores, one cache for all phases; and
+        whether it is to be told of this phase's, as it was filled for them: it would take others for these.
 
         Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
 
         Raises:
-            CacheConfigError: there are no features to be cached.
+            CacheConfigError: there are no such features, or the policy cannot judge their rows.
         """
-        if self._store is None:
-            x, trainer = module.data.x, _running(module.trainer)
-            if x is None and self.levels:
-                raise CacheConfigError("the graph has no features x to be cached; give GraphDataModule(cache=None).")
-            if x is None or not (self.levels or (trainer is not None and _is_worth_sharing(x))):
-                return {}
-            name = " in front of ".join(map(repr, self.levels)) or "one copy a machine"
-            self._store = DeferredStore(x, partial(self._open, module, phase, trainer), name)
-        return {"x": self._store}
+        data, trainer = module.data, _running(module.trainer)
+        for name in self.levels:
+            if name not in data.stores:
+                raise CacheConfigError(
+                    f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
+                    f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
+                )
+        if not self._stores:
+            is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
+            self._phase = "train" if is_fit and len(data.train) else phase
+        for name, store in data.stores.items():
+            levels = fitting(self.levels.get(name, ()), data.tables.get(name), name)
+            if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
+                self._stores[name] = self._deferred(name, store, module, trainer)
+        return dict(self._stores), phase == self._phase
 
     def close(self) -> None:
-        store, self._store = self._store, None
-        if store is not None:
+        stores, self._stores = self._stores, {}
+        for store in stores.values():
             store.close()
 
-    def _open(self, module: GraphDataModule, phase: str, trainer: pl.Trainer | None) -> FeatureStore:
-        assert self._store is not None
-        store, gathering = self._store.behind, Gathering.of(trainer)
+    def _deferred(
+        self, name: str, store: FeatureStore, module: GraphDataModule, trainer: pl.Trainer | None
+    ) -> DeferredStore:
+        label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
+        deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label)
+        return deferred
+
+    def _open(
+        self, name: str, deferred: DeferredStore, module: GraphDataModule, trainer: pl.Trainer | None
+    ) -> FeatureStore:
+        store, gathering = deferred.behind, Gathering.of(trainer)
         if not gathering.is_here:
             return store  # a trainer that samples in the place of lost samplers
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
-            store = module.data.x = self._store.behind = _one_copy(store, gathering)
-        if not self.levels:
+            store = deferred.behind = _one_copy(store, gathering, f"rows-{name}")
+            module.data.put(name, store)
+        if name not in self.levels:
             return store
-        is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
-        workload = module.workload("train" if is_fit and len(module.data.train) else phase)
         progress, epoch = gathering.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
             epoch = trainer.current_epoch
-        sharers = gathering.sharers("cache")
-        return open_all(self.levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)
+        levels = fitting(self.levels[name], module.data.tables.get(name), name, progress=progress)
+        sharers, workload = gathering.sharers(f"cache-{name}"), module.workload(self._phase)
+        return open_all(levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
@@ -109,9 +129,9 @@ def _is_worth_sharing(store: FeatureStore) -> bool:
     return isinstance(store, MemoryFeatureStore) and store.rows.nbytes >= _WORTH_SHARING_BYTES
 
 
-def _one_copy(store: MemoryFeatureStore, gathering: Gathering) -> MemoryFeatureStore:
+def _one_copy(store: MemoryFeatureStore, gathering: Gathering, name: str) -> MemoryFeatureStore:
     """The same rows, in memory that the ranks share; what each held before is free once nobody else holds it."""
-    sharers = gathering.sharers("rows", at_most_s=_WAIT_FOR_ROWS_S)
+    sharers = gathering.sharers(name, at_most_s=_WAIT_FOR_ROWS_S)
     if sharers is None:
         return store
     try:

@@ -47,8 +47,9 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
             in the main thread.
         cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
-            ``"auto"``, or None. Filled for the training mini-batches when the first one is made, and used in all phases
-            of a fit; a validation, test or prediction by itself fills one for its own. It changes no mini-batch.
+            ``"auto"``, or None; for other tables than x, a dict of these by the tables' names. Filled for the training
+            mini-batches when the first one is made, and used in all phases of a fit; a validation, test or prediction
+            by itself fills one for its own. It changes no mini-batch.
         eval_batch_size: for validation, test and prediction; ``batch_size`` when None.
         eval_sampler: likewise; ``sampler`` when None.
         eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
@@ -243,7 +244,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         Raises:
             SeedError: the phase has no seeds.
         """
-        return BatchSource(self.data, self.workload(phase), self._cache.stores(self, phase))
+        stores, announces = self._cache.stores(self, phase)
+        return BatchSource(self.data, self.workload(phase), stores, announces=announces)
 
     def workload(self, phase: str) -> Workload:
         """What will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.

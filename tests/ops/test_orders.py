@@ -27,10 +27,9 @@ def test_a_search_equals_the_oracle(dtype, both_ways):
             position = np.full(num_nodes, -1, np.int32)
             position[seeds] = np.arange(len(seeds))
             roots = rng.permutation(seeds)
-            given = graph, position, roots, len(seeds)
-            found = breadth_first(*given, reversed_graph=back if both_ways else None)
-            oracle = reference.breadth_first(*given, reversed_graph=back if both_ways else None)
-            for ours, wanted in zip(found, oracle, strict=True):
+            given = *graph, position, roots, len(seeds), *(back if both_ways else ())
+            found = breadth_first(*given)
+            for ours, wanted in zip(found, reference.breadth_first(*given), strict=True):
                 assert ours.dtype == np.int32
                 np.testing.assert_array_equal(ours, wanted)
             assert sorted(found[0]) == list(range(len(seeds)))
@@ -48,9 +47,9 @@ def test_a_search_starts_anywhere_and_ends_with_its_seeds_or_roots():
         ([5], 1, [1]),
         ([], 2, []),
         ([5], 0, []),
-        ([5], 9, [1, 0]),  # there are no more
+        ([5], 3, [1, 0]),  # there are no more
     ):
-        given = ring, position, np.array(roots, np.int64), num_seeds
+        given = *ring, position, np.array(roots, np.int64), num_seeds
         order, tree = breadth_first(*given)
         assert order.tolist() == wanted
         assert tree.tolist() == [0] * len(wanted)
@@ -58,24 +57,29 @@ def test_a_search_starts_anywhere_and_ends_with_its_seeds_or_roots():
 
 
 def test_wrong_arguments_of_a_search():
-    graph = np.array([0, 1, 2]), np.array([1, 0])
+    indptr, indices = np.array([0, 1, 2]), np.array([1, 0])
     position, roots = np.array([0, 1], np.int32), np.array([0, 1])
     for bad in (-1, 2, 2**40, -(2**63)):
         with pytest.raises(SeedError, match=rf"roots\[1\] is {bad}, but the graph has 2 nodes"):
-            # With a first root that leads nowhere, or the search would end before the second.
-            breadth_first((np.zeros(3, np.int64), np.empty(0, np.int64)), position, np.array([0, bad]), 2)
+            # The first root leads nowhere, or the search would end before the second.
+            breadth_first(np.zeros(3, np.int64), np.empty(0, np.int64), position, np.array([0, bad]), 2)
     with pytest.raises(SeedError, match="position has 1 entries, but the graph has 2"):
-        breadth_first(graph, position[:1], roots, 2)
+        breadth_first(indptr, indices, position[:1], roots, 2)
     with pytest.raises(SeedError, match="dtype int64"):
-        breadth_first(graph, position.astype(np.int64), roots, 2)
-    with pytest.raises(SeedError, match=r"num_seeds is -1"):
-        breadth_first(graph, position, roots, -1)
+        breadth_first(indptr, indices, position.astype(np.int64), roots, 2)
+    for bad in (-1, 3, 2**40):
+        with pytest.raises(SeedError, match=rf"num_seeds is {bad}, but must lie in \[0, 2\]"):
+            breadth_first(indptr, indices, position, roots, bad)
     with pytest.raises(GraphFormatError, match="empty"):
-        breadth_first((graph[0][:0], graph[1]), position, roots, 2)
-    with pytest.raises(SeedError, match="the reversed graph has 1 nodes"):
-        breadth_first(graph, position, roots, 2, reversed_graph=(graph[0][:2], graph[1][:1]))
-    with pytest.raises(SeedError, match="with ids of int32"):
-        breadth_first(graph, position, roots, 2, reversed_graph=(graph[0], graph[1].astype(np.int32)))
+        breadth_first(indptr[:0], indices, position, roots, 2)
+    with pytest.raises(GraphFormatError, match="the reversed graph has 1 nodes and 1 edges"):
+        breadth_first(indptr, indices, position, roots, 2, indptr[:2], indices[:1])
+    with pytest.raises(GraphFormatError, match="reversed_indices has dtype int32"):
+        breadth_first(indptr, indices, position, roots, 2, indptr, indices.astype(np.int32))
+    with pytest.raises(GraphFormatError, match="reversed_indices is a NoneType"):
+        breadth_first(indptr, indices, position, roots, 2, indptr)
+    with pytest.raises(GraphFormatError, match=r"indptr\[-1\] is 1"):
+        breadth_first(indptr, indices, position, roots, 2, np.array([0, 0, 1]), indices)
 
 
 def test_taking_turns_equals_the_oracle():

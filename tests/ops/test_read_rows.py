@@ -12,7 +12,7 @@ import pytest
 from lightning_gnnload.errors import FeatureFileError, GnnLoadError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import RowFile, RowReader, read_rows, reference
 
-READ_BYTES = 64 << 10
+READ_BYTES = 32 << 10
 RING = pytest.mark.parametrize("use_ring", [True, False], ids=["ring", "threads"])
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 
 
 def breadth_first(
-    graph: tuple[np.ndarray, np.ndarray],
+    indptr: np.ndarray,
+    indices: np.ndarray,
     position: np.ndarray,
     roots: np.ndarray,
     num_seeds: int,
-    *,
-    reversed_graph: tuple[np.ndarray, np.ndarray] | None = None,
+    reversed_indptr: np.ndarray | None = None,
+    reversed_indices: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """``order`` and ``tree``, int32; see :func:`.orders.breadth_first`."""
+    graphs = [(indptr, indices)]
+    if reversed_indptr is not None and reversed_indices is not None:
+        graphs.append((reversed_indptr, reversed_indices))
     found: list[tuple[int, int]] = []
     seen: set[int] = set()
     trees: dict[int, int] = {}  # numbers of the roots that lead to a seed
@@ -29,8 +32,8 @@ def breadth_first(
             node = queue.popleft()
             if position[node] >= 0:
                 found.append((int(position[node]), trees.setdefault(root, len(trees))))
-            for indptr, indices in filter(None, (graph, reversed_graph)):
-                for neighbor in indices[indptr[node] : indptr[node + 1]].tolist():
+            for offsets, neighbors in graphs:
+                for neighbor in neighbors[offsets[node] : offsets[node + 1]].tolist():
                     if neighbor not in seen:
                         seen.add(neighbor)
                         queue.append(neighbor)
@@ -38,7 +41,7 @@ def breadth_first(
     return order, tree
 
 
-def round_robin(sequences: Sequence[np.ndarray], starts: np.ndarray) -> np.ndarray:
+def round_robin(sequences: list[np.ndarray], starts: np.ndarray) -> np.ndarray:
     """int32 ``[S]``; see :func:`.orders.round_robin`."""
     turns = [
         deque(np.roll(sequence, -start).tolist()) for sequence, start in zip(sequences, starts.tolist(), strict=True)

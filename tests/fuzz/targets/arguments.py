@@ -164,11 +164,45 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
         ops.gather_rows,
         lambda random: {"table": np.ones((4, 3)), "ids": np.array([3, 0]), "out": np.ones((2, 3))},
     ),
+    "gather_tiered": (
+        ops.gather_tiered,
+        lambda random: {
+            "location": np.array([-1, 0, 1, 1 << 28], np.int32),
+            "shards": [np.ones((2, 3)), np.ones((1, 3))],
+            "backing": random.choice([None, np.ones((4, 3))]),
+            "ids": np.array([3, 0]),
+            "out": np.ones((2, 3)),
+            "missed_ids": np.zeros(2, int),
+            "missed_positions": np.zeros(2, int),
+            "positions": random.choice([None, np.array([1, 0])]),
+        },
+    ),
+    "gather_quantized": (
+        ops.gather_quantized,
+        lambda random: {
+            "codes": np.ones((4, 3), np.int8),
+            "scale": np.ones(3, np.float32),
+            "offset": np.ones(3, np.float32),
+            "ids": np.array([3, 0]),
+            "out": np.ones((2, 3), random.choice([np.float32, np.float16, np.uint16])),
+            "positions": random.choice([None, np.array([1, 0])]),
+        },
+    ),
     "coo_to_csc": (
         ops.coo_to_csc,
         lambda random: {"src": np.array([3, 0]), "dst": np.array([1, 1]), "num_nodes": 4, "keep_order": True},
     ),
     "check_csc": (ops.check_csc, _graph),
+    "breadth_first": (
+        _graph_first(ops.breadth_first),
+        lambda random: (
+            _graph(random) | {"position": np.array([1, -1, 0, -1], np.int32), "roots": np.array([3, 0]), "num_seeds": 2}
+        ),
+    ),
+    "round_robin": (
+        ops.round_robin,
+        lambda random: {"sequences": [np.array([0, 2, 1], np.int32)] * 2, "starts": np.array([2, 0])},
+    ),
     "random_keys": (ops.random_keys, lambda random: {"seed": 1, "epoch": 2, "ids": np.array([3, 0])}),
     "DrawKey": (ops.DrawKey, lambda random: {"seed": 1, "epoch": 2, "step": 3}),
     "Walks": (ops.Walks, lambda random: {"length": 3, "num_walks": 2, "termination_prob": 0.1, "restart_prob": 0.2}),

@@ -16,11 +16,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload import CacheMonitor, FactoredStrategy, FeatureCache, GraphDataModule, NeighborSampler
+import torch
+
+from lightning_gnnload import (
+    CacheMonitor,
+    FactoredStrategy,
+    FeatureCache,
+    GraphData,
+    GraphDataModule,
+    NeighborSampler,
+    NodeTable,
+)
+from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.plugin import caching
 from lightning_gnnload.plugin.compat import pl
-from tests.integration.scripts.toy import Recorder, toy_data
+from tests.integration.scripts.toy import NUM_NODES, Recorder, toy_data
 
 CACHES: dict[str, Any] = {
     "none": None,
@@ -32,6 +43,7 @@ CACHES: dict[str, Any] = {
     "belady": FeatureCache("belady", ratio=0.1),
     "levels": [FeatureCache("clock", ratio=0.02), FeatureCache("presample", ratio=0.2)],
     "auto": "auto",
+    "tables": {"new": FeatureCache("clairvoyant", ratio=0.2), "all": FeatureCache("clock", ratio=0.1)},
 }
 LOST, AFTER = "lost", "after"
 FATAL_STEP, FATAL_RANK = 7, "2"
@@ -65,12 +77,24 @@ class Counting(pl.Callback):
             before[1] += num_bytes
 
 
+def rich_data() -> GraphData:
+    """With a table of all nodes, and one of those that came last."""
+    data, ids = toy_data(), torch.arange(NUM_NODES)[:, None]
+    return GraphData(
+        data.graph,
+        data.x,
+        data.y,
+        *(data.split(split) for split in SPLITS),
+        tables={"all": ids, "new": NodeTable(ids[NUM_NODES // 4 :].half(), NUM_NODES // 4)},
+    )
+
+
 def run(name: str, cache: Any, strategy: Any, num_devices: int) -> None:
     gc.collect()  # a Trainer and its model know each other
     descriptors = len(os.listdir("/proc/self/fd"))
     pl.seed_everything(1, verbose=False)
     kind = Fatal if name == LOST else NeighborSampler
-    data = GraphDataModule(toy_data(), kind([4, 3]), batch_size=16, seed=5, cache=cache)
+    data = GraphDataModule(rich_data(), kind([4, 3]), batch_size=16, seed=5, cache=cache)
     model, counting = Recorder(), Counting()
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
     trainer = pl.Trainer(

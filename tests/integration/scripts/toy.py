@@ -52,7 +52,7 @@ def digest(tensors: Any) -> str:
 def batch_digest(batch: MiniBatch) -> str:
     """Of everything in a mini-batch."""
     arrays = [array for block in batch.blocks for array in (block.indptr, block.indices)]
-    return digest([batch.nodes, batch.x, batch.y, *arrays])
+    return digest([batch.nodes, batch.x, batch.y, *arrays, *batch.tables.values(), *batch.positions.values()])
 
 
 def edges(batch: MiniBatch) -> list[tuple[int, int, int]]:

@@ -167,12 +167,13 @@ def test_more_than_the_machine_has_is_refused() -> None:
         FeatureCache(ById(), ratio=1.0).open(huge, toy_workload(), progress=False)
 
 
-@pytest.mark.parametrize("rule", ["fifo", "clock", "s3fifo"])
+@pytest.mark.parametrize("rule", ["fifo", "clock", "s3fifo", "belady"])
 def test_rules_of_eviction_take_no_more_than_was_asked_for(rule: str) -> None:
     capacity = 4 * N + 40 * 20
     cache = FeatureCache(rule, capacity_bytes=capacity).open(FarStore(rows_of()), toy_workload(), progress=False)
-    for _ in range(3):
+    for step in range(3):
         out = torch.empty(N, 5)
+        cache.announce(BatchRequest(0, step, 0, 1))
         cache.gather(torch.arange(N), out)
         assert torch.equal(out, rows_of())
     assert 0.8 * capacity < cache.num_bytes <= capacity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_gnnload import FeatureStore, MemoryFeatureStore
+from lightning_gnnload import DiskFeatureStore, FeatureStore, MemoryFeatureStore, save_features
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import Reads, TierReads, bytes_of
@@ -172,3 +173,19 @@ def test_mini_batches_are_the_same_through_a_cache():
 def test_settings_that_cannot_work(num_slots, eviction, error, message):
     with pytest.raises(error, match=message):
         DynamicCache(MemoryFeatureStore(rows_of()), num_slots, eviction)
+
+
+def test_two_levels_in_front_of_a_disk(tmp_path):
+    """A row that either level holds is not read from the disk again."""
+    save_features(rows_of(), tmp_path / "x", progress=False)
+    with closing(DiskFeatureStore(tmp_path / "x")) as disk:
+        cache = DynamicCache(DynamicCache(disk, NUM_NODES, tier="cache 2"), 5, "clock")
+        rows: dict[str, int] = {}
+        for seed in range(4):
+            ids = torch.from_numpy(np.random.default_rng(seed).permutation(NUM_NODES))
+            out = torch.empty(NUM_NODES, WIDTH)
+            for tier, count, _ in cache.gather(ids, out):
+                rows[tier] = rows.get(tier, 0) + count
+            assert torch.equal(out, rows_of()[ids])
+    assert rows["disk"] == NUM_NODES
+    assert rows["cache"] == 3 * 5

@@ -75,6 +75,21 @@ def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
     assert num_fds() == before
 
 
+def test_one_that_is_killed_ends_it_for_all() -> None:
+    def work(sharers: Sharers) -> None:
+        with sharers.meet() as meeting:
+            meeting.exchange({})
+            if sharers.index == 1:
+                meeting.channels.pop(0).close()  # what the system does for a killed process
+                return
+            meeting.exchange({})
+
+    first, _, third = together(3, work)
+    assert "sharer 1 of" in str(first)
+    assert "is gone" in str(first)
+    assert "is gone" in str(third)
+
+
 def test_one_that_does_not_come_is_named_in_time() -> None:
     def work(sharers: Sharers) -> None:
         if sharers.index == 1:

@@ -177,9 +177,10 @@ def saved(tmp_path) -> tuple[GraphData, Any]:
     return data, tmp_path / "g"
 
 
-def test_quantised_features_are_saved_as_they_are(saved):
+@pytest.mark.parametrize("features", ["mapped", "disk"])
+def test_quantised_features_are_saved_as_they_are(saved, features):
     data, folder = saved
-    loaded = load_graph_data(folder, verify=True)
+    loaded = load_graph_data(folder, verify=True, features=features)
     assert (folder / "x.bin").stat().st_size == 500 * 9
     assert loaded.x.dtype is torch.bfloat16
     ids = torch.arange(500)

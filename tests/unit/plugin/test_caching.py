@@ -11,7 +11,7 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule
 
-from lightning_gnnload import FeatureCache, FeatureStore, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload import FeatureCache, FeatureStore, Graph, GraphData, GraphDataModule, NeighborSampler, NodeTable
 from lightning_gnnload.cache.deferred import DeferredStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
@@ -79,7 +79,55 @@ def test_a_cache_changes_no_batch(uncached: list[Any], name: str, num_threads: i
     assert seen(module(CACHES[name], num_threads=num_threads)) == uncached
 
 
-@pytest.mark.parametrize("cache", ["degree", 0.1, [], [FeatureCache(), None], True])
+def typed() -> GraphData:
+    """Without x: two types of nodes, a table of all and features of edges."""
+    ids, graph = torch.arange(300.0)[:, None], toy_graph()
+    tables = {"all": ids, "low": NodeTable(ids[:200], 0), "high": NodeTable(ids[200:].expand(100, 3), 200)}
+    edge_x = torch.arange(graph.num_edges)[:, None]
+    return GraphData(Graph.from_csc(graph.indptr, graph.indices), train=range(100), tables=tables, edge_x=edge_x)
+
+
+BY_NAME: list[dict[str, Any]] = [
+    {"low": FeatureCache("degree", ratio=0.3), "high": FeatureCache("presample", ratio=0.3)},
+    {"high": FeatureCache("clairvoyant", ratio=0.3), "all": "auto"},
+    {"low": FeatureCache("s3fifo", ratio=0.2), "edge_x": [FeatureCache("fifo", ratio=0.1)]},
+    {"high": [FeatureCache("clock", ratio=0.1), FeatureCache("random", ratio=0.5)]},
+]
+
+
+@pytest.mark.parametrize("cache", BY_NAME, ids=repr)
+def test_caches_of_tables_change_no_batch(cache: dict[str, Any]) -> None:
+    def epochs(**settings: Any) -> list[Any]:
+        made = GraphDataModule(typed(), NeighborSampler([3, 2], edge_ids=True), batch_size=16, **settings)
+        loader = made.train_dataloader()
+        batches = []
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            batches += [content(batch) for batch in loader]
+        if settings:
+            assert any(read.tier == "cache" and read.rows for read in loader.stats.reads), loader.stats.reads
+        made.teardown()
+        return batches
+
+    assert epochs(cache=cache) == epochs()
+
+
+@pytest.mark.parametrize(
+    ("cache", "message"),
+    [
+        ("auto", r"no features 'x' to be cached, but only \['all', 'edge_x', 'high', 'low'\]"),
+        ({"age": FeatureCache()}, "no features 'age'"),
+        ({"edge_x": FeatureCache("degree")}, "'edge_x' has those of edges.*'s3fifo'"),
+        ({"low": FeatureCache("belady")}, "'low' has those of some nodes.*'s3fifo'"),
+    ],
+)
+def test_caches_that_fit_no_table(cache: Any, message: str) -> None:
+    sampler = NeighborSampler([3, 2], edge_ids=True)
+    with pytest.raises(CacheConfigError, match=message):
+        GraphDataModule(typed(), sampler, cache=cache).train_dataloader()
+
+
+@pytest.mark.parametrize("cache", [{"x": None}, {"x": []}, "degree", 0.1, [], [FeatureCache(), None], True])
 def test_what_is_no_cache(cache: Any) -> None:
     with pytest.raises(CacheConfigError, match="FeatureCache"):
         module(cache)

@@ -1,0 +1,139 @@
+"""Lookahead: what the coming mini-batches will gather, and so when each row is wanted again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.workload import Workload
+
+NEVER = np.iinfo(np.int64).max
+"""The time of what is not wanted again, as far as is known."""
+
+
+class Lookahead:
+    """The input nodes of the mini-batches of the coming steps, and of each the time when it comes next.
+
+    A mini-batch's time is ``global step * num_ranks + rank``. Expected are those of every coming step, of the ranks
+    that were announced; others are not this process's. Every ``steps`` steps, those of the next ``2 * steps`` are
+    gone through; so between ``steps`` and ``2 * steps`` steps ahead are known at any time. As mini-batches are pure
+    functions, it does not matter who samples them, nor when.
+
+    One thread at a time; sampling, which takes the time, is the caller's.
+
+    Args:
+        workload: whose mini-batches.
+        steps: that are gone through at once.
+
+    Raises:
+        CacheConfigError: fewer than one step.
+
+    Memory: 4 bytes a node of the graph; and for each mini-batch of ``3 * steps`` steps, up to 16 bytes an input node.
+
+    Source: Ginex (VLDB'22), section 4.2: a superbatch is sampled ahead, so that Belady's choice can be made.
+    """
+
+    def __init__(self, workload: Workload, steps: int) -> None:
+        if steps < 1:
+            raise CacheConfigError(f"steps={steps}: a look ahead of one step at least is needed.")
+        self.workload = workload
+        self.steps = steps
+        self._num_ranks = 0
+        self._begin = 0  # first of the steps that were gone through
+        self._ends: dict[int, int] = {}  # of each rank, the first step that is not asked for
+        self._nodes: dict[int, np.ndarray] = {}  # by time
+        self._next: dict[int, np.ndarray] = {}  # by time: of these nodes
+        self._first = np.empty(workload.graph.num_nodes, np.int32)  # of each node, the mini-batch that it comes in
+        self._times = np.empty(0, np.int64)  # of these mini-batches
+
+    def wanted(self, request: BatchRequest) -> list[BatchRequest]:
+        """What is to be sampled and given to :meth:`add` now that ``request`` is announced: mostly one mini-batch."""
+        step = self._step(request)
+        if request.num_ranks != self._num_ranks or not -self.steps <= step - self._begin < 2 * self.steps:
+            self._num_ranks = request.num_ranks
+            self._ends, self._nodes, self._next = {}, {}, {}
+        if request.rank not in self._ends:  # what was gone through lacks its mini-batches
+            self._begin = step - self.steps
+        first = max(self._ends.get(request.rank, step), step)
+        self._ends[request.rank] = end = max(first, step + 2 * self.steps)
+        num_steps = self.workload.plan(request.num_ranks).num_steps
+        return [
+            BatchRequest(*divmod(ahead, num_steps), rank=request.rank, num_ranks=request.num_ranks)
+            for ahead in range(first, end)
+        ]
+
+    def add(self, request: BatchRequest, nodes: np.ndarray) -> None:
+        """Nodes of a mini-batch that was wanted."""
+        if request.num_ranks == self._num_ranks:
+            small = len(self._first) <= np.iinfo(np.int32).max
+            self._nodes[self.time(request)] = nodes.astype(np.int32) if small else nodes
+
+    def advance(self, request: BatchRequest) -> bool:
+        """Goes through the coming steps, where it is time to; returns whether it was."""
+        step = self._step(request)
+        if step < self._begin + self.steps:
+            return False
+        self._begin = step
+        oldest = (step - self.steps) * self._num_ranks  # threads may be behind a little
+        self._nodes = {time: nodes for time, nodes in self._nodes.items() if time >= oldest}
+        self._next = {time: times for time, times in self._next.items() if time >= oldest}
+        times = sorted(time for time in self._nodes if time >= step * self._num_ranks)
+        self._times = np.array([*times, NEVER], np.int64)
+        following = next_lists([self._nodes[time] for time in times], self._first)
+        self._next |= {time: self._times[lists] for time, lists in zip(times, following, strict=True)}
+        return True
+
+    def next_times(self, nodes: np.ndarray) -> np.ndarray:
+        """When each node first comes, int64, of the steps that were gone through last; :data:`NEVER` where it does
+        not."""
+        return self._times[self._first[nodes]] if len(self._times) else np.full(len(nodes), NEVER)
+
+    def times_after(self, request: BatchRequest, ids: np.ndarray) -> np.ndarray | None:
+        """When each of these nodes of a mini-batch comes next after it, int64; None where that is not known, or they
+        are not of it.
+
+        Args:
+            request: the mini-batch.
+            ids: its nodes, int64 ``[B]``; or some of them, which takes longer.
+        """
+        time = self.time(request)
+        if request.num_ranks != self._num_ranks or time not in self._nodes or time not in self._next:
+            return None
+        nodes, times = self._nodes[time], self._next[time]
+        if np.array_equal(nodes, ids):
+            return times
+        order = np.argsort(nodes)
+        places = order[np.searchsorted(nodes, ids, sorter=order).clip(max=len(nodes) - 1)]
+        return times[places] if np.array_equal(nodes[places], ids) else None
+
+    def time(self, request: BatchRequest) -> int:
+        """Greater for what comes later."""
+        return self._step(request) * request.num_ranks + request.rank
+
+    def _step(self, request: BatchRequest) -> int:
+        return request.epoch * self.workload.plan(request.num_ranks).num_steps + request.step
+
+
+def next_lists(lists: Sequence[np.ndarray], first: np.ndarray) -> list[np.ndarray]:
+    """For each entry of each list, the number of the next list that has the same node; one past the last for none.
+
+    Args:
+        lists: node ids, distinct within a list.
+        first: int32 ``[N]``, overwritten: of each node, the number of the first list that has it.
+
+    Example:
+        >>> first = np.empty(4, np.int32)
+        >>> [following.tolist() for following in next_lists([np.array([0, 2]), np.array([1]), np.array([2, 1])], first)]
+        [[3, 2], [2], [3, 3]]
+        >>> first.tolist()
+        [0, 1, 0, 3]
+    """
+    first.fill(len(lists))
+    following = []
+    for number in reversed(range(len(lists))):
+        following.append(first[lists[number]])
+        first[lists[number]] = number
+    return following[::-1]

@@ -1,0 +1,155 @@
+"""NextUseCache: the rows that are wanted again soonest, in front of the store that has all."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.cache.lookahead import NEVER, Lookahead
+from lightning_gnnload.cache.turns import Turns
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
+from lightning_gnnload.sample.workload import Workload
+
+
+class NextUseCache(FeatureStore):
+    """After each mini-batch it keeps, of the rows it has and those of the mini-batch, the ones that come next soonest.
+
+    That is Belady's choice, which needs the future: the mini-batches of the coming steps are sampled ahead of their
+    making, once each (:class:`.Lookahead`). No cache of its size hits more, as far as the look ahead reaches, when
+    mini-batches are gathered in the order of their steps; threads that gather several at once, slightly out of order,
+    lose a little of that and never a right value. Only mini-batches that were announced change what is kept.
+
+    Each announcement samples one mini-batch in the thread that announces, which adds the time of sampling once more
+    to that of making mini-batches. Where several sampler processes share a trainer's steps, each of them looks at
+    all of these.
+
+    Args:
+        store: has all rows.
+        num_slots: rows that there is room for, 1 to N.
+        workload: the mini-batches to come.
+        steps: the look ahead: between so many steps and twice as many are known.
+        tier: what :class:`.TierReads` calls it.
+
+    Raises:
+        CacheTooSmallError: no slot.
+        CacheConfigError: more slots than rows, or a look ahead of no step.
+
+    Source: Ginex (VLDB'22), section 4.2; Belady, IBM Systems Journal 5(2), 1966.
+    """
+
+    def __init__(
+        self, store: FeatureStore, num_slots: int, workload: Workload, *, steps: int = 16, tier: str = "cache"
+    ) -> None:
+        num_nodes = store.shape[0]
+        if num_slots < 1:
+            raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
+        if num_slots > num_nodes:
+            raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {num_nodes} rows only.")
+        self.store = store
+        self.tier = tier
+        self.workload = workload
+        self._ahead = Lookahead(workload, steps)
+        memory = np.frombuffer(buffer_memory(num_slots * store.row_bytes), np.uint8)
+        self._rows = memory[: num_slots * store.row_bytes].reshape(num_slots, store.row_bytes)
+        self._location = np.full(num_nodes, -1, np.int32)
+        self._nodes = np.full(num_slots, -1, np.int64)
+        self._next = np.full(num_slots, NEVER)
+        self._num_used = 0
+        self._reading = Turns()  # rows and locations change while nobody reads them,
+        self._deciding = threading.Lock()  # and one thread at a time decides how
+        self._here = threading.local()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.store.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.store.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of rows and tables, once all slots are filled; that of the look ahead is not in it."""
+        return sum(array.nbytes for array in (self._rows, self._location, self._nodes, self._next))
+
+    def announce(self, request: BatchRequest) -> None:
+        """Samples what comes ``2 * steps`` steps later; the first time, all before it, too."""
+        self._here.request = request
+        with self._deciding:
+            wanted = self._ahead.wanted(request)
+        for coming in wanted:
+            nodes = self.workload.nodes_of(coming)
+            with self._deciding:
+                self._ahead.add(coming, nodes)
+        with self._deciding:
+            if self._ahead.advance(request):
+                self._next[: self._num_used] = self._ahead.next_times(self._nodes[: self._num_used])
+        self.store.announce(request)
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
+        return self._gather(ids, None, out)
+
+    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor, out: torch.Tensor) -> Reads:
+        return self._gather(ids, positions, out)
+
+    def close(self) -> None:
+        """Nothing but memory; the store behind stays open."""
+
+    def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
+        request, self._here.request = getattr(self._here, "request", None), None
+        wanted, rows = ids.numpy(), bytes_of(out)
+        places = None if positions is None else positions.numpy()
+        missed_ids, missed_places = np.empty((2, len(ids)), np.int64)
+        with self._reading.reading():
+            (num_hits,), num_missed = ops.gather_tiered(
+                self._location, [self._rows], None, wanted, rows, missed_ids, missed_places, positions=places
+            )
+        reads: Reads = (TierReads(self.tier, num_hits, num_hits * self.row_bytes),)
+        if num_missed:
+            missed = torch.from_numpy(missed_ids[:num_missed]), torch.from_numpy(missed_places[:num_missed])
+            behind = self.store.gather_at(*missed, out)
+            reads += behind or (TierReads("store", num_missed, num_missed * self.row_bytes),)
+        if request is not None:
+            with self._deciding:
+                self._keep(request, wanted, places, rows)
+        return reads
+
+    def _keep(self, request: BatchRequest, ids: np.ndarray, places: np.ndarray | None, rows: np.ndarray) -> None:
+        """Of what is cached and these rows, keeps what comes next soonest."""
+        times = self._ahead.times_after(request, ids)
+        if times is None:
+            return
+        slots = self._location[ids]
+        held = slots >= 0
+        self._next[slots[held]] = times[held]
+        new = np.flatnonzero(~held & (times < NEVER))
+        free = np.arange(self._num_used, min(self._num_used + len(new), len(self._nodes)))
+        self._num_used += len(free)
+        slots, new = self._choose(free, new, times[new])
+        gone = self._nodes[slots]
+        with self._reading.writing():
+            self._location[gone[gone >= 0]] = -1
+            ops.gather_rows(rows, new if places is None else places[new], self._rows, slots)
+            self._location[ids[new]] = slots
+        self._nodes[slots], self._next[slots] = ids[new], times[new]
+
+    def _choose(self, free: np.ndarray, new: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Slots, and which of the new rows they get: free ones first, then those of rows that come later than these."""
+        if len(new) <= len(free):
+            return free, new
+        soonest = np.argsort(times, kind="stable")
+        new, times = new[soonest], times[soonest]
+        count = min(len(new) - len(free), len(self._nodes) - len(free))
+        # Free slots are as good as never wanted, but taken already: they must not be found once more.
+        self._next[free] = -1
+        latest = np.argpartition(self._next, len(self._next) - count)[len(self._next) - count :] if count else free[:0]
+        latest = latest[np.argsort(-self._next[latest], kind="stable")]
+        later = self._next[latest] > times[len(free) : len(free) + count]
+        latest = latest[later]  # times rise and slots' fall: those that are exchanged come first
+        return np.concatenate([free, latest]), new[: len(free) + len(latest)]

@@ -1,0 +1,55 @@
+"""Caches of the tables of node types: the policy's ranking, cut to the type."""
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import FeatureCache, MemoryFeatureStore, NodeTable
+from lightning_gnnload.cache.nodetype import OfNodes, fitting
+from lightning_gnnload.cache.policies import policy_named
+from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.errors import CacheConfigError
+from tests.unit.toy import toy_workload
+
+
+class ById(CachePolicy):
+    """The higher the id, the hotter."""
+
+    def hotness(self, workload, epoch):
+        return np.arange(workload.graph.num_nodes)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 200), (200, 100), (120, 50)])
+def test_the_hottest_of_the_type_are_cached(first: int, count: int) -> None:
+    # Ranks of all nodes, or from node 0 on, would cache other rows of this table.
+    table = NodeTable(MemoryFeatureStore(torch.arange(first, first + count)[:, None]), first)
+    (level,) = fitting([FeatureCache(ById(), ratio=0.2)], table, "paper")
+    cache = level.open(table.store, toy_workload(), progress=False)
+    num_hot = count // 5
+    for ids, tier in ((torch.arange(count - num_hot), "memory"), (torch.arange(count - num_hot, count), "cache")):
+        out = torch.empty(len(ids), 1, dtype=torch.int64)
+        assert [read.tier for read in cache.gather(ids, out) if read.rows] == [tier]
+        assert torch.equal(out[:, 0], ids + first)
+
+
+def test_a_ranking_is_checked_before_it_is_cut() -> None:
+    class Short(CachePolicy):
+        def hotness(self, workload, epoch):
+            return np.ones(250)  # of 300: the type's nodes are all there
+
+    with pytest.raises(CacheConfigError, match=r"shape \[250\].*300 nodes"):
+        OfNodes(Short(), range(100, 200)).hotness(toy_workload(), 0)
+
+
+def test_it_looks_as_far_ahead_as_the_other() -> None:
+    policy = OfNodes(policy_named("clairvoyant", window=3), range(5, 10))
+    assert policy.window == 3
+    assert policy.quietly().policy == policy_named("clairvoyant", window=3).quietly()
+    assert not policy.quietly().policy.progress
+    assert OfNodes(ById(), range(5, 10)).window is None
+
+
+def test_tables_of_all_nodes_need_nothing() -> None:
+    levels = (FeatureCache("belady"), FeatureCache("degree"))
+    assert fitting(levels, MemoryFeatureStore(torch.ones(300, 1)), "year") == levels
+    assert fitting(levels, None, "x") == levels
