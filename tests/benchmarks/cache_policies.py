@@ -82,11 +82,15 @@ def draw(results: Sequence[Result], file: Path) -> None:
     from matplotlib import pyplot
 
     graphs = list(dict.fromkeys(result.graph for result in results))
-    figure, panels = pyplot.subplots(
-        1, len(graphs), figsize=(3.4 * len(graphs), 3.6), sharey=True, layout="constrained", squeeze=False
+    columns = min(3, len(graphs))
+    figure, grid = pyplot.subplots(
+        -(-len(graphs) // columns), columns, figsize=(10, 6), sharey=True, layout="constrained", squeeze=False
     )
+    panels = list(grid.flat)
+    for empty in panels[len(graphs) :]:
+        empty.remove()
     width = 0.8 / len(_DRAWN)
-    for graph, axes in zip(graphs, panels[0], strict=True):
+    for graph, axes in zip(graphs, panels, strict=False):
         cases = [result for result in results if result.graph == graph]
         for place, (policy, color) in enumerate(_DRAWN.items()):
             x = [number - 0.4 + (place + 0.5) * width for number in range(len(cases))]
@@ -97,8 +101,8 @@ def draw(results: Sequence[Result], file: Path) -> None:
         axes.set_xticks(range(len(cases)), [case.sampler.replace(" ", "\n") for case in cases], fontsize=8)
         axes.grid(axis="y", alpha=0.3)
         axes.set_axisbelow(True)
-    panels[0][0].set_ylabel("hit rate of a cache of 10 % of the rows, %", fontsize=9)
-    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.supylabel("hit rate of a cache of 10 % of the rows, %", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
     figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(named), fontsize=9, frameon=False)
     figure.savefig(file, dpi=150)
