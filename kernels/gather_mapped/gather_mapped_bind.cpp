@@ -1,4 +1,7 @@
+#include <nanobind/stl/string.h>
+
 #include "bind/bind.h"
+#include "gather_mapped/bus_errors.h"
 #include "gather_mapped/gather_mapped.h"
 
 namespace lg::bind {
@@ -15,6 +18,13 @@ void bind_gather_mapped(nb::module_& m) {
       },
       "table"_a.noconvert(), "num_rows"_a, "ids"_a.noconvert(), "positions"_a.noconvert().none(),
       "out"_a.noconvert(), "num_out"_a, NoGil());
+  m.def(
+      "watch_map",
+      [](Array<const uint8_t> bytes, const std::string& name) {
+        return watch_map(bytes.data(), bytes.data() + bytes.size(), name);
+      },
+      "bytes"_a.noconvert(), "name"_a);
+  m.def("unwatch_map", &unwatch_map, "number"_a);
 }
 
 }  // namespace lg::bind

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
+from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 AUTO_SHARE = 0.25
@@ -108,45 +106,6 @@ def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: 
             f"Lower ratio or capacity_bytes, or leave both out to take {AUTO_SHARE:.0%} of what is free."
         )
     return Budget(num_rows, needed if num_rows else 0, reason)
-
-
-def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """What processes may still take: the machine's available memory, or what the container's limits leave of it.
-
-    Pages of files that were read lately count as free: the system gives them up.
-    """
-    free = int((proc / "meminfo").read_text().partition("MemAvailable:")[2].split()[0]) << 10
-    return max(min([free, *_rooms(proc, cgroups)]), 0)
-
-
-def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What the control groups of this process leave, those above it included; both versions of them."""
-    with suppress(OSError):
-        for line in (proc / "self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                root, limit, usage, idle = cgroups, "memory.max", "memory.current", "inactive_file"
-            elif "memory" in controllers.split(","):
-                root, limit, usage = cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-                idle = "total_inactive_file"
-            else:
-                continue
-            folder = root / path.lstrip("/")
-            # In a container the path may be the host's; the container's own group is then the root.
-            for each in [folder, *folder.parents]:
-                with suppress(OSError, ValueError):  # no such file, or "max"
-                    used = int((each / usage).read_text()) - _stat(each / "memory.stat", idle)
-                    yield int((each / limit).read_text()) - used
-                if each == root:
-                    break
-
-
-def _stat(file: Path, name: str) -> int:
-    with suppress(OSError):
-        for line in file.read_text().splitlines():
-            if line.startswith(f"{name} "):
-                return int(line.split()[1])
-    return 0
 
 
 def _size(num_bytes: int) -> str:

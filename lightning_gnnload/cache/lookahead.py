@@ -43,6 +43,7 @@ class Lookahead:
         self.steps = steps
         self._num_ranks = 0
         self._begin = 0  # first of the steps that were gone through
+        self._latest = -1  # time that was announced
         self._ends: dict[int, int] = {}  # of each rank, the first step that is not asked for
         self._nodes: dict[int, np.ndarray] = {}  # by time
         self._next: dict[int, np.ndarray] = {}  # by time: of these nodes
@@ -53,17 +54,14 @@ class Lookahead:
         """What is to be sampled and given to :meth:`add` now that ``request`` is announced: mostly one mini-batch."""
         step = self._step(request)
         if request.num_ranks != self._num_ranks or not -self.steps <= step - self._begin < 2 * self.steps:
-            self._num_ranks = request.num_ranks
+            self._num_ranks, self._latest = request.num_ranks, -1
             self._ends, self._nodes, self._next = {}, {}, {}
         if request.rank not in self._ends:  # what was gone through lacks its mini-batches
             self._begin = step - self.steps
+        self._latest = max(self._latest, self.time(request))
         first = max(self._ends.get(request.rank, step), step)
         self._ends[request.rank] = end = max(first, step + 2 * self.steps)
-        num_steps = self.workload.plan(request.num_ranks).num_steps
-        return [
-            BatchRequest(*divmod(ahead, num_steps), rank=request.rank, num_ranks=request.num_ranks)
-            for ahead in range(first, end)
-        ]
+        return [self._request(ahead * self._num_ranks + request.rank) for ahead in range(first, end)]
 
     def add(self, request: BatchRequest, nodes: np.ndarray) -> None:
         """Nodes of a mini-batch that was wanted."""
@@ -109,9 +107,18 @@ class Lookahead:
         places = order[np.searchsorted(nodes, ids, sorter=order).clip(max=len(nodes) - 1)]
         return times[places] if np.array_equal(nodes[places], ids) else None
 
+    def coming(self) -> tuple[BatchRequest, np.ndarray] | None:
+        """The next mini-batch that was not announced yet, and its nodes, where they are known."""
+        time = min((time for time in self._nodes if time > self._latest), default=None)
+        return None if time is None else (self._request(time), self._nodes[time])
+
     def time(self, request: BatchRequest) -> int:
         """Greater for what comes later."""
         return self._step(request) * request.num_ranks + request.rank
+
+    def _request(self, time: int) -> BatchRequest:
+        step, rank = divmod(time, self._num_ranks)
+        return BatchRequest(*divmod(step, self.workload.plan(self._num_ranks).num_steps), rank, self._num_ranks)
 
     def _step(self, request: BatchRequest) -> int:
         return request.epoch * self.workload.plan(request.num_ranks).num_steps + request.step

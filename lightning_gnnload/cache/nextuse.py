@@ -9,8 +9,9 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead
+from lightning_gnnload.cache.readahead import ReadAhead, Staged
 from lightning_gnnload.cache.turns import Turns
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
@@ -29,11 +30,15 @@ class NextUseCache(FeatureStore):
     to that of making mini-batches. Where several sampler processes share a trainer's steps, each of them looks at
     all of these.
 
+    Of the next mini-batch that nobody has begun to make, the rows that it will lack are read ahead by a thread of the
+    cache's own, while others are trained on. So it takes the memory of these rows besides that of its slots.
+
     Args:
         store: has all rows.
         num_slots: rows that there is room for, 1 to N.
         workload: the mini-batches to come.
         steps: the look ahead: between so many steps and twice as many are known.
+        read_ahead: whether rows are read ahead; None: where ``store`` does not have them in memory.
         tier: what :class:`.TierReads` calls it.
 
     Raises:
@@ -44,7 +49,14 @@ class NextUseCache(FeatureStore):
     """
 
     def __init__(
-        self, store: FeatureStore, num_slots: int, workload: Workload, *, steps: int = 16, tier: str = "cache"
+        self,
+        store: FeatureStore,
+        num_slots: int,
+        workload: Workload,
+        *,
+        steps: int = 16,
+        read_ahead: bool | None = None,
+        tier: str = "cache",
     ) -> None:
         num_nodes = store.shape[0]
         if num_slots < 1:
@@ -63,6 +75,9 @@ class NextUseCache(FeatureStore):
         self._num_used = 0
         self._reading = Turns()  # rows and locations change while nobody reads them,
         self._deciding = threading.Lock()  # and one thread at a time decides how
+        if read_ahead is None:
+            read_ahead = not isinstance(store, MemoryFeatureStore)
+        self._reader = ReadAhead(store) if read_ahead else None
         self._here = threading.local()
 
     @property
@@ -80,9 +95,10 @@ class NextUseCache(FeatureStore):
 
     def announce(self, request: BatchRequest) -> None:
         """Samples what comes ``2 * steps`` steps later; the first time, all before it, too."""
-        self._here.request = request
         with self._deciding:
             wanted = self._ahead.wanted(request)
+            staged = self._reader.take(request) if self._reader is not None else None
+        self._here.announced = request, staged
         for coming in wanted:
             nodes = self.workload.nodes_of(coming)
             with self._deciding:
@@ -99,10 +115,12 @@ class NextUseCache(FeatureStore):
         return self._gather(ids, positions, out)
 
     def close(self) -> None:
-        """Nothing but memory; the store behind stays open."""
+        """Ends its thread; the store behind stays open."""
+        if self._reader is not None:
+            self._reader.close()
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        request, self._here.request = getattr(self._here, "request", None), None
+        request, staged = self._announced()
         wanted, rows = ids.numpy(), bytes_of(out)
         places = None if positions is None else positions.numpy()
         missed_ids, missed_places = np.empty((2, len(ids)), np.int64)
@@ -112,13 +130,36 @@ class NextUseCache(FeatureStore):
             )
         reads: Reads = (TierReads(self.tier, num_hits, num_hits * self.row_bytes),)
         if num_missed:
-            missed = torch.from_numpy(missed_ids[:num_missed]), torch.from_numpy(missed_places[:num_missed])
-            behind = self.store.gather_at(*missed, out)
-            reads += behind or (TierReads("store", num_missed, num_missed * self.row_bytes),)
+            reads += self._gather_missed(missed_ids[:num_missed], missed_places[:num_missed], staged, out)
         if request is not None:
             with self._deciding:
                 self._keep(request, wanted, places, rows)
+                if places is None:  # a nearer cache would ask for some of the next mini-batch alone
+                    self._begin_next()
         return reads
+
+    def _announced(self) -> tuple[BatchRequest, Staged | None] | tuple[None, None]:
+        """What this thread announced for the gather that begins, and for no other."""
+        announced: tuple[BatchRequest, Staged | None] | None = getattr(self._here, "announced", None)
+        self._here.announced = None
+        return announced or (None, None)
+
+    def _gather_missed(self, ids: np.ndarray, places: np.ndarray, staged: Staged | None, out: torch.Tensor) -> Reads:
+        before: Reads = ()
+        if staged is not None:
+            left, before = staged.move(ids, places, bytes_of(out))
+            ids, places = ids[left], places[left]
+        if len(ids) == 0:
+            return before
+        behind = self.store.gather_at(torch.from_numpy(ids), torch.from_numpy(places), out)
+        return _sums(before, behind or (TierReads("store", len(ids), len(ids) * self.row_bytes),))
+
+    def _begin_next(self) -> None:
+        """Now that it is known what is kept, it is known what the next mini-batch will lack."""
+        coming = self._ahead.coming() if self._reader is not None else None
+        if self._reader is not None and coming is not None:
+            request, nodes = coming
+            self._reader.begin(request, nodes[self._location[nodes] < 0])
 
     def _keep(self, request: BatchRequest, ids: np.ndarray, places: np.ndarray | None, rows: np.ndarray) -> None:
         """Of what is cached and these rows, keeps what comes next soonest."""
@@ -153,3 +194,12 @@ class NextUseCache(FeatureStore):
         later = self._next[latest] > times[len(free) : len(free) + count]
         latest = latest[later]  # times rise and slots' fall: those that are exchanged come first
         return np.concatenate([free, latest]), new[: len(free) + len(latest)]
+
+
+def _sums(*gathers: Reads) -> Reads:
+    """One count a tier."""
+    sums: dict[str, TierReads] = {}
+    for tier, rows, num_bytes in (read for reads in gathers for read in reads):
+        before = sums.get(tier, TierReads(tier, 0, 0))
+        sums[tier] = TierReads(tier, before.rows + rows, before.num_bytes + num_bytes)
+    return tuple(sums.values())

@@ -8,10 +8,13 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import weakref
 from pathlib import Path
 
 import numpy as np
 
+from lightning_gnnload import ops
+from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.errors import SlotMemoryError
 
 HUGE_PAGE_BYTES = 2 << 20
@@ -61,13 +64,17 @@ def mapped_bytes(file: Path) -> np.ndarray:
     Where the file system can, the file is read and mapped by 2 MB pages. Measured with ext4: the first pass over a
     file that is not in memory takes half the time; from then on rows of 8 bytes are gathered 1.7 times as fast,
     rows of 100 bytes 1.5 times, rows of 512 bytes as fast.
+
+    A file that is cut off while it is mapped ends the process that reads there; its name is told before.
     """
     with open(file, "rb") as opened:
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     # A file that memory cannot hold is read again and again; there, a row must not cost 2 MB.
-    if len(memory) <= os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE // 2:
+    if len(memory) <= free_bytes() // 2:
         advise_huge(memory)
-    return np.frombuffer(memory, np.uint8)
+    mapped = np.frombuffer(memory, np.uint8)
+    weakref.finalize(memory, ops.unwatch_map, ops.watch_map(mapped, str(file))).atexit = False
+    return mapped
 
 
 def let_go(fd: int) -> None:

@@ -17,7 +17,7 @@ from .dispatch import (
 )
 from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_types import EdgeTypeIndex, index_edge_types
-from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows
+from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows, unwatch_map, watch_map
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
@@ -71,5 +71,7 @@ __all__ = [
     "sample_typed_neighbors",
     "sample_walks",
     "sample_weighted",
+    "unwatch_map",
     "use_instruction_set",
+    "watch_map",
 ]

@@ -161,6 +161,27 @@ def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | No
     return kernels.gather_mapped(as_bytes(table), len(table), ids, positions, as_bytes(out), len(out))
 
 
+def watch_map(mapped: np.ndarray, name: str) -> int:
+    """From now on, a read of a page of this map that its file no longer has (SIGBUS) names the file on stderr.
+
+    The process then ends as it would have. :func:`gather_mapped` alone goes on.
+
+    Args:
+        mapped: uint8 ``[bytes]``, a memory map.
+        name: of the file.
+
+    Returns:
+        What :func:`unwatch_map` is to be given before the map goes.
+    """
+    check_array("mapped", mapped, (np.uint8,), 1, GnnLoadError)
+    return kernels.watch_map(mapped, name)
+
+
+def unwatch_map(number: int) -> None:
+    """Forgets a map that is about to go: other memory may get its place."""
+    kernels.unwatch_map(number)
+
+
 def _check_rows(ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray, row_bytes: int) -> None:
     check_array("ids", ids, (np.int64,), 1, SeedError)
     check_array("out", out, None, 2, GnnLoadError, writable=True, aligned=False)

@@ -7,15 +7,14 @@ import mmap
 import os
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from lightning_gnnload.errors import GnnLoadError, SeedError
-from lightning_gnnload.ops import gather_mapped
+from lightning_gnnload.ops import gather_mapped, unwatch_map, watch_map
+from tests.forked import in_child
 
 PAGE = mmap.PAGESIZE
 
@@ -36,31 +35,6 @@ class Mapped:
 
     def gather(self, *ids: int) -> bool:
         return gather_mapped(self.table, np.array(ids), None, self.out[: len(ids)])
-
-
-def in_child(work: Callable[[Mapped], Any], path: Path) -> tuple[int, str]:
-    """Runs it in a fork of this process, which may die of it: minus the signal, or 0, and what it printed.
-
-    A fork, since a new interpreter takes seconds to import torch.
-    """
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.dup2(write, 1)
-            os.dup2(write, 2)
-            faulthandler.disable()
-            signal.signal(signal.SIGBUS, signal.SIG_DFL)
-            signal.alarm(60)
-            work(Mapped(path))
-        except BaseException as error:
-            os.write(2, repr(error).encode())
-            os._exit(1)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        printed = pipe.read()
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), printed
 
 
 def test_rows_equal_indexing(path):
@@ -92,7 +66,7 @@ def test_a_page_that_is_gone_ends_the_gather_alone(path):
             thread.join()
         assert sorted(found) == [(row, row < 4) for row in range(8)]
 
-    assert in_child(work, path) == (0, "")
+    assert in_child(lambda: work(Mapped(path))) == (0, "")
 
 
 @pytest.mark.parametrize("with_faulthandler", [False, True])
@@ -105,9 +79,28 @@ def test_other_bus_errors_end_the_process_as_ever(path, with_faulthandler):
         os.truncate(path, PAGE)
         mapped.table[5, 0].item()
 
-    status, printed = in_child(work, path)
+    status, printed = in_child(lambda: work(Mapped(path)))
     assert status == -signal.SIGBUS
     assert printed.count("Bus error") >= with_faulthandler
+
+
+def test_a_watched_file_is_named_before_the_process_ends(path):
+    """What is mapped is read by other kernels, too, and by torch: they cannot go on, but they can say why."""
+
+    def work(mapped: Mapped) -> None:
+        other = np.memmap(path, np.uint8, "r")
+        forgotten = watch_map(other, "another name")
+        watch_map(mapped.table.reshape(-1), str(path))
+        unwatch_map(forgotten)
+        os.truncate(path, PAGE)
+        mapped.table[5, 0].item()
+
+    status, printed = in_child(lambda: work(Mapped(path)))
+    assert status == -signal.SIGBUS
+    assert printed == (
+        f"lightning_gnnload: {path} was truncated while in use, or its disk fails: a page of it is gone. "
+        f"Prepare it again.\n"
+    )
 
 
 def test_a_handler_that_was_there_before_is_called(path):
@@ -117,4 +110,4 @@ def test_a_handler_that_was_there_before_is_called(path):
         os.kill(os.getpid(), signal.SIGBUS)
         assert mapped.gather(1)
 
-    assert in_child(work, path) == (0, "theirs")
+    assert in_child(lambda: work(Mapped(path))) == (0, "theirs")

@@ -41,10 +41,11 @@ class Script:
         return np.array([] if request.epoch else self.lists[request.step], np.int64)
 
 
-def play(lists: list[list[int]], num_nodes: int, num_slots: int, steps: int) -> list[int]:
+def play(lists: list[list[int]], num_nodes: int, num_slots: int, steps: int, read_ahead: bool = False) -> list[int]:
     """Hits of each list, in order; rows are looked at."""
     table = torch.arange(num_nodes * WIDTH, dtype=torch.float32).view(num_nodes, WIDTH)
-    cache = NextUseCache(MemoryFeatureStore(table), num_slots, Script(lists, num_nodes), steps=steps)  # type: ignore[arg-type]
+    store, script = MemoryFeatureStore(table), Script(lists, num_nodes)
+    cache = NextUseCache(store, num_slots, script, steps=steps, read_ahead=read_ahead)  # type: ignore[arg-type]
     hits = []
     for step, nodes in enumerate(lists):
         cache.announce(BatchRequest(0, step, 0, 1))
@@ -54,6 +55,7 @@ def play(lists: list[list[int]], num_nodes: int, num_slots: int, steps: int) -> 
         assert (tier, num_bytes) == ("cache", found * WIDTH * 4)
         assert sum(rows for _, rows, _ in behind) == len(nodes) - found
         hits.append(found)
+    cache.close()
     return hits
 
 
@@ -81,11 +83,11 @@ def random_lists(rng: np.random.Generator, num_lists: int, num_nodes: int, most:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), num_slots=st.integers(1, 4))
-def test_no_cache_hits_more(seed, num_slots):
+@given(seed=st.integers(0, 2**32 - 1), num_slots=st.integers(1, 4), read_ahead=st.booleans())
+def test_no_cache_hits_more(seed, num_slots, read_ahead):
     """Where all is known ahead. A next use that is off by one, or a row kept for one that comes sooner, hits less."""
     lists = random_lists(np.random.default_rng(seed), num_lists=8, num_nodes=6, most=4)
-    assert sum(play(lists, 6, num_slots, steps=8)) == most_hits(lists, num_slots)
+    assert sum(play(lists, 6, num_slots, steps=8, read_ahead=read_ahead)) == most_hits(lists, num_slots)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
@@ -100,7 +102,7 @@ def test_a_short_look_ahead_moves_on(steps, num_slots):
 @pytest.mark.parametrize("num_slots", [1, 10, 40])
 def test_rows_are_right_however_little_is_known(steps, num_slots):
     lists = random_lists(np.random.default_rng(steps), num_lists=40, num_nodes=40, most=25)
-    play(lists, 40, num_slots, steps)
+    assert play(lists, 40, num_slots, steps) == play(lists, 40, num_slots, steps, read_ahead=True)
 
 
 def test_next_lists_equal_a_plain_search():
@@ -152,7 +154,7 @@ def batches(source: BatchSource, requests: list[BatchRequest]) -> list[object]:
 def test_mini_batches_are_those_without_a_cache():
     data, source = toy_data(), toy_source()
     requests = [request for epoch in (0, 1) for request in source.workload.requests(epoch)]
-    cache = NextUseCache(data.x, 100, source.workload, steps=2)
+    cache = NextUseCache(data.x, 100, source.workload, steps=2, read_ahead=True)
     cached = BatchSource(data, source.workload, {"x": cache})
     wanted = batches(source, requests)
     assert batches(cached, requests) == wanted
@@ -163,11 +165,12 @@ def test_mini_batches_are_those_without_a_cache():
         requests[0],
     ]
     assert batches(cached, jumps) == batches(source, jumps)
+    cache.close()
 
 
 def test_threads_that_gather_at_once_get_their_rows():
     data, workload = toy_data(), toy_workload(batch_size=4)
-    cache = NextUseCache(data.x, 60, workload, steps=2)
+    cache = NextUseCache(data.x, 60, workload, steps=2, read_ahead=True)
     requests = iter([request for epoch in range(4) for request in workload.requests(epoch)])
     taking, wrong, hits = threading.Lock(), [], []
 
@@ -189,6 +192,7 @@ def test_threads_that_gather_at_once_get_their_rows():
         thread.start()
     for thread in threads:
         thread.join()
+    cache.close()
     assert not wrong
     assert sum(hits) > 0
 
@@ -196,7 +200,7 @@ def test_threads_that_gather_at_once_get_their_rows():
 def test_behind_a_cache_it_looks_at_what_is_left():
     """It sees those nodes of a mini-batch that the nearer cache lacks, and they alone get slots."""
     data, workload = toy_data(), toy_workload()
-    behind = NextUseCache(data.x, 300, workload, steps=4)
+    behind = NextUseCache(data.x, 300, workload, steps=4, read_ahead=True)
     location = np.full(300, -1, np.int32)
     location[:150] = np.arange(150)
     nearer = StaticCache(behind, location, [data.x.rows[:150].view(torch.uint8).numpy()])
@@ -206,33 +210,68 @@ def test_behind_a_cache_it_looks_at_what_is_left():
         nearer.announce(request)
         reads = nearer.gather(ids, out)
         assert torch.equal(out, data.x.rows[ids])
+    behind.close()
     assert reads[1].rows > 0  # of the cache behind
     assert (behind._location[:150] < 0).all()
 
 
 def test_gathers_that_were_not_announced_change_nothing():
     data, workload = toy_data(), toy_workload()
-    cache = NextUseCache(data.x, 300, workload, steps=4)
+    cache = NextUseCache(data.x, 300, workload, steps=4, read_ahead=True)
     ids, out = torch.arange(300), torch.empty(300, 5)
     for _ in range(2):
         assert cache.gather(ids, out) == (TierReads("cache", 0, 0), TierReads("memory", 300, 300 * 20))
         cache.announce(next(workload.requests(0)))
         cache.gather(ids.flip(0), out)  # another phase's mini-batch, by a request that looks the same
+    cache.close()
     assert torch.equal(out, data.x.rows.flip(0))
 
 
-def test_a_store_that_fails_leaves_the_cache_as_it_was():
-    class Failing(MemoryFeatureStore):
-        fails = True
+class Watched(MemoryFeatureStore):
+    """Knows which thread read which rows; fails when told to."""
 
-        def gather_at(self, ids, positions, out):
-            if self.fails:
-                raise OSError("the disk is gone")
-            return super().gather_at(ids, positions, out)
+    fails = False
 
+    def __init__(self, rows: torch.Tensor) -> None:
+        super().__init__(rows)
+        self.read: list[tuple[str, list[int]]] = []
+
+    def gather_at(self, ids, positions, out):
+        self.read.append((threading.current_thread().name, ids.tolist()))
+        if self.fails:
+            raise OSError("the disk is gone")
+        return super().gather_at(ids, positions, out)
+
+
+def test_rows_that_the_next_mini_batch_lacks_are_read_ahead_and_once():
     data, workload = toy_data(), toy_workload()
-    store = Failing(data.x.rows)
-    cache = NextUseCache(store, 300, workload, steps=4)
+    missed: dict[bool, list[list[int]]] = {}
+    for read_ahead in (False, True):
+        store = Watched(data.x.rows)
+        cache = NextUseCache(store, 50, workload, steps=4, read_ahead=read_ahead)
+        for request in workload.requests(0):
+            ids = torch.from_numpy(workload.nodes_of(request))
+            out = torch.empty(len(ids), 5)
+            cache.announce(request)
+            if cache._here.announced[1] is not None:  # what was begun is done before its mini-batch asks for it
+                cache._here.announced[1].reading.result()
+            reads = cache.gather(ids, out)
+            assert torch.equal(out, data.x.rows[ids])
+            assert sum(read.rows for read in reads) == len(ids)
+        cache.close()
+        missed[read_ahead] = [sorted(ids) for _, ids in store.read]
+        threads = [name.startswith("gnnload-read-ahead") for name, _ in store.read]
+        assert threads == [False] + [read_ahead] * (len(threads) - 1)
+    # The last read is for the epoch that never came.
+    assert missed[True][: len(missed[False])] == missed[False]
+    assert len(missed[True]) == len(missed[False]) + 1
+
+
+@pytest.mark.parametrize("read_ahead", [False, True])
+def test_a_store_that_fails_leaves_the_cache_as_it_was(read_ahead):
+    data, workload = toy_data(), toy_workload()
+    store = Watched(data.x.rows)
+    cache = NextUseCache(store, 300, workload, steps=4, read_ahead=read_ahead)
     for fails in (True, False, False):
         store.fails = fails
         for request in workload.requests(0):
@@ -245,6 +284,7 @@ def test_a_store_that_fails_leaves_the_cache_as_it_was():
             else:
                 cache.gather(ids, out)
                 assert torch.equal(out, data.x.rows[ids])
+    cache.close()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import mmap
 import os
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from lightning_gnnload.data import pages
 from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, buffer_memory, mapped_bytes
+from tests.forked import in_child
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = pytest.mark.skipif(not SETTING.exists(), reason="this kernel has no transparent huge pages")
@@ -49,9 +51,9 @@ def test_a_mapped_file_is_what_it_holds(file: Path) -> None:
 
 def test_a_file_that_memory_cannot_hold_is_read_by_small_pages(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     num_pages = file.stat().st_size // mmap.PAGESIZE
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2 * num_pages}[name])
+    monkeypatch.setattr(pages, "free_bytes", lambda: 2 * num_pages * mmap.PAGESIZE)
     assert not asked_for_huge_pages(mapped_bytes(file))  # three bytes more than half of it
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PHYS_PAGES": 2 * num_pages + 2}[name])
+    monkeypatch.setattr(pages, "free_bytes", lambda: (2 * num_pages + 2) * mmap.PAGESIZE)
     assert asked_for_huge_pages(mapped_bytes(file))
 
 
@@ -63,3 +65,14 @@ def test_without_huge_pages_all_works(file: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(pages.mmap, "MADV_HUGEPAGE", advice)
     assert len(buffer_memory(HUGE_PAGE_BYTES)) == HUGE_PAGE_BYTES
     assert mapped_bytes(file).nbytes == file.stat().st_size
+
+
+def test_a_mapped_file_that_is_cut_off_is_named_before_the_process_ends(file: Path) -> None:
+    def work() -> None:
+        mapped = mapped_bytes(file)
+        os.truncate(file, 0)
+        mapped[0].item()
+
+    status, printed = in_child(work)
+    assert status == -signal.SIGBUS
+    assert f"{file} was truncated while in use" in printed

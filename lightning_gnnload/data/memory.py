@@ -1,0 +1,50 @@
+"""How much memory there is to take: the machine's, or what control groups leave of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """What processes may still take: the machine's available memory, or what the container's limits leave of it.
+
+    Pages of files that were read lately count as free: the system gives them up.
+    """
+    try:
+        free = int((proc / "meminfo").read_text().partition("MemAvailable:")[2].split()[0]) << 10
+    except OSError:  # Linux alone says what is available
+        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(min([free, *_rooms(proc, cgroups)]), 0)
+
+
+def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
+    """What the control groups of this process leave, those above it included; both versions of them."""
+    with suppress(OSError):
+        for line in (proc / "self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers:
+                root, limit, usage, idle = cgroups, "memory.max", "memory.current", "inactive_file"
+            elif "memory" in controllers.split(","):
+                root, limit, usage = cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+                idle = "total_inactive_file"
+            else:
+                continue
+            folder = root / path.lstrip("/")
+            # In a container the path may be the host's; the container's own group is then the root.
+            for each in [folder, *folder.parents]:
+                with suppress(OSError, ValueError):  # no such file, or "max"
+                    used = int((each / usage).read_text()) - _stat(each / "memory.stat", idle)
+                    yield int((each / limit).read_text()) - used
+                if each == root:
+                    break
+
+
+def _stat(file: Path, name: str) -> int:
+    with suppress(OSError):
+        for line in file.read_text().splitlines():
+            if line.startswith(f"{name} "):
+                return int(line.split()[1])
+    return 0
