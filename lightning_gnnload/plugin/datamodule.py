@@ -184,6 +184,10 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         """Closes the cache."""
         self._cache.close()
 
+    def on_exception(self, exception: BaseException) -> None:
+        """Where a fit fails, Lightning calls no ``teardown``."""
+        self._cache.close()
+
     def train_dataloader(self) -> SampledLoader:
         """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
         return self._loader("train")

@@ -151,14 +151,14 @@ def test_a_graph_without_features_has_nothing_to_cache() -> None:
             "[{policy: fifo, ratio: 0.1}, {capacity_bytes: 9999}]",
             (FeatureCache("fifo", ratio=0.1), FeatureCache(capacity_bytes=9999)),
         ),
-        ("null", ()),
+        ("null", None),
     ],
 )
-def test_configuration_files_hold_caches(written: str, levels: tuple[FeatureCache, ...]) -> None:
+def test_configuration_files_hold_caches(written: str, levels: tuple[FeatureCache, ...] | None) -> None:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--cache", type=CacheSettings)
     cache = parser.instantiate_classes(parser.parse_args([f"--cache={written}"])).cache
-    assert cache_levels(cache) == levels
+    assert cache_levels(cache) == ({} if levels is None else {"x": levels})
 
 
 def test_a_configuration_files_mistake_is_named() -> None:
@@ -213,6 +213,18 @@ def test_one_cache_serves_all_phases_of_a_fit_and_is_closed_after_it(opened: Ope
     trainer.validate(model, data, verbose=False)
     assert (opened.phases, opened.closed) == ([(100, 0), (10, 2), (40, 2)], 3)
     assert not any(opened.bars), "the Trainer shows none either"
+
+
+def test_a_fit_that_fails_closes_its_cache(opened: Opened) -> None:
+    class Fails(Fits):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        quiet_trainer(max_epochs=1).fit(Fails(), data := module(FeatureCache()))
+    assert opened.closed == 1
+    quiet_trainer(max_epochs=1).fit(Fits(), data)
+    assert len(opened.phases) == 2
 
 
 def test_nothing_is_opened_before_a_batch_is_read(opened: Opened) -> None:
