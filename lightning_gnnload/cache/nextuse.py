@@ -43,7 +43,7 @@ class NextUseCache(FeatureStore):
 
     Raises:
         CacheTooSmallError: no slot.
-        CacheConfigError: more slots than rows, or a look ahead of no step.
+        CacheConfigError: more slots than rows, rows that are not one a node, or a look ahead of no step.
 
     Source: Ginex (VLDB'22), section 4.2; Belady, IBM Systems Journal 5(2), 1966.
     """
@@ -63,6 +63,11 @@ class NextUseCache(FeatureStore):
             raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
         if num_slots > num_nodes:
             raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {num_nodes} rows only.")
+        if num_nodes != workload.graph.num_nodes:
+            raise CacheConfigError(
+                f"the store behind has {num_nodes} rows, but the graph {workload.graph.num_nodes} nodes: a look ahead "
+                f"needs a row for each node. Give tables of edges, or of some nodes, another policy."
+            )
         self.store = store
         self.tier = tier
         self.workload = workload

@@ -43,7 +43,7 @@ class Sizes:
     limit_s: float
 
 
-FULL = Sizes(CitationsOnDisk(), batch_size=256, limit_bytes=4 << 30, limit_s=480)
+FULL = Sizes(CitationsOnDisk(), batch_size=256, limit_bytes=4 << 30, limit_s=300)
 QUICK = Sizes(CitationsOnDisk(60_000, 128), batch_size=64, limit_bytes=1 << 30, limit_s=20)
 
 

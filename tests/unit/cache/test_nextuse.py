@@ -298,3 +298,8 @@ def test_a_store_that_fails_leaves_the_cache_as_it_was(read_ahead):
 def test_sizes_that_cannot_work(num_slots, steps, error, message):
     with pytest.raises(error, match=message):
         NextUseCache(toy_data().x, num_slots, toy_workload(), steps=steps)
+
+
+def test_rows_that_are_not_one_a_node_are_refused():
+    with pytest.raises(CacheConfigError, match="has 40 rows, but the graph 300 nodes"):
+        NextUseCache(MemoryFeatureStore(torch.ones(40, 2)), 3, toy_workload())
