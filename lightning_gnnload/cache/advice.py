@@ -63,9 +63,9 @@ class Advice:
 
 def measure_speed(store: FeatureStore, trace: Trace) -> Speed:
     """Gathers mini-batches from the store, spread over an epoch, for a few seconds; then as many rows from memory."""
-    epoch = trace.epochs[-1]
-    lists = epoch[:: max(len(epoch) // _MEASURED_BATCHES, 1)]
-    out = torch.empty(max(map(len, lists)), store.shape[1], dtype=store.dtype)
+    before, lists = (epoch[:: max(len(epoch) // _MEASURED_BATCHES, 1)] for epoch in (trace.epochs[0], trace.epochs[-1]))
+    out = torch.empty(max(map(len, [*before, *lists])), store.shape[1], dtype=store.dtype)
+    _gather_ns(store, before, out)  # as the epoch before would: pages of a file may be in memory already
     store_ns = _gather_ns(store, lists, out)
     began, num_sampled = time.perf_counter(), 0
     for request in islice(trace.workload.requests(len(trace.epochs)), _MEASURED_BATCHES):
