@@ -1,6 +1,8 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
 from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.counted import Clairvoyant, PreSample
+from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
@@ -35,10 +37,12 @@ __all__ = [
     "Block",
     "CacheMonitor",
     "CachePolicy",
+    "Clairvoyant",
     "ContributedStep",
     "Dataset",
     "Debian",
     "DiskFeatureStore",
+    "DynamicCache",
     "FactoredStrategy",
     "FeatureCache",
     "FeatureStore",
@@ -54,6 +58,7 @@ __all__ = [
     "NoGraphBaseline",
     "NodeTable",
     "PipelineMonitor",
+    "PreSample",
     "ProximityOrder",
     "QuantizedFeatureStore",
     "RandomWalkSampler",

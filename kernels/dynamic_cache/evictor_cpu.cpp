@@ -84,12 +84,17 @@ void Evictor::remember(int64_t node) {
 // Who goes some admissions later: its tables are far apart, and each leads to the next.
 void Evictor::prefetch_evicted() const {
   constexpr int64_t kAhead = 16;
-  const SlotQueue& queue = small_.size() > 0 ? small_ : main_;
-  if (queue.size() <= 2 * kAhead) return;
-  const int32_t slot = queue.peek(2 * kAhead);
-  __builtin_prefetch(&node_of_[size_t(slot)]);
-  if (most_visits_ > 0) __builtin_prefetch(&visits_[size_t(slot)]);
-  prefetch(node_of_[size_t(queue.peek(kAhead))]);
+  for (const SlotQueue* queue : {&small_, &main_}) {
+    if (queue->size() <= 2 * kAhead) continue;
+    const int32_t slot = queue->peek(2 * kAhead);
+    __builtin_prefetch(&node_of_[size_t(slot)]);
+    if (most_visits_ > 0) __builtin_prefetch(&visits_[size_t(slot)]);
+    prefetch(node_of_[size_t(queue->peek(kAhead))]);
+  }
+  const int64_t forgotten = next_remembered_ + kAhead;
+  if (small_slots_ == 0 || forgotten >= main_slots_) return;
+  const int64_t node = remembered_[size_t(forgotten)];
+  if (node >= 0) prefetch(node);
 }
 
 int64_t Evictor::num_bytes() const {

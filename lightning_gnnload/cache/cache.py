@@ -18,6 +18,7 @@ from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import Workload
 
@@ -107,6 +108,9 @@ class FeatureCache:
             CacheConfigError, CacheTooSmallError: limits that cannot be kept, a ranking that is none.
             CacheShareError: sharers that are late, fail, or have another table.
         """
+        if isinstance(store, QuantizedFeatureStore):  # their bytes are cached: in the same room, several times the rows
+            codes = self.open(store.codes, workload, sharers=sharers, epoch=epoch, progress=progress, tier=tier)
+            return store.over(codes)
         with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
             if meeting is not None:
                 meeting.agree(self._facts(store, epoch))

@@ -78,7 +78,8 @@ class StaticCache(FeatureStore):
         self.store.announce(request)
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        missed_ids, missed_positions = (None, None) if self._backing is not None else self._missed(len(ids))
+        missed = self._missed(len(ids)) if self._backing is None else None
+        missed_ids, missed_positions = (None, None) if missed is None else missed
         with self._reading():
             hits, num_missed = ops.gather_tiered(
                 self.location,
@@ -91,26 +92,21 @@ class StaticCache(FeatureStore):
                 positions=None if positions is None else positions.numpy(),
             )
         ours = TierReads(self.tier, sum(hits), sum(hits) * self.row_bytes)
-        behind: Reads | None = ()
-        if self._backing is not None:
-            behind = (TierReads("memory", num_missed, num_missed * self.row_bytes),)
-        elif num_missed:
-            assert missed_ids is not None
-            assert missed_positions is not None
-            behind = self.store.gather_at(
-                torch.from_numpy(missed_ids[:num_missed]), torch.from_numpy(missed_positions[:num_missed]), out
-            )
-        return (
-            ours,
-            *(behind if behind is not None else (TierReads("store", num_missed, num_missed * self.row_bytes),)),
-        )
+        if missed is None:
+            return ours, TierReads("memory", num_missed, num_missed * self.row_bytes)
+        if num_missed == 0:
+            return (ours,)
+        # After the lock: a store that takes its time keeps nobody from renewing rows.
+        behind_ids, behind_positions = torch.from_numpy(missed[:, :num_missed])
+        behind = self.store.gather_at(behind_ids, behind_positions, out)
+        return ours, *(behind or (TierReads("store", num_missed, num_missed * self.row_bytes),))
 
-    def _missed(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """This thread's two arrays, int64 ``[count]``, kept from one batch to the next."""
+    def _missed(self, count: int) -> np.ndarray:
+        """This thread's ids and positions, int64 ``[2, count]``, kept from one batch to the next."""
         kept: np.ndarray | None = getattr(self._scratch, "missed", None)
         if kept is None or kept.shape[1] < count:
             kept = self._scratch.missed = np.empty((2, count * 5 // 4), np.int64)
-        return kept[0, :count], kept[1, :count]
+        return kept[:, :count]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_rows} of {self.shape[0]} rows, {self.store!r})"
@@ -121,7 +117,7 @@ def deal(count: int, num_shards: int) -> np.ndarray:
 
     So shards differ by one row at most, and in how often they are read by no more than the hottest row is.
 
-    Source: DSP (PPoPP'23), section 3.1, deals out by hash; this order makes the balance certain.
+    Source: the partitioned cache of DSP (PPoPP'23), section 3.1, whose shards follow the graph's patches instead.
 
     Example:
         >>> places = deal(6, num_shards=2)

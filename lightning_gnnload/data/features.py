@@ -99,6 +99,9 @@ class FeatureStore(ABC):
 class MemoryFeatureStore(FeatureStore):
     """All rows in this process's address space: a tensor, an array, or a memory map shared by all ranks.
 
+    Rows are not padded to whole cache lines: that saves up to 3 % of a gather's time for 12 to 28 % more memory
+    (rows of 400 and 100 bytes, at random).
+
     Args:
         rows: ``[N, F]`` of any numeric dtype, bfloat16 included; not copied when it is contiguous.
 

@@ -51,6 +51,7 @@ def write_manifest(
     attributes: dict[str, Any] | None = None,
     quantized: dict[str, str] | None = None,
     tables: dict[str, int | None] | None = None,
+    lost_order: bool = False,
 ) -> None:
     """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
     manifest = {
@@ -62,6 +63,7 @@ def write_manifest(
         "arrays": arrays,
         "quantized": quantized or {},
         "tables": tables or {},
+        "lost_order": lost_order,
     }
     with open(folder / MANIFEST, "w") as file:
         json.dump(manifest, file, indent=1)

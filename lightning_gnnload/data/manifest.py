@@ -71,6 +71,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         "attributes": isinstance(manifest.get("attributes"), dict),
         "arrays": isinstance(manifest.get("arrays"), dict),
         "quantized": _are_floats(manifest.get("quantized", {})),
+        "lost_order": isinstance(manifest.get("lost_order", False), bool),
         "tables": _are_first_nodes(manifest.get("tables", {})),
     }
     for key in sound:

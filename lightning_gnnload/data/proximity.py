@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress
@@ -21,7 +21,6 @@ from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_orde
 from lightning_gnnload.data.shuffling import choose_sequences
 from lightning_gnnload.errors import LoaderConfigError
 
-_log = logging.getLogger(__name__)
 _LONG = 2**32  # edges to follow, some seconds
 
 
@@ -37,9 +36,9 @@ class ProximityOrder(SeedOrder):
 
     Args:
         sequences: how many; None takes the smallest number whose shuffling error is within BGL's bound
-            ``sqrt(b M) / n`` (:func:`.shuffling_bound`), which needs integer labels ``[N]``. It says so in the log.
+            ``sqrt(b M) / n`` (:func:`.shuffling_bound`), which needs integer labels ``[N]``, and says so on stderr.
         max_sequences: where ``sequences`` is None, the most to take. If these are not enough, they are taken
-            nevertheless, with a warning.
+            nevertheless, and the line says so.
 
     Raises:
         LoaderConfigError: a number that is not positive.
@@ -54,7 +53,7 @@ class ProximityOrder(SeedOrder):
         [[3, 4, 1, 0, 2, 5], [5, 3, 4, 1, 0, 2]]
     """
 
-    def __init__(self, sequences: int | None = None, *, max_sequences: int = 128) -> None:
+    def __init__(self, sequences: int | None = None, *, max_sequences: int = 512) -> None:
         for name, number in (("sequences", sequences), ("max_sequences", max_sequences)):
             is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 1
             if not is_number and not (name == "sequences" and number is None):
@@ -156,13 +155,8 @@ class _BoundProximityOrder(SeedOrder):
             made, choice = choose_sequences(
                 endless, seeds, classes, seed=seed, global_batch_size=self.global_batch_size, most=most
             )
-        if choice.is_within_bound:
-            _log.info("ProximityOrder: %s", choice)
-        else:
-            _log.warning(
-                "ProximityOrder: %s Accuracy may suffer: compare it with order='shuffle', or give more max_sequences.",
-                choice,
-            )
+        advice = "" if choice.is_within_bound else " Accuracy may suffer: compare it with order='shuffle'."
+        Console(stderr=True).print(f"ProximityOrder: {choice}{advice}", highlight=False, soft_wrap=True)
         return made
 
 

@@ -67,6 +67,7 @@ def save_graph_data(
                 if isinstance(store, QuantizedFeatureStore)
             },
             tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
+            lost_order=data.graph.lost_order,
         )
 
 
@@ -80,8 +81,9 @@ def load_graph_data(
     Args:
         folder: that was written.
         verify: read all of it once.
-        features: where x is gathered from: ``"mapped"``: the system keeps of the file what memory has room for;
-            ``"disk"``: a :class:`.DiskFeatureStore`, which takes no memory, for tables larger than it.
+        features: where x, tables and edge features are gathered from: ``"mapped"``: the system keeps of the files what
+            memory has room for; ``"disk"``: a :class:`.DiskFeatureStore` of each, which takes no memory, for tables
+            larger than it.
 
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
@@ -99,20 +101,18 @@ def load_graph_data(
                     f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
                 )
         stores: dict[str, Any] = dict(arrays)
-        if "x" in arrays and features == "disk":
-            stores["x"] = DiskFeatureStore(path)
+        if features == "disk":
+            for name in arrays.keys() & {"x", "edge_x", *(array for array, _ in tables.values())}:
+                stores[name] = DiskFeatureStore(path, name=name)
         for name, dtype in manifest.get("quantized", {}).items():
             if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
                 raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
             stores[name] = QuantizedFeatureStore(
                 stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
             )
-        if "x" in stores and features == "disk":
-            if "x" in manifest.get("quantized", {}):
-                raise StoreFormatError(f"{path}: quantised rows cannot be read from disk; load them mapped.")
-            stores["x"] = DiskFeatureStore(path)
         numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *SPLITS) if name in arrays}
         graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy})
+        graph.lost_order = manifest.get("lost_order", False)
         if graph.num_nodes != manifest["num_nodes"]:
             raise StoreFormatError(
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "

@@ -51,7 +51,7 @@ class DynamicCache:
                 ("row_bytes", row_bytes, 0, MAX_ROW_BYTES),
             )
         )
-        if eviction not in EVICTIONS:
+        if not isinstance(eviction, str) or eviction not in EVICTIONS:
             raise CacheConfigError(f"eviction={eviction!r} is not known; give one of {', '.join(EVICTIONS)}.")
         self.num_nodes, self.num_slots, self.row_bytes, self.eviction = num_nodes, num_slots, row_bytes, eviction
         try:

@@ -65,6 +65,8 @@ def gather_tiered(
     check_array("out", out, None, 2, GnnLoadError, writable=True, aligned=False)
     if out.dtype.hasobject:
         raise GnnLoadError(f"out has dtype {out.dtype}, but must hold plain numbers.")
+    if not isinstance(shards, list | tuple):
+        raise GnnLoadError(f"shards is a {type(shards).__name__}, but must be a list of NumPy arrays.")
     if len(shards) > MAX_SHARDS:
         raise GnnLoadError(f"{len(shards)} shards were given, but a location can name {MAX_SHARDS} at most.")
     tables = {f"shards[{number}]": shard for number, shard in enumerate(shards)}

@@ -1,4 +1,4 @@
-"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI, and ``gnnload conform``."""
+"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI; ``gnnload conform``, ``gnnload cache``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lightning_gnnload.conform import command as conform
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
 from lightning_gnnload.errors import GnnLoadError, PeerError
-from lightning_gnnload.plugin import baseline, cachemonitor, monitor, strategy  # noqa: F401
+from lightning_gnnload.plugin import baseline, cache_command, cachemonitor, monitor, strategy  # noqa: F401
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 
@@ -32,8 +32,9 @@ class GraphCLI(lightning_cli.LightningCLI):
 def main() -> None:
     """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
     sys.path.insert(0, os.getcwd())
-    if sys.argv[1:2] == ["conform"]:
-        sys.exit(conform.main(sys.argv[2:]))
+    for name, command in (("conform", conform), ("cache", cache_command)):
+        if sys.argv[1:2] == [name]:
+            sys.exit(command.main(sys.argv[2:]))
     try:
         GraphCLI(
             pl.LightningModule,
@@ -42,7 +43,7 @@ def main() -> None:
             save_config_kwargs={"overwrite": True},
             parser_kwargs={
                 "description": "Train graph neural networks on sampled neighbourhoods. "
-                "Another command, gnnload conform --help, examines samplers."
+                "Other commands: gnnload conform --help examines samplers, gnnload cache --help caches of features."
             },
         )
     except PeerError:

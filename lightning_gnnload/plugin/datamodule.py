@@ -22,6 +22,7 @@ from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
 from lightning_gnnload.plugin.mixed import OfOneLightning
+from lightning_gnnload.plugin.settings import check_choice, check_data, check_expansion, check_numbers
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -95,33 +96,14 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         edge_feature_name: str = "feat",
     ) -> None:
         super().__init__()
-        if not isinstance(data, GraphData | Dataset):
-            raise LoaderConfigError(
-                f"data is a {type(data).__name__}; give a GraphData or a dataset such as Debian(). For graphs of other "
-                f"libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
-            )
-        _check_positive("batch_size", batch_size)
-        _check_positive("eval_batch_size", eval_batch_size)
-        if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
-            raise LoaderConfigError(
-                f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread."
-            )
-        if not isinstance(seed, int) or not 0 <= seed < 2**64:
-            raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
-        for name, value, known in (
-            ("batch_format", batch_format, ("blocks", "dgl", "pyg")),
-            ("eval_draws", eval_draws, ("fixed", "fresh")),
-        ):
-            if value not in known:
-                raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+        check_data(data)
+        check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
+        check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
+        check_choice("batch_format", batch_format, ("blocks", "dgl", "pyg"))
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
         for each in (self.sampler, self.eval_sampler):
-            if batch_format == "pyg" and each.num_layers > 1 and getattr(each, "expand", "all") != "new":
-                raise LoaderConfigError(
-                    f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
-                    f"but it is {each}. Give NeighborSampler(..., expand='new')."
-                )
+            check_expansion(batch_format, each)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
         self.batch_format = batch_format
@@ -200,6 +182,10 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 
     def teardown(self, stage: str | None = None) -> None:
         """Closes the cache."""
+        self._cache.close()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Where a fit fails, Lightning calls no ``teardown``."""
         self._cache.close()
 
     def train_dataloader(self) -> SampledLoader:
@@ -323,8 +309,3 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 def default_num_threads(num_local_ranks: int) -> int:
     """Half of a rank's cores, so that the other half computes; at most 4, which outrun any trainer (BGL, 3.4)."""
     return min(max(len(os.sched_getaffinity(0)) // (2 * num_local_ranks), 1), _MAX_DEFAULT_THREADS)
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise LoaderConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 import os
 from dataclasses import dataclass
 
@@ -12,6 +11,8 @@ from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.plugin.compat import environments, pl
 
 _WAIT_S = 1800.0
+_A_DAY_S = 86_400.0
+"""To sockets, infinity is no time."""
 _openings = itertools.count()
 """Caches that this process has opened together with others: they open the same ones in the same order."""
 
@@ -54,7 +55,7 @@ class Gathering:
             timeout_s=_WAIT_S if timeout is None else timeout.total_seconds(),
         )
 
-    def sharers(self, what: str, *, at_most_s: float = math.inf) -> Sharers | None:
+    def sharers(self, what: str, *, at_most_s: float = _A_DAY_S) -> Sharers | None:
         """As those who share one thing, and wait for each other at most so long; None where this rank is alone."""
         if self.count == 1:
             return None

@@ -139,6 +139,7 @@ def describe(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
         "parameters": [f"{name} {shape}" for name, shape in shapes],
         "sampler": re.sub(r" at 0x[0-9a-f]+", "", repr(source.workload.sampler)),
         "batch_size": source.workload.batch_size,
+        "features": re.sub(r" at 0x[0-9a-f]+", "", repr(source.features.get("x"))),
         "num_seeds": len(source.workload.seeds),
         "graph": [graph.num_nodes, graph.num_edges, 0 if source.data.x is None else source.data.num_features],
     }

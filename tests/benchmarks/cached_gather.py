@@ -126,7 +126,7 @@ def main(arguments: list[str]) -> int:
         f"\n{options.ids:,} of {options.rows:,} rows, one thread, all on 2 MB pages; medians of {options.turns} turns."
     )
     print(
-        "Times in times of the plain gather, by the share of ids that the cache holds; int8 is made the dtype of the row.\n"
+        "Times in times of the plain gather, by the share of ids that the cache holds; int8 becomes the row's dtype.\n"
     )
     print("| rows of | plain gather, GB/s | " + " | ".join(_COLUMNS) + " |")
     print("| --- |" + " ---: |" * (len(_COLUMNS) + 1))

@@ -75,17 +75,16 @@ def test_who_another_thread_admitted_is_not_admitted_again():
 @pytest.mark.parametrize("eviction", EVICTIONS)
 def test_threads_read_whole_rows_of_their_nodes(eviction):
     """Four threads on 64 slots: a slot that changed while it was read would hold a mix, or another node's row."""
-    num_nodes, width = 500, 64
+    num_nodes, width, count = 500, 512, 300  # rows of 4 KB, so that calls last long enough to be interrupted
     cache = DynamicCache(num_nodes, 64, 8 * width, eviction)
     wrong: list[object] = []
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        missed, out = np.empty((2, 200), np.int64), np.empty((200, width), np.int64)
-        for _ in range(150):
-            ids = (num_nodes * rng.random(200) ** 4).astype(np.int64)
-            out[:] = -1
-            num_missed = len(ids) - cache.read(ids, out, *missed)
+        missed, out = np.empty((2, count), np.int64), np.empty((count, width), np.int64)
+        for _ in range(100):
+            ids = (num_nodes * rng.random(count) ** 4).astype(np.int64)
+            num_missed = count - cache.read(ids, out, *missed)
             ids_missed, positions = missed[:, :num_missed]
             out[positions] = ids_missed[:, None]
             cache.admit(ids_missed, out, positions)

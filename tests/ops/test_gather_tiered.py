@@ -192,6 +192,7 @@ SHARED = np.zeros(3, np.int64)
         ({"out": np.array([["a", None]] * 3)}, "plain numbers"),
         ({"shards": [np.ones((1, 2), np.float32)]}, r"shards\[0\] has dtype float32"),
         ({"shards": [np.ones((1, 2)), np.ones((1, 3))]}, r"shards\[1\] has rows of 3 numbers, but out has rows of 2"),
+        ({"shards": 3}, "shards is a int, but must be a list"),
         ({"shards": [np.ones((1, 2))] * 9}, "9 shards were given, but a location can name 8"),
         ({"backing": np.ones((3, 2))}, "backing has 3 entries, but there are 4 nodes"),
         ({"missed_ids": None}, "missed_ids is a NoneType"),

@@ -9,7 +9,7 @@ TARGETS = {
     target.name: target
     for target in (
         Target("graph-folder", stored_graphs.load, 150),
-        Target("stored-dataset", stored_graphs.prepare, 40),
+        Target("stored-dataset", stored_graphs.prepare, 80),
         Target("ogb-csv", ogb_folders.read_csv, 60, ("ogb",)),
         Target("ogb-npz", ogb_folders.read_npz, 60, ("ogb",)),
         Target("message", messages.receive, 1000),

@@ -188,6 +188,28 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
             "positions": random.choice([None, np.array([1, 0])]),
         },
     ),
+    "DynamicCache": (
+        ops.DynamicCache,
+        lambda random: {"num_nodes": 4, "num_slots": 2, "row_bytes": 24, "eviction": random.choice(ops.EVICTIONS)},
+    ),
+    "DynamicCache.read": (
+        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").read(**arguments),
+        lambda random: {
+            "ids": np.array([3, 0]),
+            "out": np.ones((2, 3)),
+            "missed_ids": np.zeros(2, int),
+            "missed_positions": np.zeros(2, int),
+            "positions": random.choice([None, np.array([1, 0])]),
+        },
+    ),
+    "DynamicCache.admit": (
+        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").admit(**arguments),
+        lambda random: {"ids": np.array([3, 0]), "out": np.ones((2, 3)), "positions": np.array([1, 0])},
+    ),
+    "DynamicCache.visit": (
+        lambda **arguments: ops.DynamicCache(4, 2, 0, "s3fifo").visit(**arguments),
+        lambda random: {"ids": np.array([3, 0])},
+    ),
     "coo_to_csc": (
         ops.coo_to_csc,
         lambda random: {"src": np.array([3, 0]), "dst": np.array([1, 1]), "num_nodes": 4, "keep_order": True},

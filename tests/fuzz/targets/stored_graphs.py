@@ -27,9 +27,11 @@ def load(random: Random, folder: Path) -> None:
 
 
 def prepare(random: Random, folder: Path) -> None:
-    """A data set over a damaged folder finds it whole, or builds it anew."""
+    """A data set over a damaged folder finds it whole, or builds it anew; or the damage comes after that."""
     dataset = Prepared(damaged(random, folder, small_data))
     dataset.prepare()
+    if random.random() < 0.2:
+        damage_file(random, random.choice(sorted(dataset.folder.iterdir())), folder / "outside.bin")
     use(dataset.load())
 
 

@@ -20,6 +20,7 @@ from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.counted import Clairvoyant
 from lightning_gnnload.cache.holding import Holding
 from lightning_gnnload.cache.lock import SharedLock
+from lightning_gnnload.cache.opening import _ranking_of
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, moves
 from lightning_gnnload.data.memfd import MemoryFile
@@ -110,19 +111,13 @@ def test_closing_ends_a_ranking_at_once() -> None:
         lock=SharedLock.create(),
         first_epoch=0,
         window=200,
-        ranking=_ranking(policy, workload),
+        ranking=_ranking_of(policy, workload, table_rows=1000, num_rows=10),
     )
     cache.announce(BatchRequest(0, 0, 0, 1))
     time.sleep(0.1)
     began = time.monotonic()
     cache.close()
     assert time.monotonic() - began < 5
-
-
-def _ranking(policy: CachePolicy, workload):
-    from lightning_gnnload.cache.opening import _ranking_of
-
-    return _ranking_of(policy, workload, 10)
 
 
 def test_a_ranking_that_fails_leaves_the_rows(caplog: pytest.LogCaptureFixture) -> None:

@@ -90,6 +90,17 @@ def test_one_that_is_killed_ends_it_for_all() -> None:
     assert "is gone" in str(third)
 
 
+def test_garbage_from_a_sharer_ends_it_for_all() -> None:
+    def work(meeting: Meeting) -> None:
+        if meeting.sharers.index == 1:
+            meeting.channels[0]._socket.send(b'{"kind":"given","index":1,"fields":[]}')
+        meeting.exchange({})
+
+    for end in together(3, meet(work)):
+        assert isinstance(end, CacheShareError)
+        assert "malformed message" in str(end)
+
+
 def test_one_that_does_not_come_is_named_in_time() -> None:
     def work(sharers: Sharers) -> None:
         if sharers.index == 1:

@@ -2,6 +2,7 @@ import json
 import os
 import shutil
 import stat
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, save_graph_data
 from lightning_gnnload.data import folders
-from lightning_gnnload.errors import StoreFormatError
+from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
 INTEGERS = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
 DTYPES = [torch.bool, *INTEGERS, torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -149,8 +150,41 @@ def test_tables_and_edge_features_are_part_of_it(tmp_path: Path) -> None:
     assert str(tmp_path / "graph" / "table.year.bin") in Path("/proc/self/maps").read_text()
 
 
+def test_all_of_them_may_stay_on_disk(tmp_path: Path) -> None:
+    data = GraphData(
+        Graph.from_coo([0, 1, 2, 0], [1, 2, 0, 2], keep_order=True),
+        torch.rand(3, 4),
+        tables={"year": torch.rand(3, 1), "paper": NodeTable(torch.rand(2, 5).half(), 1)},
+        edge_x=torch.rand(4, 2),
+    )
+    save_graph_data(data, tmp_path / "graph")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where the file system refuses direct reads
+        loaded = load_graph_data(tmp_path / "graph", features="disk")
+    for name, store in loaded.stores.items():
+        out = torch.empty(store.shape, dtype=store.dtype)
+        (read,) = store.gather(torch.arange(len(out)), out)
+        assert (read.tier, read.rows) == ("disk", len(out))
+        assert torch.equal(out, data.stores[name].rows), name
+        store.close()
+
+
+def test_a_lost_order_of_edges_stays_lost(tmp_path: Path) -> None:
+    for keep_order in (False, True):
+        save_graph_data(
+            GraphData(Graph.from_coo([0, 1], [1, 0], keep_order=keep_order)), tmp_path / "graph", overwrite=True
+        )
+        graph = load_graph_data(tmp_path / "graph").graph
+        if keep_order:
+            GraphData(graph, edge_x=torch.zeros(2, 1))
+        else:
+            with pytest.raises(GraphDataError, match="did not keep the order"):
+                GraphData(graph, edge_x=torch.zeros(2, 1))
+
+
 def test_a_folder_from_before_there_were_tables_loads(folder: Path) -> None:
-    edit(folder, lambda manifest: manifest.pop("tables") and manifest["arrays"].pop("table.year"))
+    edit(folder, lambda manifest: (manifest.pop("tables"), manifest.pop("lost_order")))
+    edit(folder, lambda manifest: manifest["arrays"].pop("table.year"))
     (folder / "table.year.bin").unlink()
     assert load_graph_data(folder).tables == {}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from jsonargparse import ArgumentParser
 from pytorch_lightning import LightningModule
 
 from lightning_gnnload import FeatureCache, FeatureStore, Graph, GraphData, GraphDataModule, NeighborSampler, NodeTable
@@ -16,8 +17,9 @@ from lightning_gnnload.cache.deferred import DeferredStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin import caching
-from lightning_gnnload.plugin.caching import close_caches, open_on_sampler
+from lightning_gnnload.plugin.caching import CacheSettings, cache_levels, close_caches, open_on_sampler
 from lightning_gnnload.plugin.gathering import Gathering
+from lightning_gnnload.plugin.profile import Setting, measure
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import content, toy_data, toy_graph
@@ -140,6 +142,32 @@ def test_a_graph_without_features_has_nothing_to_cache() -> None:
         module("auto", data=bare).train_dataloader()
 
 
+@pytest.mark.parametrize(
+    ("written", "levels"),
+    [
+        ("auto", (FeatureCache(),)),
+        ("{policy: degree, ratio: 0.1}", (FeatureCache("degree", ratio=0.1),)),
+        (
+            "[{policy: fifo, ratio: 0.1}, {capacity_bytes: 9999}]",
+            (FeatureCache("fifo", ratio=0.1), FeatureCache(capacity_bytes=9999)),
+        ),
+        ("null", None),
+    ],
+)
+def test_configuration_files_hold_caches(written: str, levels: tuple[FeatureCache, ...] | None) -> None:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--cache", type=CacheSettings)
+    cache = parser.instantiate_classes(parser.parse_args([f"--cache={written}"])).cache
+    assert cache_levels(cache) == ({} if levels is None else {"x": levels})
+
+
+def test_a_configuration_files_mistake_is_named() -> None:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--cache", type=CacheSettings)
+    with pytest.raises(ValueError, match=r"ratio=1\.5: a share of all rows"):
+        parser.instantiate_classes(parser.parse_args(["--cache={ratio: 1.5}"]))
+
+
 # When, and what for.
 
 
@@ -187,6 +215,18 @@ def test_one_cache_serves_all_phases_of_a_fit_and_is_closed_after_it(opened: Ope
     assert not any(opened.bars), "the Trainer shows none either"
 
 
+def test_a_fit_that_fails_closes_its_cache(opened: Opened) -> None:
+    class Fails(Fits):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        quiet_trainer(max_epochs=1).fit(Fails(), data := module(FeatureCache()))
+    assert opened.closed == 1
+    quiet_trainer(max_epochs=1).fit(Fits(), data)
+    assert len(opened.phases) == 2
+
+
 def test_nothing_is_opened_before_a_batch_is_read(opened: Opened) -> None:
     data = module(FeatureCache())
     iter(data.train_dataloader())
@@ -210,6 +250,19 @@ def test_copies_and_pickles_have_no_part_in_a_cache(opened: Opened) -> None:
         next(iter(other.train_dataloader()))
         other.teardown()
     assert (len(opened.phases), opened.closed) == (3, 2)
+
+
+def test_the_profile_measures_with_a_cache_of_its_own(opened: Opened) -> None:
+    data = module(FeatureCache())
+    setting = Setting(torch.device("cpu"), 1, (), {})
+    arguments = {"model": Fits(), "datamodule": data}
+    facts, profile = measure(quiet_trainer(), arguments, setting, lambda facts: False)
+    assert profile is not None
+    assert (opened.phases, opened.closed) == ([(100, 0)], 1)
+    # Figures with one cache hold for no other.
+    assert "FeatureCache" in facts["features"]
+    next(iter(data.train_dataloader()))
+    assert len(opened.phases) == 2, "the module's own is another"
 
 
 # Who has a cache.

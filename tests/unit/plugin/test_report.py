@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.levers import Levers
 from lightning_gnnload.plugin.report import TimeReport, advice, draw
 from lightning_gnnload.plugin.roles import RolePlan
+from lightning_gnnload.plugin.sums import Sums
+from lightning_gnnload.plugin.tiers import tier_table
 
 FACTORED = Levers(samplers=2, threads=2, trainers=2, queue_depth=4)
 
@@ -51,6 +54,42 @@ def test_the_advice_follows_from_the_figures(
 ) -> None:
     loader = LoaderStats(num_batches=10, sample_ms=sample, gather_ms=gather, convert_ms=convert, wait_ms=wait)
     assert re.search(says, advice(TimeReport(loader, train_ms=400, wall_ms=1000, levers=levers)))
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"),
+    [
+        ((TierReads("disk", 10, 5120),), r'in memory.*cache="auto"'),
+        ((TierReads("cache", 3, 12), TierReads("disk", 7, 3584)), r"which has 30% of the rows.*ratio=.*policy"),
+        ((TierReads("cache", 0, 0), TierReads("disk", 7, 3584)), r"which has 0% of the rows"),
+        ((TierReads("cache", 6, 24), TierReads("cache 2", 3, 12), TierReads("disk", 1, 512)), "dtype.*has 90%"),
+    ],
+)
+def test_where_gathering_is_slow_the_advice_is_about_the_cache(reads: Reads, says: str) -> None:
+    loader = LoaderStats(num_batches=10, sample_ms=200, gather_ms=1700, wait_ms=500, reads=reads)
+    report = TimeReport(loader, train_ms=400, wall_ms=1000, levers=Levers(threads=2))
+    assert re.search(f"gathering most of all.*{says}", advice(report))
+
+
+def test_the_table_of_tiers_says_shares_and_rates() -> None:
+    assert tier_table((), 0) is None
+    table = tier_table((TierReads("cache", 30, 3_000_000), TierReads("disk", 10, 9_000_000)), 10)
+    assert table is not None
+    assert [list(column.cells) for column in table.columns] == [
+        ["cache", "disk"],
+        ["3", "1"],
+        ["75.0%", "25.0%"],
+        ["0.30", "0.90"],
+    ]
+
+
+def test_reads_are_summed_by_tier_and_differ_by_it() -> None:
+    sums = LoaderStats(reads=(TierReads("cache", 3, 30), TierReads("disk", 1, 512)))
+    more = LoaderStats(reads=(TierReads("cache", 5, 50), TierReads("disk", 1, 512)))
+    assert (more - sums).reads == (TierReads("cache", 2, 20), TierReads("disk", 0, 0))
+    means = Sums(LoaderStats(num_batches=2, reads=(TierReads("cache 2", 3, 30), TierReads("disk", 1, 512)))).means()
+    assert (means["hit_rate"], means["bytes_cache_2"], means["bytes_disk"]) == (0.75, 15, 256)
+    assert "hit_rate" not in Sums(LoaderStats(reads=(TierReads("disk", 1, 512),))).means()
 
 
 def test_the_first_mini_batch_is_not_held_against_the_loader() -> None:

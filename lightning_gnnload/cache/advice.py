@@ -1,0 +1,135 @@
+"""Which cache to take, from what each would do and from how fast this machine gathers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+
+from lightning_gnnload.cache.simulate import Curve, Trace
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+
+_MEASURED_BATCHES, _MEASURED_S = 24, 3.0
+_LARGEST_SCRATCH_BYTES = 256 << 20
+_CLOSE, _ENOUGH = 0.01, 0.9
+_BEFOREHAND = ("presample", "expected", "degree", "degree-ratio", "fifo", "clock", "s3fifo")
+_SAMPLES_TWICE = ("clairvoyant", "belady")
+_WORTH_IT = 0.05
+_EASE = (*_BEFOREHAND, *_SAMPLES_TWICE)
+"""What is recommended among equals: the first."""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Nanoseconds a row, on one thread.
+
+    Attributes:
+        store_ns: gathering the workload's mini-batches from the table as it is.
+        memory_ns: gathering as many rows from memory, which a hit costs.
+        sample_ns: sampling them, which policies that look ahead do twice.
+    """
+
+    store_ns: float
+    memory_ns: float
+    sample_ns: float
+
+    def saved(self, policy: str, hit_rate: float) -> float:
+        """The share of the time to gather that a cache in memory saves; negative where it costs more."""
+        again = self.sample_ns if policy in _SAMPLES_TWICE else 0.0
+        return (hit_rate * (self.store_ns - self.memory_ns) - again) / self.store_ns
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to take.
+
+    Attributes:
+        policy: ``FeatureCache(policy=...)``; None: no cache.
+        order: of the seeds that it is meant for.
+        ratio: ``FeatureCache(ratio=...)``.
+        reason: in words.
+    """
+
+    policy: str | None
+    order: str
+    ratio: float
+    reason: str
+
+
+def measure_speed(store: FeatureStore, trace: Trace) -> Speed:
+    """Gathers mini-batches from the store, spread over an epoch, for a few seconds; then as many rows from memory."""
+    before, lists = (epoch[:: max(len(epoch) // _MEASURED_BATCHES, 1)] for epoch in (trace.epochs[0], trace.epochs[-1]))
+    out = torch.empty(max(map(len, [*before, *lists])), store.shape[1], dtype=store.dtype)
+    _gather_ns(store, before, out)  # as the epoch before would: pages of a file may be in memory already
+    store_ns = _gather_ns(store, lists, out)
+    began, num_sampled = time.perf_counter(), 0
+    for request in islice(trace.workload.requests(len(trace.epochs)), _MEASURED_BATCHES):
+        num_sampled += len(trace.workload.nodes_of(request))
+    sample_ns = (time.perf_counter() - began) * 1e9 / num_sampled
+    # As many rows as a hit may lie among, but no second table where the first fills the memory.
+    num_rows = min(store.shape[0], max(_LARGEST_SCRATCH_BYTES // max(store.row_bytes, 1), 1))
+    memory = MemoryFeatureStore(torch.zeros(num_rows, store.shape[1], dtype=store.dtype))
+    return Speed(store_ns, _gather_ns(memory, [nodes % num_rows for nodes in lists], out), sample_ns)
+
+
+def recommend(curves: Sequence[Curve], ratios: Sequence[float], most: float, speed: Speed, usual_order: str) -> Advice:
+    """The policy and the size that are worth it.
+
+    Args:
+        curves: of all policies.
+        ratios: the sizes of these, rising.
+        most: the largest share of rows that this machine's free memory allows.
+        speed: of this machine and table.
+        usual_order: of the seeds; others are left alone, as they change what a model learns.
+    """
+    allowed = [number for number, ratio in enumerate(ratios) if ratio <= most]
+    usable = {curve.name: curve for curve in curves if curve.name in _EASE and curve.order == usual_order}
+    if not allowed or not usable:
+        return Advice(None, usual_order, 0.0, "there is no memory for the smallest cache that was looked at.")
+
+    def best(worth: Callable[[str, float], float]) -> tuple[str, int, float]:
+        """The smallest size that is worth nearly as much as the largest, and the easiest policy that does it."""
+        values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
+        tops = {number: max(value[number] for value in values.values()) for number in allowed}
+        enough = next(number for number in allowed if tops[number] >= _ENOUGH * max(tops.values()))
+        close = [name for name in values if values[name][enough] >= tops[enough] - _CLOSE]
+        name = min(close, key=_EASE.index)
+        return name, enough, values[name][enough]
+
+    speeds = f"a row takes {speed.store_ns:.0f} ns from the table and {speed.memory_ns:.0f} ns from memory"
+    name, size, saved = best(speed.saved)
+    if saved < _WORTH_IT:
+        name, size, hit_rate = best(lambda name, rate: 0.0 if name in _SAMPLES_TWICE else rate)
+        return Advice(
+            None,
+            usual_order,
+            ratios[size],
+            f"{speeds}, so that a cache in memory saves nothing here. Before a slower tier, {name} would hit "
+            f"{hit_rate:.1%} with {ratios[size]:.3g} of the rows.",
+        )
+    largest = max(usable[each].hit_rates[allowed[-1]] for each in usable)
+    return Advice(
+        name,
+        usual_order,
+        ratios[size],
+        f"it hits {usable[name].hit_rates[size]:.1%} and saves {saved:.0%} of the time to gather; {speeds}. The "
+        f"largest cache that memory allows, {ratios[allowed[-1]]:.3g} of the rows, would hit {largest:.1%} at best.",
+    )
+
+
+def _gather_ns(store: FeatureStore, lists: Sequence[np.ndarray], out: torch.Tensor) -> float:
+    out.zero_()  # touched pages
+    num_rows, taken_s = 0, 0.0
+    for nodes in lists:
+        began = time.perf_counter()
+        store.gather(torch.from_numpy(nodes), out[: len(nodes)])
+        taken_s += time.perf_counter() - began
+        num_rows += len(nodes)
+        if taken_s > _MEASURED_S:
+            break
+    return taken_s * 1e9 / num_rows if num_rows else math.nan

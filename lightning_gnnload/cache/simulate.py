@@ -1,0 +1,193 @@
+"""How caches would do on a workload: every policy and rule, at several sizes, over recorded mini-batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.cache.lookahead import next_lists
+from lightning_gnnload.cache.policies import POLICIES, policy_named
+from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.trace import node_lists
+from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.workload import Workload
+
+Advance = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Hit rates of one way to cache.
+
+    Attributes:
+        name: what ``FeatureCache(policy=...)`` calls it; ``"optimum"`` for the best that rows chosen once can do.
+        order: of the seeds.
+        hit_rates: of the measured epochs, a number in [0, 1] for each size.
+        missed_rows: of a measured epoch on average, for each size: another order gathers another number of rows.
+        prepare_s: seconds that ranking the rows took, before training or a window; 0 where nothing is ranked.
+    """
+
+    name: str
+    order: str
+    hit_rates: list[float]
+    missed_rows: list[float]
+    prepare_s: float = 0.0
+
+
+class Trace:
+    """The input nodes of some epochs' mini-batches: the first epoch warms caches up, the others are measured.
+
+    Args:
+        workload: whose mini-batches.
+        num_epochs: that are recorded, at least two.
+        max_bytes: for the record. Where it is not enough, each epoch is recorded up to the same step.
+        advance: called with 1 for each mini-batch.
+
+    Raises:
+        CacheConfigError: fewer than two epochs, or no room for a single step.
+    """
+
+    def __init__(
+        self, workload: Workload, num_epochs: int, *, max_bytes: int = 2 << 30, advance: Advance = lambda _: None
+    ) -> None:
+        if num_epochs < 2:
+            raise CacheConfigError(f"{num_epochs} epochs: one to warm up and one to measure are needed at least.")
+        self.workload = workload
+        self.num_nodes = workload.graph.num_nodes
+        self.num_steps = workload.plan(workload.num_ranks).num_steps
+        self.epochs = [self._record(0, max_bytes // num_epochs, advance)]
+        for epoch in range(1, num_epochs):
+            self.epochs.append(self._record(epoch, None, advance))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether epochs are recorded in part."""
+        return self.num_steps < self.workload.plan(self.workload.num_ranks).num_steps
+
+    @property
+    def num_visits(self) -> int:
+        """Rows gathered in the measured epochs."""
+        return sum(len(nodes) for epoch in self.epochs[1:] for nodes in epoch)
+
+    def counts(self) -> list[np.ndarray]:
+        """Visits of each measured epoch, int64 ``[N]``."""
+        return [np.bincount(np.concatenate(epoch), minlength=self.num_nodes) for epoch in self.epochs[1:]]
+
+    def _record(self, epoch: int, max_bytes: int | None, advance: Advance) -> list[np.ndarray]:
+        """One epoch; where ``max_bytes`` are given, no more, and the steps that fit are what later epochs record."""
+        recorded: list[np.ndarray] = []
+        num_bytes, num_ranks = 0, self.workload.num_ranks
+        requests = (request for request in self.workload.requests(epoch) if request.step < self.num_steps)
+        lists = node_lists(self.workload, requests)
+        for request, nodes in lists:
+            num_bytes += nodes.nbytes
+            if max_bytes is not None and num_bytes > max_bytes:
+                self.num_steps = request.step
+                lists.close()  # type: ignore[attr-defined]  # ends its threads now
+                break
+            recorded.append(nodes)
+            advance(1)
+        if self.num_steps == 0:
+            raise CacheConfigError(f"{max_bytes} bytes an epoch are too few to record one step; lower batch_size.")
+        return recorded[: self.num_steps * num_ranks]
+
+
+def static_curves(
+    trace: Trace, ratios: Sequence[float], order: str, skipped: Callable[[str], object]
+) -> Iterator[Curve]:
+    """The optimum, then each of :data:`.POLICIES`; those that cannot judge this sampler are told to ``skipped``.
+
+    The optimum are the rows visited most in the measured epochs together; ``"clairvoyant"`` chooses anew each epoch,
+    and so may exceed it.
+
+    Source: GNNLab (EuroSys'22), section 6.2, figures 10 and 11.
+    """
+    counts = trace.counts()
+    run = np.sum(counts, axis=0)
+    slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
+    yield _static(trace, "optimum", order, slots, [(run, run)], 0.0)
+    for name in POLICIES:
+        began = time.perf_counter()
+        try:
+            hotness = run if name == "clairvoyant" else policy_named(name, progress=False).hotness(trace.workload, 1)
+        except CacheConfigError as error:
+            skipped(f"{name}: {error}")
+            continue
+        if name == "clairvoyant":  # what it would count is recorded already
+            yield _static(trace, name, order, slots, [(epoch, epoch) for epoch in counts], 0.0)
+        else:
+            yield _static(trace, name, order, slots, [(hotness, run)], time.perf_counter() - began)
+
+
+def evicting_curves(trace: Trace, ratios: Sequence[float], order: str) -> Iterator[Curve]:
+    """Of each rule that admits and evicts while mini-batches are gathered; ``"belady"`` knows the whole trace.
+
+    Source: BGL (NSDI'23), section 3.2.1, figure 5.
+    """
+    slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
+    lists = list(chain(*trace.epochs))
+    num_warm = len(trace.epochs[0])
+    for rule in ops.EVICTIONS:
+        hits = [_evicting_hits(trace.num_nodes, each, rule, lists, num_warm) for each in slots]
+        yield _curve(trace, rule, order, hits)
+    following = next_lists(lists, np.empty(trace.num_nodes, np.int32))
+    yield _curve(trace, "belady", order, [_belady_hits(trace.num_nodes, n, lists, following, num_warm) for n in slots])
+
+
+def _static(
+    trace: Trace,
+    name: str,
+    order: str,
+    slots: Sequence[int],
+    judged: Sequence[tuple[np.ndarray, np.ndarray]],
+    prepare_s: float,
+) -> Curve:
+    """``judged``: hotness, and the visits that it is held against."""
+    hits = np.zeros(len(slots), np.int64)
+    for hotness, visits in judged:
+        ranked = visits[hottest(hotness, trace.num_nodes, max(slots))].cumsum()
+        hits += [ranked[count - 1] if count else 0 for count in slots]
+    return _curve(trace, name, order, hits.tolist(), prepare_s)
+
+
+def _curve(trace: Trace, name: str, order: str, hits: Sequence[int], prepare_s: float = 0.0) -> Curve:
+    visits, num_epochs = trace.num_visits, len(trace.epochs) - 1
+    rates = [count / max(visits, 1) for count in hits]
+    return Curve(name, order, rates, [(visits - count) / num_epochs for count in hits], prepare_s)
+
+
+def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:
+    if num_slots == 0:
+        return 0
+    cache = ops.DynamicCache(num_nodes, num_slots, row_bytes=0, eviction=rule)
+    hits = [cache.visit(nodes) for nodes in lists]
+    return sum(hits[num_warm:])
+
+
+def _belady_hits(
+    num_nodes: int, num_slots: int, lists: Sequence[np.ndarray], following: Sequence[np.ndarray], num_warm: int
+) -> int:
+    """Of what is cached and what was just read, the cache keeps what comes next soonest."""
+    never, hits = len(lists), 0
+    next_of = np.full(num_nodes, never, np.int32)  # of cached nodes, when they come next; of others, never
+    kept = np.empty(0, np.int64)
+    for number, (nodes, after) in enumerate(zip(lists, following, strict=True)):
+        held = next_of[nodes] == number
+        if number >= num_warm:
+            hits += int(np.count_nonzero(held))
+        next_of[nodes] = after
+        kept = np.concatenate([kept[next_of[kept] != never], nodes[~held & (after != never)]])
+        if len(kept) > num_slots:
+            soonest = np.argpartition(next_of[kept], num_slots)
+            next_of[kept[soonest[num_slots:]]] = never
+            kept = kept[soonest[:num_slots]]
+    return hits
+
+
+def _num_slots(ratio: float, num_nodes: int) -> int:
+    return int(ratio * num_nodes + 1e-9)

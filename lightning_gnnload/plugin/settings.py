@@ -1,0 +1,51 @@
+"""Checks of a data module's settings; each raises LoaderConfigError."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.sample.base import Sampler
+
+
+def check_data(data: Any) -> None:
+    """Data that are graph data, or describe some."""
+    if not isinstance(data, GraphData | Dataset):
+        raise LoaderConfigError(
+            f"data is a {type(data).__name__}; give a GraphData or a dataset such as Debian(). For graphs of other "
+            f"libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
+        )
+
+
+def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
+    """Whole numbers in their ranges; None where another setting, or the machine, decides."""
+    _check_positive("batch_size", batch_size)
+    if eval_batch_size is not None:
+        _check_positive("eval_batch_size", eval_batch_size)
+    if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
+        raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
+
+
+def check_choice(name: str, value: Any, known: Collection[str]) -> None:
+    """One of the known names."""
+    if value not in known:
+        raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+
+
+def check_expansion(batch_format: str, sampler: Sampler) -> None:
+    """A sampler whose mini-batches can be had in that format."""
+    if batch_format == "pyg" and sampler.num_layers > 1 and getattr(sampler, "expand", "all") != "new":
+        raise LoaderConfigError(
+            f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
+            f"but it is {sampler}. Give NeighborSampler(..., expand='new')."
+        )
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise LoaderConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
