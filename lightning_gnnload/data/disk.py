@@ -28,7 +28,7 @@ class DiskFeatureStore(FeatureStore):
     theirs. What should be in memory is then for a cache in front to decide, which knows what will be read.
 
     Without direct reads, the file is mapped. That is faster where memory has room for all of it; where it has not,
-    each row that is missing costs a wait of its own, and the system reads ahead what nobody asked for.
+    each page that is missing costs a wait of its own.
 
     Args:
         folder: written by :func:`.save_features` or :func:`.save_graph_data`.

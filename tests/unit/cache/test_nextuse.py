@@ -262,9 +262,9 @@ def test_rows_that_the_next_mini_batch_lacks_are_read_ahead_and_once():
         missed[read_ahead] = [sorted(ids) for _, ids in store.read]
         threads = [name.startswith("gnnload-read-ahead") for name, _ in store.read]
         assert threads == [False] + [read_ahead] * (len(threads) - 1)
-    # The last read is for the epoch that never came.
+    # One more may have begun, for the epoch that never came.
     assert missed[True][: len(missed[False])] == missed[False]
-    assert len(missed[True]) == len(missed[False]) + 1
+    assert len(missed[True]) <= len(missed[False]) + 1
 
 
 @pytest.mark.parametrize("read_ahead", [False, True])

@@ -16,12 +16,17 @@ pytestmark = pytest.mark.skipif(not SETTING.exists(), reason="this kernel has no
 
 
 def asked_for_huge_pages(array: np.ndarray) -> bool:
-    """Whether the kernel has marked the memory so: flag "hg" of its mapping."""
+    """Whether the kernel has marked the memory so."""
+    return "hg" in flags_of(array)
+
+
+def flags_of(array: np.ndarray) -> list[str]:
+    """What the kernel keeps of the advice on the memory: "hg", huge pages; "rr", reads at random."""
     mappings = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
     for mapping in filter(None, mappings):
         begin, end = (int(address, 16) for address in mapping.split(" ")[0].split("-"))
         if begin <= array.ctypes.data < end:
-            return "hg" in mapping.split("VmFlags:")[1].split()
+            return mapping.split("VmFlags:")[1].split()
     raise AssertionError("no mapping holds the array")
 
 
@@ -47,12 +52,15 @@ def test_a_mapped_file_is_what_it_holds(file: Path) -> None:
     assert np.array_equal(mapped, np.fromfile(file, np.uint8))
     assert not mapped.flags.writeable
     assert asked_for_huge_pages(mapped)
+    assert "rr" not in flags_of(mapped)
 
 
 def test_a_file_that_memory_cannot_hold_is_read_by_small_pages(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     num_pages = file.stat().st_size // mmap.PAGESIZE
     monkeypatch.setattr(pages, "free_bytes", lambda: 2 * num_pages * mmap.PAGESIZE)
-    assert not asked_for_huge_pages(mapped_bytes(file))  # three bytes more than half of it
+    mapped = mapped_bytes(file)  # three bytes more than half of it
+    assert not asked_for_huge_pages(mapped)
+    assert "rr" in flags_of(mapped)
     monkeypatch.setattr(pages, "free_bytes", lambda: (2 * num_pages + 2) * mmap.PAGESIZE)
     assert asked_for_huge_pages(mapped_bytes(file))
 
