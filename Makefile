@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test bench bench-strategy docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
+.PHONY: help setup train test bench bench-strategy bench-features docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick 
 
 bench-strategy: $(ready)  ## measure what the strategy's parts win and cost (ARGS='--parts jitter' for one of them)
 	$(BIN)/python -m tests.benchmarks.strategy $(ARGS)
+
+bench-features: $(ready)  ## measure what caches and tiers of features win and cost (ARGS='--parts disk' for one of them)
+	$(BIN)/python -m tests.benchmarks.features $(ARGS)
 
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict

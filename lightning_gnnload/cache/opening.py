@@ -121,18 +121,7 @@ class _Stoppable(Workload):
     """The same mini-batches, until an event is set: a ranking of an epoch can take minutes, a fit ends at once."""
 
     def __init__(self, workload: Workload, stopping: threading.Event) -> None:
-        super().__init__(
-            workload.graph,
-            workload.sampler,
-            workload.seeds,
-            batch_size=workload.batch_size,
-            order=workload.order,
-            seed=workload.seed,
-            fixed_draws=workload.fixed_draws,
-            drop_last=workload.drop_last,
-            num_ranks=workload.num_ranks,
-            labels=workload.labels,
-        )
+        super().__init__(**workload.settings())
         self._stopping = stopping
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:

@@ -58,11 +58,11 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     workload = module.workload("train")
     if store.shape[0] != workload.graph.num_nodes:
         raise CacheConfigError(f"table {options.table!r} has rows for some nodes only; give --table x, or one for all.")
-    workload = _with(workload, num_ranks=options.trainers)
+    workload = Workload(**{**workload.settings(), "num_ranks": options.trainers})
     usual = _title(workload)
     orders = {usual: workload}
     if not options.one_order and usual != "proximity":
-        orders["proximity"] = _with(workload, order=seed_order("proximity"))
+        orders["proximity"] = Workload(**{**workload.settings(), "order": seed_order("proximity")})
     curves: list[Curve] = []
     left_out: list[str] = []
     speed: Speed | None = None
@@ -219,11 +219,3 @@ def _title(workload: Workload) -> str:
     return {"Shuffled": "shuffle", "Sequential": "sequential", "ProximityOrder": "proximity"}.get(
         type(workload.order).__name__, "your order"
     )
-
-
-def _with(workload: Workload, **changes: Any) -> Workload:
-    settings = {
-        name: getattr(workload, name)
-        for name in ("batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks", "labels")
-    }
-    return Workload(workload.graph, workload.sampler, workload.seeds, **{**settings, **changes})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,6 +67,11 @@ class Workload:
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
         order.bind(graph, labels, batch_size * num_ranks)  # an order that cannot be is refused here
+
+    def settings(self) -> dict[str, Any]:
+        """What it was made with, by argument: to make another one like it."""
+        names = ("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks")
+        return {name: getattr(self, name) for name in (*names, "labels")}
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
