@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-
-import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
-from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.cache.front import Front
+from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 
-class DynamicCache(FeatureStore):
+class DynamicCache(Front):
     """Admits every row that it misses, and evicts another for it. Threads gather at once.
 
     It needs no look ahead and no ranking, and follows a workload that changes. What is worth it shows where batches
@@ -54,52 +51,22 @@ class DynamicCache(FeatureStore):
             raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
         if num_slots > num_nodes:
             raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {num_nodes} rows only.")
-        self.store = store
-        self.tier = tier
+        super().__init__(store, tier)
         self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction)
-        self._scratch = threading.local()
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.store.dtype
 
     @property
     def num_bytes(self) -> int:
         """Memory of rows and tables, once all slots are filled."""
         return self._cache.num_bytes
 
-    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        return self._gather(ids, None, out)
-
-    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor, out: torch.Tensor) -> Reads:
-        return self._gather(ids, positions, out)
-
-    def announce(self, request: BatchRequest) -> None:
-        self.store.announce(request)
-
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        rows, (missed_ids, missed_positions) = bytes_of(out), self._missed(len(ids))
+        rows, missed = bytes_of(out), self._missed(len(ids))
         places = None if positions is None else positions.numpy()
-        num_hits = self._cache.read(ids.numpy(), rows, missed_ids, missed_positions, places)
-        ours = TierReads(self.tier, num_hits, num_hits * self.row_bytes)
-        num_missed = len(ids) - num_hits
-        if num_missed == 0:
-            return (ours,)
-        missed_ids, missed_positions = missed_ids[:num_missed], missed_positions[:num_missed]
-        behind = self.store.gather_at(torch.from_numpy(missed_ids), torch.from_numpy(missed_positions), out)
-        self._cache.admit(missed_ids, rows, missed_positions)
-        return (ours, *(behind or (TierReads("store", num_missed, num_missed * self.row_bytes),)))
-
-    def _missed(self, count: int) -> np.ndarray:
-        """This thread's ids and positions, int64 ``[2, count]``, kept from one batch to the next."""
-        kept: np.ndarray | None = getattr(self._scratch, "missed", None)
-        if kept is None or kept.shape[1] < count:
-            kept = self._scratch.missed = np.empty((2, count * 5 // 4), np.int64)
-        return kept[:, :count]
+        num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], places)
+        missed = missed[:, : len(ids) - num_hits]
+        behind = self._ask_behind(missed, out)
+        self._cache.admit(missed[0], rows, missed[1])
+        return self._hits(num_hits), *behind
 
     def __repr__(self) -> str:
         cache = self._cache

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
+from lightning_gnnload.cache.front import Front
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead
 from lightning_gnnload.cache.readahead import ReadAhead, Staged
 from lightning_gnnload.cache.turns import Turns
@@ -18,7 +19,7 @@ from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 from lightning_gnnload.sample.workload import Workload
 
 
-class NextUseCache(FeatureStore):
+class NextUseCache(Front):
     """After each mini-batch it keeps, of the rows it has and those of the mini-batch, the ones that come next soonest.
 
     That is Belady's choice, which needs the future: the mini-batches of the coming steps are sampled ahead of their
@@ -68,8 +69,7 @@ class NextUseCache(FeatureStore):
                 f"the store behind has {num_nodes} rows, but the graph {workload.graph.num_nodes} nodes: a look ahead "
                 f"needs a row for each node. Give tables of edges, or of some nodes, another policy."
             )
-        self.store = store
-        self.tier = tier
+        super().__init__(store, tier)
         self.workload = workload
         self._ahead = Lookahead(workload, steps)
         memory = np.frombuffer(buffer_memory(num_slots * store.row_bytes), np.uint8)
@@ -90,14 +90,6 @@ class NextUseCache(FeatureStore):
         self._here = threading.local()
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.store.dtype
-
-    @property
     def num_bytes(self) -> int:
         """Memory of rows and tables, once all slots are filled; that of the look ahead is not in it."""
         return sum(array.nbytes for array in (self._rows, self._location, self._nodes, self._next))
@@ -116,12 +108,6 @@ class NextUseCache(FeatureStore):
             if self._ahead.advance(request):
                 self._next[: self._num_used] = self._ahead.next_times(self._nodes[: self._num_used])
         self.store.announce(request)
-
-    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        return self._gather(ids, None, out)
-
-    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor, out: torch.Tensor) -> Reads:
-        return self._gather(ids, positions, out)
 
     def close(self) -> None:
         """Ends its thread; the store behind stays open."""
@@ -154,15 +140,12 @@ class NextUseCache(FeatureStore):
     ) -> Reads:
         wanted, rows = ids.numpy(), bytes_of(out)
         places = None if positions is None else positions.numpy()
-        missed_ids, missed_places = np.empty((2, len(ids)), np.int64)
+        missed = self._missed(len(ids))
         with self._reading.reading():
             (num_hits,), num_missed = ops.gather_tiered(
-                self._location, [self._rows], None, wanted, rows, missed_ids, missed_places, positions=places
+                self._location, [self._rows], None, wanted, rows, missed[0], missed[1], positions=places
             )
-        reads: Reads = (TierReads(self.tier, num_hits, num_hits * self.row_bytes),)
-        if num_missed:
-            reads += self._gather_missed(missed_ids[:num_missed], missed_places[:num_missed], staged, out)
-        return reads
+        return self._hits(num_hits), *self._gather_missed(missed[:, :num_missed], staged, out)
 
     def _announced(self) -> tuple[BatchRequest, Staged | None] | tuple[None, None]:
         """What this thread announced for the gather that begins, and for no other."""
@@ -170,15 +153,12 @@ class NextUseCache(FeatureStore):
         self._here.announced = None
         return announced or (None, None)
 
-    def _gather_missed(self, ids: np.ndarray, places: np.ndarray, staged: Staged | None, out: torch.Tensor) -> Reads:
+    def _gather_missed(self, missed: np.ndarray, staged: Staged | None, out: torch.Tensor) -> Reads:
         before: Reads = ()
-        if staged is not None:
-            left, before = staged.move(ids, places, bytes_of(out))
-            ids, places = ids[left], places[left]
-        if len(ids) == 0:
-            return before
-        behind = self.store.gather_at(torch.from_numpy(ids), torch.from_numpy(places), out)
-        return _sums(before, behind or (TierReads("store", len(ids), len(ids) * self.row_bytes),))
+        if staged is not None and missed.shape[1]:
+            left, before = staged.move(missed[0], missed[1], bytes_of(out))
+            missed = np.ascontiguousarray(missed[:, left])
+        return _sums(before, self._ask_behind(missed, out))
 
     def _begin_next(self) -> None:
         """Now that it is known what is kept, it is known what the next mini-batch will lack."""

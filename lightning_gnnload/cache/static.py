@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,15 +9,15 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
+from lightning_gnnload.cache.front import Front
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
-from lightning_gnnload.data.plan import BatchRequest
 
 _CHUNK_BYTES = 16 << 20
 
 
-class StaticCache(FeatureStore):
+class StaticCache(Front):
     """Hot rows in shards, and a table that says for every node which shard and slot has its row, if any.
 
     A row comes from a shard or from ``store``, and is the same. Who filled the shards does not matter: they lie in
@@ -46,36 +45,17 @@ class StaticCache(FeatureStore):
         tier: str = "cache",
         reading: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self.store = store
+        super().__init__(store, tier)
         self.location = location
         self.shards = list(shards)
-        self.tier = tier
         self._reading = reading
         # What lies in memory is read in the same pass. A subclass may gather otherwise, and is asked.
         self._backing = bytes_of(store.rows) if type(store) is MemoryFeatureStore else None
-        self._scratch = threading.local()
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.store.dtype
 
     @property
     def num_rows(self) -> int:
         """Rows that there is room for."""
         return sum(len(shard) for shard in self.shards)
-
-    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        return self._gather(ids, None, out)
-
-    def gather_at(self, ids: torch.Tensor, positions: torch.Tensor, out: torch.Tensor) -> Reads:
-        return self._gather(ids, positions, out)
-
-    def announce(self, request: BatchRequest) -> None:
-        self.store.announce(request)
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         missed = self._missed(len(ids)) if self._backing is None else None
@@ -91,22 +71,11 @@ class StaticCache(FeatureStore):
                 missed_positions,
                 positions=None if positions is None else positions.numpy(),
             )
-        ours = TierReads(self.tier, sum(hits), sum(hits) * self.row_bytes)
+        ours = self._hits(sum(hits))
         if missed is None:
             return ours, TierReads("memory", num_missed, num_missed * self.row_bytes)
-        if num_missed == 0:
-            return (ours,)
         # After the lock: a store that takes its time keeps nobody from renewing rows.
-        behind_ids, behind_positions = torch.from_numpy(missed[:, :num_missed])
-        behind = self.store.gather_at(behind_ids, behind_positions, out)
-        return ours, *(behind or (TierReads("store", num_missed, num_missed * self.row_bytes),))
-
-    def _missed(self, count: int) -> np.ndarray:
-        """This thread's ids and positions, int64 ``[2, count]``, kept from one batch to the next."""
-        kept: np.ndarray | None = getattr(self._scratch, "missed", None)
-        if kept is None or kept.shape[1] < count:
-            kept = self._scratch.missed = np.empty((2, count * 5 // 4), np.int64)
-        return kept[:, :count]
+        return ours, *self._ask_behind(missed[:, :num_missed], out)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_rows} of {self.shape[0]} rows, {self.store!r})"

@@ -72,6 +72,14 @@ def test_the_monitor_logs_what_all_trainers_read(folders: dict[str, Path], strat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["none", "presample"])
+def test_features_that_a_script_made_are_there_once(folders: dict[str, Path], name: str) -> None:
+    assert [of(folders, "ddp", name, rank)["is_one_copy"] for rank in range(2)] == [True, True]
+    # Ranks 1 and 2 sample: the trainer reads nothing, and keeps what its script made.
+    assert [of(folders, "factored", name, rank)["is_one_copy"] for rank in range(3)] == [False, True, True]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "rank"), [("ddp", 0), ("ddp", 1), ("factored", 0), ("factored", 1)])
 def test_fits_leave_no_descriptor_behind(folders: dict[str, Path], strategy: str, rank: int) -> None:
     # The first fit makes the process group; so before the second one they are counted.

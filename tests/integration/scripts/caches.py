@@ -27,6 +27,7 @@ from lightning_gnnload import (
     NeighborSampler,
     NodeTable,
 )
+from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.plugin import caching
@@ -114,6 +115,7 @@ def run(name: str, cache: Any, strategy: Any, num_devices: int) -> None:
         "reads": counting.reads,
         "metrics": metrics,
         "descriptors_before": descriptors,
+        "is_one_copy": is_mapped_file(data.data.x.rows),
     }
     Path(f"{name}-{trainer.local_rank}.json").write_text(json.dumps(wrote))
 

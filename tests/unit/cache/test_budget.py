@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_ratio_is_not_exceeded(table: Table, ratio: float) -> None:
         num_rows = budget(table, ratio, None, free=10**15).num_rows
     except CacheTooSmallError:
         num_rows = 0
-    assert num_rows <= ratio * table.num_nodes * (1 + 1e-15) < num_rows + 1
+    assert num_rows <= Fraction(repr(ratio)) * table.num_nodes < num_rows + 1  # the digits, as they were written
 
 
 def test_copies_share_a_capacity() -> None:
