@@ -24,8 +24,8 @@ class NextUseCache(Front):
 
     That is Belady's choice, which needs the future: the mini-batches of the coming steps are sampled ahead of their
     making, once each (:class:`.Lookahead`). No cache of its size hits more, as far as the look ahead reaches, when
-    mini-batches are gathered in the order of their steps; threads that gather several at once, slightly out of order,
-    lose a little of that and never a right value. Only mini-batches that were announced change what is kept.
+    mini-batches are gathered in the order of their steps; threads that do so slightly out of order, one after the
+    other, lose a little of that and never a right value. Only mini-batches that were announced change what is kept.
 
     Each announcement samples one mini-batch in the thread that announces, which adds the time of sampling once more
     to that of making mini-batches. Where several sampler processes share a trainer's steps, each of them looks at
@@ -78,8 +78,12 @@ class NextUseCache(Front):
         self._nodes = np.full(num_slots, -1, np.int64)
         self._next = np.full(num_slots, NEVER)
         self._num_used = 0
+        self._latest = -1  # time of what was gathered
         self._reading = Turns()  # rows and locations change while nobody reads them,
-        self._deciding = threading.Lock()  # and one thread at a time decides how
+        self._deciding = threading.Lock()  # and one thread at a time decides how.
+        # A mini-batch finds what the one before it has left: the rows that come soonest are often the next one's.
+        self._one_at_a_time = threading.Lock()
+        self._num_gathering = 0
         if read_ahead is None:
             read_ahead = not isinstance(store, MemoryFeatureStore)
         self._reader = ReadAhead(store) if read_ahead else None
@@ -112,6 +116,28 @@ class NextUseCache(Front):
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         request, staged = self._announced()
+        if request is None:
+            return self._read(ids, positions, out, None)
+        with self._deciding:
+            self._num_gathering += 1
+        try:
+            with self._one_at_a_time:
+                reads = self._read(ids, positions, out, staged)
+                with self._deciding:
+                    places = None if positions is None else positions.numpy()
+                    self._keep(request, ids.numpy(), places, bytes_of(out))
+                    # A nearer cache would ask for some of the next mini-batch alone; and what the next one lacks is
+                    # not known while another changes what is kept.
+                    if positions is None and self._num_gathering == 1:
+                        self._begin_next()
+        finally:
+            with self._deciding:
+                self._num_gathering -= 1
+        return reads
+
+    def _read(
+        self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor, staged: Staged | None
+    ) -> Reads:
         wanted, rows = ids.numpy(), bytes_of(out)
         places = None if positions is None else positions.numpy()
         missed = self._missed(len(ids))
@@ -119,13 +145,7 @@ class NextUseCache(Front):
             (num_hits,), num_missed = ops.gather_tiered(
                 self._location, [self._rows], None, wanted, rows, missed[0], missed[1], positions=places
             )
-        reads = self._hits(num_hits), *self._gather_missed(missed[:, :num_missed], staged, out)
-        if request is not None:
-            with self._deciding:
-                self._keep(request, wanted, places, rows)
-                if places is None:  # a nearer cache would ask for some of the next mini-batch alone
-                    self._begin_next()
-        return reads
+        return self._hits(num_hits), *self._gather_missed(missed[:, :num_missed], staged, out)
 
     def _announced(self) -> tuple[BatchRequest, Staged | None] | tuple[None, None]:
         """What this thread announced for the gather that begins, and for no other."""
@@ -154,8 +174,12 @@ class NextUseCache(Front):
             return
         slots = self._location[ids]
         held = slots >= 0
-        self._next[slots[held]] = times[held]
-        new = np.flatnonzero(~held & (times < NEVER))
+        # Where a later mini-batch was gathered before this one, that is when it said that it needs a row again.
+        self._next[slots[held]] = np.maximum(times[held], self._next[slots[held]])
+        time = self._ahead.time(request)
+        begun_anew = self._latest - time > self._ahead.steps * request.num_ranks
+        self._latest = time if begun_anew else max(time, self._latest)
+        new = np.flatnonzero(~held & (times > self._latest) & (times < NEVER))
         free = np.arange(self._num_used, min(self._num_used + len(new), len(self._nodes)))
         self._num_used += len(free)
         slots, new = self._choose(free, new, times[new])
