@@ -96,7 +96,8 @@ def recommend(curves: Sequence[Curve], ratios: Sequence[float], most: float, spe
         """The smallest size that is worth nearly as much as the largest, and the easiest policy that does it."""
         values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
         tops = {number: max(value[number] for value in values.values()) for number in allowed}
-        enough = next(number for number in allowed if tops[number] >= _ENOUGH * max(tops.values()))
+        most_of_it = max(tops.values()) - (1 - _ENOUGH) * abs(max(tops.values()))
+        enough = next(number for number in allowed if tops[number] >= most_of_it)
         close = [name for name in values if values[name][enough] >= tops[enough] - _CLOSE]
         name = min(close, key=_EASE.index)
         return name, enough, values[name][enough]

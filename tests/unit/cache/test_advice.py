@@ -27,6 +27,7 @@ SLOW_DISK = Speed(store_ns=10_000, memory_ns=100, sample_ns=200)
         (Speed(1000, 100, 200), 1.0, "presample", 0.2),  # here it is not, by 0.2 of the time to gather
         (Speed(1000, 100, 200), 0.1, "presample", 0.1),  # no more memory
         (Speed(100, 98, 50), 1.0, None, 0.2),  # as fast as memory
+        (Speed(100, 140, 50), 1.0, None, 0.2),  # faster than memory: every cache costs time
         (SLOW_DISK, 0.05, None, 0.0),  # no memory for any
     ],
 )
