@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -96,8 +97,13 @@ def _traded(
 ) -> list[MemoryFile]:
     """The files that the first sharers have made, of these bytes each; this one's own as it is. Descriptors are
     closed: the mappings are enough."""
-    given = meeting.exchange({}, -1 if file is None else file.fd)
-    files = [MemoryFile.adopt(each.fd, size, open_to_all=open_to_all) for each, size in zip(given, sizes, strict=False)]
+    fds = [each.fd for each in meeting.exchange({}, -1 if file is None else file.fd)]
+    try:
+        files = [MemoryFile.adopt(fds.pop(0), size, open_to_all=open_to_all) for size in sizes]
+    finally:
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
     for each in files:
         each.close()
     if file is not None:

@@ -100,11 +100,12 @@ def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
 def _lock_of(meeting: Meeting) -> SharedLock:
     """One for all sharers, made by sharer 0."""
     mine = SharedLock.create() if meeting.sharers.index == 0 else None
-    first, *_ = meeting.exchange({}, -1 if mine is None else mine.fd)
-    theirs = SharedLock(first.fd)
-    if mine is not None:
-        mine.close()
-    return theirs
+    try:
+        first, *_ = meeting.exchange({}, -1 if mine is None else mine.fd)
+    finally:
+        if mine is not None:
+            mine.close()
+    return SharedLock(first.fd)
 
 
 def _ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_rows: int) -> Ranking:

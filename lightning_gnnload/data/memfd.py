@@ -8,6 +8,7 @@ import os
 
 import numpy as np
 
+from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.data.pages import advise_huge
 from lightning_gnnload.errors import CacheShareError
 
@@ -19,17 +20,18 @@ class MemoryFile:
     """A memfd, mapped. It has no name in any folder: a killed process leaves nothing behind, and takes nothing away
     from those that have mapped it. It is sealed: as its size cannot change, no page goes from under a reader.
 
+    Args:
+        fd: the descriptor, which is this object's from now on, and closed with it at the latest.
+
     Attributes:
         fd: the descriptor to hand to other processes.
         array: what it holds, uint8 ``[num_bytes]``, writable for its maker, and for others if it is ``open_to_all``.
     """
 
-    def __init__(self, fd: int, num_bytes: int, *, writable: bool) -> None:
+    array: np.ndarray
+
+    def __init__(self, fd: int) -> None:
         self.fd = fd
-        access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
-        memory = mmap.mmap(fd, max(num_bytes, 1), flags=mmap.MAP_SHARED, prot=access)
-        advise_huge(memory)
-        self.array = np.frombuffer(memory, np.uint8, num_bytes)
 
     @classmethod
     def create(cls, name: str, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
@@ -43,13 +45,19 @@ class MemoryFile:
         Raises:
             CacheShareError: the machine gives no such memory.
         """
-        fd = os.memfd_create(f"gnnload-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        # Asked for what is not there, a system may rather kill a process than say no.
+        if num_bytes > (free := free_bytes()):
+            raise CacheShareError(
+                f"{num_bytes / 2**20:.1f} MiB of memory are to be shared as {name!r}, but the machine has "
+                f"{free / 2**20:.1f} MiB of free memory. Make the cache smaller (ratio, capacity_bytes)."
+            )
+        file = cls(os.memfd_create(f"gnnload-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
         try:
-            os.posix_fallocate(fd, 0, max(num_bytes, 1))
-            file = cls(fd, num_bytes, writable=True)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SIZE_SEALS | (0 if open_to_all else _SEAL_FUTURE_WRITE))
+            os.posix_fallocate(file.fd, 0, max(num_bytes, 1))
+            file._map(num_bytes, writable=True)
+            fcntl.fcntl(file.fd, fcntl.F_ADD_SEALS, _SIZE_SEALS | (0 if open_to_all else _SEAL_FUTURE_WRITE))
         except OSError as error:
-            os.close(fd)
+            file.close()
             raise CacheShareError(
                 f"{num_bytes / 2**20:.1f} MiB of memory are to be shared as {name!r}, which the machine does not give "
                 f"({error}). Make the cache smaller (ratio, capacity_bytes)."
@@ -63,6 +71,7 @@ class MemoryFile:
         Raises:
             CacheShareError: it is of another size, or could still shrink.
         """
+        file = cls(fd)
         try:
             seals, size = fcntl.fcntl(fd, fcntl.F_GET_SEALS), os.fstat(fd).st_size
             if seals & _SIZE_SEALS != _SIZE_SEALS or size != max(num_bytes, 1):
@@ -70,13 +79,14 @@ class MemoryFile:
                     f"another rank shared {size} bytes with seals {seals:#x}, but {num_bytes} sealed bytes are needed. "
                     f"Run one release of the package in all ranks."
                 )
-            return cls(fd, num_bytes, writable=open_to_all)
-        except OSError as error:
-            os.close(fd)
+            file._map(num_bytes, writable=open_to_all)
+        except (OSError, ValueError) as error:  # a negative descriptor is the latter
+            file.close()
             raise CacheShareError(f"another rank shared what is no memory ({error}).") from error
         except BaseException:
-            os.close(fd)
+            file.close()
             raise
+        return file
 
     def close(self) -> None:
         """Hands it to nobody any more. The memory stays until the last array over it is gone, and so does a descriptor
@@ -84,3 +94,12 @@ class MemoryFile:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        self.close()  # where an error was faster
+
+    def _map(self, num_bytes: int, *, writable: bool) -> None:
+        access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+        memory = mmap.mmap(self.fd, max(num_bytes, 1), flags=mmap.MAP_SHARED, prot=access)
+        advise_huge(memory)
+        self.array = np.frombuffer(memory, np.uint8, num_bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,6 +161,30 @@ def test_a_ranking_that_fails_fails_in_all_ranks() -> None:
     ends = together(3, lambda s: cache.open(MemoryFeatureStore(ROWS), toy_workload(), sharers=s, progress=False))
     assert [type(end) for end in ends] == [CacheConfigError, CacheShareError, CacheShareError]
     assert all("hotness of node 0 is -1" in str(end) for end in ends)
+
+
+def test_ranks_of_which_one_fails_keep_no_shared_memory() -> None:
+    # Training may go on without the cache: its shards would then take memory, and be read by nobody.
+    class Failing(MemoryFeatureStore):
+        def gather(self, ids, out):
+            if len(ids) == 40:  # its shard
+                raise OSError("disk on fire")
+            return super().gather(ids, out)
+
+    def work(sharers: Sharers) -> FeatureStore:
+        store = (Failing if sharers.index == 1 else MemoryFeatureStore)(ROWS)
+        return FeatureCache(HOTNESS, ratio=0.4).open(store, toy_workload(), sharers=sharers, progress=False)
+
+    before = memory_files()
+    assert all("disk on fire" in str(end) for end in together(3, work))
+    gc.collect()  # errors know the frames that they came through
+    assert memory_files() == before
+
+
+def memory_files() -> int:
+    """Descriptors of ours."""
+    links = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    return sum("memfd:gnnload" in str(link.readlink()) for link in links if link.is_symlink())
 
 
 def test_several_levels_are_shared_each() -> None:

@@ -194,11 +194,25 @@ def test_what_another_rank_shares_is_checked(sealed: bool) -> None:
         os.ftruncate(fd, 10_000)
         with pytest.raises(CacheShareError, match="seals"):
             MemoryFile.adopt(fd, 10_000)
+    with pytest.raises(CacheShareError, match="no memory"):
+        MemoryFile.adopt(-1, 10_000)  # what is given where nothing is
     read, write = os.pipe()
     os.close(write)
     with pytest.raises(CacheShareError, match="no memory"):
         MemoryFile.adopt(read, 10_000)
     assert num_fds() == before
+
+
+def test_more_memory_than_is_free_is_not_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It could kill a rank for it. Ranks that find no room for a common copy of a table keep their own instead.
+    monkeypatch.setattr("lightning_gnnload.data.memfd.free_bytes", lambda: 40 << 10)
+    MemoryFile.create("test", 40 << 10).close()
+    with pytest.raises(CacheShareError, match=r"0.5 MiB .*'rows', but the machine has 0.0 MiB of free memory"):
+        share_alone(torch.zeros(1000, 128))
+
+
+def share_alone(rows: torch.Tensor) -> MemoryFeatureStore:
+    return share_rows(MemoryFeatureStore(rows), Sharers(uuid.uuid4().hex, 0, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
