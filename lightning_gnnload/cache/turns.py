@@ -32,7 +32,12 @@ class Turns:
     def writing(self) -> Iterator[None]:
         with self._changed:
             self._num_writers += 1
-            self._changed.wait_for(lambda: not self._num_reading and not self._is_written)
+            try:
+                self._changed.wait_for(lambda: not self._num_reading and not self._is_written)
+            except BaseException:  # an interrupt: readers must not wait for who writes no more
+                self._num_writers -= 1
+                self._changed.notify_all()
+                raise
             self._is_written = True
         try:
             yield
