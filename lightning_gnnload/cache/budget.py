@@ -84,6 +84,7 @@ def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: 
     free = free_bytes() if free is None else free
     limits: list[tuple[int, str]] = []
     if ratio is not None:
+        ratio = float(ratio)  # NumPy's numbers show themselves otherwise
         # 0.29 is 0.28999... in binary: its digits are what was asked for.
         limits.append((math.floor(Fraction(repr(ratio)) * table.num_nodes), f"ratio={ratio} of {table.num_nodes} rows"))
     if capacity_bytes is not None:

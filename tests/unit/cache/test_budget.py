@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,18 @@ def test_a_ratio_is_not_exceeded(table: Table, ratio: float) -> None:
     except CacheTooSmallError:
         num_rows = 0
     assert num_rows <= Fraction(repr(ratio)) * table.num_nodes < num_rows + 1  # the digits, as they were written
+
+
+@pytest.mark.parametrize("ratio", [np.float64(0.29), 0.29])
+def test_a_ratio_may_come_from_numpy(ratio: float) -> None:
+    assert (
+        str(budget(Table(100, 8), ratio, None, free=GIB)) == "29 rows, 632 B with their index: ratio=0.29 of 100 rows"
+    )
+
+
+@pytest.mark.parametrize("ratio", [0, 1])
+def test_a_ratio_may_be_a_whole_number(ratio: int) -> None:
+    assert budget(Table(100, 8), ratio, None, free=GIB).num_rows == 100 * ratio
 
 
 def test_copies_share_a_capacity() -> None:
