@@ -162,6 +162,13 @@ def readable(channels: Sequence[AnyChannel], timeout_s: float) -> list[AnyChanne
     return [by_fd[fd] for fd, _ in poll.poll(timeout_s * 1e3)]
 
 
+def has_room(channel: Channel) -> bool:
+    """Whether a short message can be sent without waiting for the peer to read."""
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLOUT)
+    return any(event & select.POLLOUT for _, event in poll.poll(0))
+
+
 def listen(address: bytes) -> socket.socket:
     """The socket that :meth:`Channel.connect` reaches.
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from lightning_gnnload.data import sockets
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
@@ -243,7 +244,8 @@ class SamplerService:
 
     def _tell_opening(self) -> None:
         with self._changed:
-            for trainer in self._trainers:
+            # Who has read nothing for minutes has many of these to read; to wait for it would keep all others waiting.
+            for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
                 with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
                     trainer.channel.send("opening")
 

@@ -19,6 +19,7 @@ from lightning_gnnload.errors import (
     TrainerFailedError,
 )
 from lightning_gnnload.pipeline import crew as crew_module
+from lightning_gnnload.pipeline import service as service_module
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.queue import BatchQueue
@@ -84,6 +85,20 @@ def test_opening_may_take_longer_than_a_stall() -> None:
         first = next(iter(loader))
         assert content(first) == running.wanted()[0]
         assert {loader.last.made_by} == {1}
+
+
+def test_opening_waits_for_no_trainer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One that computes for minutes: a connection holds some 280 signs of life.
+    monkeypatch.setattr(service_module, "_SIGN_OF_LIFE_S", 5e-4)
+
+    def open_source(spec: StreamSpec):
+        time.sleep(1.5)
+        return running.sources[spec.phase]
+
+    with job(open_source=open_source, num_trainers=2) as running:
+        running.queue(1)
+        loader = running.loader(running.queue(stall_timeout_s=4))
+        assert content(next(iter(loader))) == running.wanted()[0]
 
 
 def test_every_sampler_opens_a_stream_though_it_makes_nothing_of_it() -> None:
