@@ -69,6 +69,11 @@ class FeatureCache:
     def __post_init__(self) -> None:
         if not self._evicts:
             policy_named(self.policy, window=self.window)
+        if self.window != 1 and isinstance(self.policy, str) and self.policy != "clairvoyant":
+            raise CacheConfigError(
+                f"window={self.window!r} is for policy='clairvoyant', but policy={self.policy!r} looks ahead no number "
+                f"of epochs. Leave window out, or give the other policy."
+            )
         if self.ratio is not None and not (_is_number(self.ratio) and 0 <= self.ratio <= 1):
             raise CacheConfigError(f"ratio={self.ratio!r}: a share of all rows is needed, from 0 to 1.")
         if self.capacity_bytes is not None and not (

@@ -70,9 +70,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
         trace = _recorded(each, options.epochs, f"Sampling, {order}", console)
         speed = speed or measure_speed(store, trace)
         rules = evicting_curves(trace, options.ratios, order)
-        static = static_curves(
-            trace, options.ratios, order, lambda text: console.print(f"left out: {text}", markup=False)
-        )
+        static = static_curves(trace, options.ratios, order, left_out.append)
         with progress(f"Caching, {order}", None) as advance:
             for curve in chain(static, rules) if order == usual else rules:
                 curves.append(curve)

@@ -153,6 +153,8 @@ def test_room_for_no_row_is_an_error(settings: dict) -> None:
         ({"share": "some"}, "share='some'"),
         ({"policy": "lru"}, "'lru'.*'presample'"),
         ({"policy": "clairvoyant", "window": 0}, "window"),
+        ({"policy": "presample", "window": 2}, "window=2 is for policy=.clairvoyant."),
+        ({"policy": "belady", "window": 8}, "window=8"),
         ({"policy": "fifo", "share": "partitioned"}, "each rank has its own"),
     ],
 )
