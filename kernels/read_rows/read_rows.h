@@ -11,7 +11,8 @@
 // up to kReadBytes. Bytes that were not wanted are read only where they share a unit with some that were.
 //
 // FeatureFileError, out then written in part: the file ends before a wanted row does, or cannot be read.
-// Nothing is in flight any more when a call returns or throws.
+// Nothing is in flight any more when a call returns or throws, but where io_uring itself fails: that
+// reader then reads no more, and its buffers may go, as Pages says.
 #pragma once
 
 #include <sys/mman.h>
@@ -80,6 +81,7 @@ class RowReader {
   const int in_flight_;
   const Pages pages_;
   std::unique_ptr<Ring> ring_;  // goes before the pages that it reads to
+  bool ring_failed_ = false;    // reads of a call may be under way still
   std::atomic<bool> busy_{false};
 };
 

@@ -77,8 +77,9 @@ void finish(const Job& job, const Extent& extent, uint8_t* buffer, int64_t resul
   }
 }
 
+// Returns what failed, once nothing is under way any more; throws where the ring itself fails.
 template <class Buffer>
-void read_by_ring(const Job& job, Ring& ring, int in_flight, const Buffer& buffer) {
+std::exception_ptr read_by_ring(const Job& job, Ring& ring, int in_flight, const Buffer& buffer) {
   std::vector<int> idle;
   for (int number = in_flight; number-- > 0;) idle.push_back(number);
   std::vector<const Extent*> reads(static_cast<size_t>(in_flight));  // by buffer
@@ -102,7 +103,7 @@ void read_by_ring(const Job& job, Ring& ring, int in_flight, const Buffer& buffe
       failure = std::current_exception();
     }
   }
-  if (failure) std::rethrow_exception(failure);
+  return failure;
 }
 
 template <class Buffer>
@@ -164,7 +165,15 @@ Tally RowReader::read(const RowFile& file, const int64_t* ids, const int64_t* po
   const Job job{file, wanted, extents, out};
   const auto buffer_at = [this](int number) { return buffer(number); };
   if (ring_ != nullptr) {
-    read_by_ring(job, *ring_, in_flight_, buffer_at);
+    if (ring_failed_) {
+      fail<FeatureFileError>(
+          "this RowReader's io_uring has failed before, and may still be reading to its buffers. "
+          "Make another RowReader; with use_ring=False it reads by threads.");
+    }
+    ring_failed_ = true;
+    const std::exception_ptr failure = read_by_ring(job, *ring_, in_flight_, buffer_at);
+    ring_failed_ = false;
+    if (failure) std::rethrow_exception(failure);
   } else {
     read_by_threads(job, std::min({in_flight_, kThreads, int(extents.size())}), buffer_at);
   }

@@ -103,7 +103,7 @@ class SystemRing : public Ring {
       } else if (errno != EINTR && errno != EAGAIN && errno != EBUSY) {
         fail<FeatureFileError>(
             "reading by io_uring failed: ", std::generic_category().message(errno),
-            ". Read by threads instead: use_ring=False.");
+            ". Read by threads instead, with another RowReader: use_ring=False.");
       }
     }
     const io_uring_cqe& entry = done_[head & completion_mask_];

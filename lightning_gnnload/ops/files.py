@@ -67,7 +67,7 @@ class RowReader:
     """What one thread reads with, again and again: buffers, of which each takes one read at a time.
 
     One call at a time may use it; a second one, from another thread, is refused. After a FeatureFileError it may be
-    used again, unless the message says otherwise.
+    used again; where io_uring itself failed, each call says that another is to be made.
 
     Args:
         row_bytes: of the files it is used with.

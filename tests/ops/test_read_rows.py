@@ -112,6 +112,31 @@ def test_a_file_that_cannot_be_read_is_named(path, opened, use_ring):
         read_rows(RowReader(512, 1, use_ring=use_ring), file, np.array([0]), None, np.empty((1, 512), np.uint8))
 
 
+def test_after_its_ring_failed_a_reader_reads_no_more(path, opened):
+    # What was begun before could be taken for what is read now.
+    written(path, 100 * 512)
+    opened.append(os.open(path, os.O_RDONLY))
+    file, out = RowFile(opened[0], str(path), 0, 100, 512), np.empty((50, 512), np.uint8)
+    before = rings()
+    reader = RowReader(512, 1, 64)
+    if not reader.has_ring:
+        pytest.skip("this system has no io_uring, or does not let this process have it")
+    (ring,) = rings() - before
+    opened += [saved := os.dup(ring), null := os.open(os.devnull, os.O_RDONLY)]
+    os.dup2(null, ring)
+    with pytest.raises(FeatureFileError, match=r"reading by io_uring failed: .* use_ring=False"):
+        read_rows(reader, file, np.arange(0, 100, 2), None, out)
+    os.dup2(saved, ring)
+    with pytest.raises(FeatureFileError, match="Make another RowReader"):
+        read_rows(reader, file, np.arange(1, 100, 2), None, out)
+
+
+def rings() -> set[int]:
+    """Descriptors of this process's rings."""
+    links = {int(fd): Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+    return {fd for fd, link in links.items() if link.is_symlink() and "io_uring" in str(link.readlink())}
+
+
 @pytest.mark.parametrize("bad", [-1, 10, 2**62])
 def test_bad_ids_and_positions_are_named_and_nothing_is_written(path, opened, bad):
     written(path, 80)
