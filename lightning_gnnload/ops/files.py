@@ -155,8 +155,9 @@ def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | No
         SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``.
         GnnLoadError: shapes or dtypes that do not fit each other.
     """
-    check_array("table", table, (out.dtype,), 2, GnnLoadError, aligned=False)
+    check_array("table", table, None, 2, GnnLoadError, aligned=False)
     _check_rows(ids, positions, out, table.shape[1] * table.itemsize)
+    check_array("table", table, (out.dtype,), 2, GnnLoadError, aligned=False)
     check_apart("out", out, "table", table)
     return kernels.gather_mapped(as_bytes(table), len(table), ids, positions, as_bytes(out), len(out))
 

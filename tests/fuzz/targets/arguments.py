@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -136,6 +137,24 @@ def _shadow(random: Random) -> Arguments:
     return {name: value for name, value in arguments.items() if name not in ("replace", "expand")}
 
 
+def _read_rows(**arguments: Any) -> None:
+    """From a file of four rows, whose descriptor is right: a wrong one would be another open file."""
+    fd = os.memfd_create("rows")
+    try:
+        os.write(fd, bytes(4 * 24))
+        ops.read_rows(ops.RowReader(24, 1, 2, use_ring=False), ops.RowFile(fd, "rows", 0, 4, 24), **arguments)
+    finally:
+        os.close(fd)
+
+
+def _rows_of_four(random: Random) -> Arguments:
+    return {
+        "ids": np.array([3, 0]),
+        "positions": random.choice([None, np.array([1, 0])]),
+        "out": np.ones((2, 3)),
+    }
+
+
 OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
     "sample_neighbors": (_graph_first(ops.sample_neighbors), _neighbors),
     "sample_typed_neighbors": (_graph_first(ops.sample_typed_neighbors), _typed),
@@ -210,6 +229,16 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
         lambda **arguments: ops.DynamicCache(4, 2, 0, "s3fifo").visit(**arguments),
         lambda random: {"ids": np.array([3, 0])},
     ),
+    "RowFile": (
+        ops.RowFile,
+        lambda random: {"fd": 0, "name": "rows", "offset": 0, "num_rows": 4, "row_bytes": 24, "unit": 512},
+    ),
+    "RowReader": (
+        ops.RowReader,
+        lambda random: {"row_bytes": 24, "unit": 512, "in_flight": 2, "use_ring": random.choice([True, False])},
+    ),
+    "read_rows": (_read_rows, _rows_of_four),
+    "gather_mapped": (ops.gather_mapped, lambda random: {"table": np.ones((4, 3)), **_rows_of_four(random)}),
     "coo_to_csc": (
         ops.coo_to_csc,
         lambda random: {"src": np.array([3, 0]), "dst": np.array([1, 1]), "num_nodes": 4, "keep_order": True},
