@@ -147,18 +147,23 @@ def _open(file: Path, direct: bool) -> tuple[int, int]:
         raise FeatureFileError(f"{file} cannot be opened: {error}. Prepare it again.") from error
     if not direct:
         return fd, 1
+    direct_fd = -1
+    direct_fd = -1
+    direct_fd = -1
     try:
         direct_fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECT", 0))
         if hasattr(os, "O_DIRECT"):
             for unit in _UNITS:
                 if _reads_in(direct_fd, unit):
-                    os.close(fd)
-                    return direct_fd, unit
-        os.close(direct_fd)
+                    fd, direct_fd = direct_fd, fd  # the other one is closed
+                    return fd, unit
     except OSError as error:
         if error.errno != errno.EINVAL:
             os.close(fd)
             raise FeatureFileError(f"{file} cannot be opened: {error}. Prepare it again.") from error
+    finally:
+        if direct_fd >= 0:
+            os.close(direct_fd)
     # Python shows it once.
     warnings.warn(
         f"{file}: its file system refuses direct reads, so they go through the page cache, which takes memory.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import warnings
@@ -156,6 +157,17 @@ def test_a_file_system_without_direct_reads_is_read_through_the_page_cache(
     assert store.gather(torch.tensor([999, 1]), out)[0].num_bytes == 800
     assert torch.equal(out, rows[[999, 1]])
     store.close()
+
+
+def test_a_disk_that_fails_at_once_leaves_no_descriptor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(fd: int, unit: int) -> bool:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(disk, "_reads_in", failing)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FeatureFileError, match="Input/output error"):
+        DiskFeatureStore(folder)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_it_closes_its_file_and_then_gathers_no_more(folder: Path) -> None:
