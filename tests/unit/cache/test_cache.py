@@ -149,10 +149,12 @@ def test_room_for_no_row_is_an_error(settings: dict) -> None:
         ({"ratio": "0.1"}, "ratio='0.1'"),
         ({"ratio": True}, "ratio=True"),
         ({"capacity_bytes": -1}, "capacity_bytes=-1"),
-        ({"capacity_bytes": 1e9}, "capacity_bytes=1000000000.0"),
+        ({"capacity_bytes": 1e9}, "capacity_bytes=1000000000.0.*whole number"),
         ({"share": "some"}, "share='some'"),
         ({"policy": "lru"}, "'lru'.*'presample'"),
         ({"policy": "clairvoyant", "window": 0}, "window"),
+        ({"policy": "presample", "window": 3}, "window=3 is for policy='clairvoyant'"),
+        ({"policy": "fifo", "window": 3}, "window=3 is for policy='clairvoyant'"),
         ({"policy": "fifo", "share": "partitioned"}, "each rank has its own"),
     ],
 )
