@@ -69,17 +69,19 @@ class FeatureCache:
     def __post_init__(self) -> None:
         if not self._evicts:
             policy_named(self.policy, window=self.window)
-        if self.window != 1 and isinstance(self.policy, str) and self.policy != "clairvoyant":
+        if self.window != 1 and self.policy != "clairvoyant":
             raise CacheConfigError(
-                f"window={self.window!r} is for policy='clairvoyant', but policy={self.policy!r} looks ahead no number "
-                f"of epochs. Leave window out, or give the other policy."
+                f"window={self.window!r} is for policy='clairvoyant', but policy={self.policy!r}. Leave it out; a "
+                f"policy of your own has its window itself."
             )
         if self.ratio is not None and not (_is_number(self.ratio) and 0 <= self.ratio <= 1):
             raise CacheConfigError(f"ratio={self.ratio!r}: a share of all rows is needed, from 0 to 1.")
         if self.capacity_bytes is not None and not (
             isinstance(self.capacity_bytes, int) and _is_number(self.capacity_bytes) and self.capacity_bytes >= 0
         ):
-            raise CacheConfigError(f"capacity_bytes={self.capacity_bytes!r}: a number of bytes is needed, 0 or more.")
+            raise CacheConfigError(
+                f"capacity_bytes={self.capacity_bytes!r}: a whole number of bytes is needed, 0 or more, as an int."
+            )
         if self.share not in ("auto", "replicated", "partitioned"):
             raise CacheConfigError(f"share={self.share!r}: give 'auto', 'replicated' or 'partitioned'.")
         if self._evicts and self.share == "partitioned":

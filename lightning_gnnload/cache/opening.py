@@ -23,6 +23,7 @@ from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import Workload
 
 _PROBED_ROWS = 64
+_SEED_THEM = "Features that each rank draws at random need the same seed: call seed_everything(0) before."
 
 
 def open_ranked(
@@ -60,7 +61,7 @@ def open_ranked(
         hot = hottest(policy.hotness(workload, epoch), store.shape[0], num_rows)
     if meeting is not None:
         hot = meeting.publish(hot if leads else None)
-        meeting.agree({"checksum": _checksum(store, hot[:_PROBED_ROWS])})
+        meeting.agree({"checksum of rows": _checksum(store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
     if not len(hot):
         return CacheLevels(store, ())
     renewed = policy.window is not None

@@ -30,6 +30,11 @@ def policy_named(policy: str | CachePolicy, *, window: int = 1, progress: bool =
         Clairvoyant(window=2, num_threads=None, progress=False)
     """
     if isinstance(policy, CachePolicy):
+        own = policy.window
+        if own is not None and not (isinstance(own, int) and own >= 1):
+            raise CacheConfigError(
+                f"{type(policy).__name__}.window is {own!r}: epochs are needed, 1 or more, or None for the whole run."
+            )
         return policy
     if policy == "presample":
         return PreSample(progress=progress)

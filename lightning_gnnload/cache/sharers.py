@@ -108,8 +108,8 @@ class Meeting:
         """
         raise NotImplementedError
 
-    def agree(self, fields: dict[str, Any]) -> None:
-        """Raises CacheShareError: the sharers do not all say the same."""
+    def agree(self, fields: dict[str, Any], *, advice: str = "") -> None:
+        """Raises CacheShareError: the sharers do not all say the same; the message ends with ``advice``."""
         given = [each.fields for each in self.exchange(fields)]
         for index, theirs in enumerate(given):
             if theirs != given[0]:
@@ -117,7 +117,7 @@ class Meeting:
                 said = ", ".join(f"{n}: {given[0].get(n)!r} and {theirs.get(n)!r}" for n in sorted(differing))
                 raise CacheShareError(
                     f"sharers 0 and {index} of {self.sharers.name!r} differ ({said}). All ranks of a machine must open "
-                    f"the same cache over the same table."
+                    f"the same cache over the same table.{advice and ' '}{advice}"
                 )
 
     def publish(self, values: np.ndarray | None) -> np.ndarray:

@@ -56,7 +56,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if found_bytes is None:
         raise StoreFormatError(
             f"{folder} is not a graph folder: it has no {MANIFEST}. "
-            f"Write one with save_graph_data, or prepare the data set."
+            f"Write one with save_graph_data, or of features alone with save_features, or prepare the data set."
         )
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise StoreFormatError(f"{path} does not say format {FORMAT!r}: this is another program's folder.")

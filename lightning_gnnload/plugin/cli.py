@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 from lightning_gnnload.conform import command as conform
 
@@ -49,4 +50,20 @@ def main() -> None:
     except PeerError:
         raise  # its traceback shows where this rank was when the other one ended
     except GnnLoadError as error:
-        sys.exit(f"gnnload: {type(error).__name__}: {error}")
+        _exit(error)
+    except ValueError as error:  # the parser's, which lists all that a setting may be
+        ours = _ours(error)
+        if ours is None:
+            raise
+        _exit(ours)
+
+
+def _ours(error: BaseException | None) -> GnnLoadError | None:
+    """The error of ours that another one came of."""
+    while error is not None and not isinstance(error, GnnLoadError):
+        error = error.__cause__
+    return error
+
+
+def _exit(error: GnnLoadError) -> NoReturn:
+    sys.exit(f"gnnload: {type(error).__name__}: {error}")

@@ -43,6 +43,7 @@ def test_the_main_job_trains_tests_and_reports(tmp_path: Path) -> None:
         (["--data.sampler.fanouts", "[10, 0]"], "each must be positive, or -1"),
         (["--data.batch_format", "pyg"], "expand='new'"),
         (["--data.order", "random"], "'shuffle', 'sequential'"),
+        (["--data.cache", "{policy: presmaple}"], "policy='presmaple' is not known"),
     ],
 )
 def test_a_mistake_in_the_arguments_is_told_in_one_line(

@@ -146,7 +146,7 @@ def test_ranks_that_open_something_else_are_told(differing: str) -> None:
         epoch = int(is_other and differing == "epoch")
         return cache.open(MemoryFeatureStore(rows), toy_workload(), sharers=sharers, epoch=epoch, progress=False)
 
-    word = {"ratio": "settings", "rows": "checksum", "width": "shape", "epoch": "epoch: 0 and 1"}[differing]
+    word = {"ratio": "settings", "rows": "seed_everything", "width": "shape", "epoch": "epoch: 0 and 1"}[differing]
     for end in together(3, work):
         assert isinstance(end, CacheShareError)
         assert word in str(end)

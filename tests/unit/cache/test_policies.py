@@ -144,6 +144,16 @@ def test_a_policy_is_taken_as_it_is_and_the_window_given_on() -> None:
     assert all(policy_named(name).window is None for name in POLICIES if name != "clairvoyant")
 
 
+@pytest.mark.parametrize("window", [0, -1, 1.5])
+def test_a_window_that_is_no_number_of_epochs_is_refused(window: Any) -> None:
+    class Own(Recorded):
+        pass
+
+    Own.window = window
+    with pytest.raises(CacheConfigError, match=rf"Own\.window is {window}"):
+        policy_named(Own([1]))
+
+
 @pytest.mark.parametrize("name", ["presampling", "", None, ["degree"], *EVICTION_RULES])
 def test_other_names_are_refused_with_the_known_ones(name: Any) -> None:
     with pytest.raises(CacheConfigError, match=r"'presample'.*'fifo'"):
