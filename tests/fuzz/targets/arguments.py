@@ -296,7 +296,9 @@ def _odd_array(random: Random, array: np.ndarray) -> Any:
         copy = array.copy()
         if copy.size:
             info = np.iinfo(copy.dtype) if copy.dtype.kind in "iu" else None
-            copy.flat[at % copy.size] = number if info is None else min(max(number, info.min), info.max)
+            with np.errstate(over="ignore"):  # in float16, most of them are infinite
+                fitting = np.array(number if info is None else min(max(number, info.min), info.max)).astype(copy.dtype)
+            copy.flat[at % copy.size] = fitting
         return copy
 
     def misaligned() -> np.ndarray:
