@@ -69,6 +69,11 @@ class CacheShareError(GnnLoadError, RuntimeError):
     """Ranks of a machine that could not share a cache or a table: one was late, died, or had other rows."""
 
 
+class CacheDisagreementError(CacheShareError):
+    """Ranks of a machine with other settings of a cache, or other rows to cache: mini-batches would depend on who made
+    them."""
+
+
 class FeatureFileError(GnnLoadError, OSError):
     """A file of feature rows that is missing, of another size, cut off while in use, or for which there is no room."""
 

@@ -19,7 +19,7 @@ from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import FeatureStore, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.errors import CacheConfigError, GnnLoadError
 from lightning_gnnload.sample.workload import Workload
 
 _PROBED_ROWS = 64
@@ -58,7 +58,7 @@ def open_ranked(
     leads = meeting is None or meeting.sharers.index == 0
     hot = np.empty(0, np.int64)
     if num_rows and leads:
-        hot = hottest(policy.hotness(workload, epoch), store.shape[0], num_rows)
+        hot = hottest(_ranked(policy, workload, epoch), store.shape[0], num_rows)
     if meeting is not None:
         hot = meeting.publish(hot if leads else None)
         meeting.agree({"checksum of rows": _checksum(store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
@@ -84,6 +84,18 @@ def open_ranked(
         channels=None if meeting is None else meeting.keep(),
         tier=tier,
     )
+
+
+def _ranked(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarray:
+    """Raises CacheConfigError: a policy of the user's own raised."""
+    try:
+        return policy.hotness(workload, epoch)
+    except GnnLoadError:
+        raise
+    except Exception as error:
+        raise CacheConfigError(
+            f"the policy {policy!r} cannot rank the rows: {type(error).__name__}: {error}."
+        ) from error
 
 
 def say(text: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lightning_gnnload.data import sockets
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.errors import CacheShareError
+from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
 
 _RETRY_S = 0.02
 _LAST_WORDS_S = 2.0
@@ -109,13 +109,13 @@ class Meeting:
         raise NotImplementedError
 
     def agree(self, fields: dict[str, Any], *, advice: str = "") -> None:
-        """Raises CacheShareError: the sharers do not all say the same; the message ends with ``advice``."""
+        """Raises CacheDisagreementError: the sharers do not all say the same; the message ends with ``advice``."""
         given = [each.fields for each in self.exchange(fields)]
         for index, theirs in enumerate(given):
             if theirs != given[0]:
                 differing = {name for name in theirs | given[0] if theirs.get(name) != given[0].get(name)}
                 said = ", ".join(f"{n}: {given[0].get(n)!r} and {theirs.get(n)!r}" for n in sorted(differing))
-                raise CacheShareError(
+                raise CacheDisagreementError(
                     f"sharers 0 and {index} of {self.sharers.name!r} differ ({said}). All ranks of a machine must open "
                     f"the same cache over the same table.{advice and ' '}{advice}"
                 )

@@ -116,7 +116,7 @@ class Crew:
 
     def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True) -> None:
         """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers."""
-        if not self.takeover:
+        if not self.takeover or (reason.failure is not None and reason.failure.is_final):
             raise reason
         if is_gone:
             peer.hang_up()

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lightning_gnnload.errors import (
+    CacheConfigError,
+    CacheDisagreementError,
+    CacheTooSmallError,
     PeerError,
     QueueStalledError,
     SamplerDiedError,
@@ -24,6 +27,10 @@ _ERRORS: dict[tuple[str, bool], type[PeerError]] = {
 }
 
 
+FINAL = (CacheConfigError, CacheTooSmallError, CacheDisagreementError)
+"""A sampler's errors that who took over would hide, as it does without a cache, and that training must not."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """Which rank ended, in which stage, and why.
@@ -34,6 +41,7 @@ class Failure:
         died: it vanished without a word.
         stage: what it was doing.
         text: its traceback, or what was seen of its death; empty when it was interrupted.
+        is_final: nobody is to take its work over.
     """
 
     role: str
@@ -41,6 +49,7 @@ class Failure:
     died: bool
     stage: str
     text: str
+    is_final: bool = False
 
     @classmethod
     def of(cls, error: BaseException, *, role: str, rank: int, stage: str) -> Failure:
@@ -49,7 +58,7 @@ class Failure:
             return error.failure
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # Lightning's SIGTERM is a SystemExit
         text = "" if interrupted else "".join(traceback.format_exception(error))[-_MAX_TEXT:]
-        return cls(role, rank, False, stage, text)
+        return cls(role, rank, False, stage, text, isinstance(error, FINAL))
 
     @property
     def interrupted(self) -> bool:
@@ -73,7 +82,7 @@ class Failure:
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Failure:
-        return cls(**{name: message[name] for name in ("role", "rank", "died", "stage", "text")})
+        return cls(**{name: message[name] for name in cls.__dataclass_fields__})
 
 
 def not_started(rank: int, waited_s: float | None) -> PeerError:

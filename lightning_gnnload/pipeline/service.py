@@ -23,7 +23,7 @@ from lightning_gnnload.data import sockets
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
-from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.failure import FINAL, Failure
 from lightning_gnnload.pipeline.reception import Reception
 from lightning_gnnload.pipeline.repeating import repeating
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
@@ -327,7 +327,7 @@ class SamplerService:
         return not missing and all(trainer.said_bye for trainer in self._trainers)
 
     def _end_with(self, error: BaseException, stage: str) -> None:
-        if self.takeover and isinstance(error, Exception):
+        if self.takeover and isinstance(error, Exception) and not isinstance(error, FINAL):
             self._break_down(error, stage)
         else:
             self._fail_with(error, stage)

@@ -46,7 +46,7 @@ KINDS: dict[str, dict[str, type]] = {
     "gradient": {"stream": int, "slice": int, "copy": int, "version": int, "ms": float},
     "withdrawn": {"text": str},
     # either way: what ended the sender, or a peer that it saw end
-    "failed": {"role": str, "rank": int, "died": bool, "stage": str, "text": str},
+    "failed": {"role": str, "rank": int, "died": bool, "stage": str, "text": str, "is_final": bool},
 }
 
 

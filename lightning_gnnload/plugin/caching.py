@@ -10,7 +10,7 @@ from lightning_gnnload.cache.deferred import DeferredStore
 from lightning_gnnload.cache.nodetype import fitting
 from lightning_gnnload.cache.shared import share_rows
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
-from lightning_gnnload.errors import CacheConfigError, CacheShareError
+from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.gathering import Gathering
@@ -149,6 +149,7 @@ def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) 
 
     Raises:
         CacheShareError: another sampler failed to open the cache, without ``takeover``.
+        CacheDisagreementError: another sampler has other rows or settings.
     """
     for store in source.features.values():
         if isinstance(store, DeferredStore) and is_successor:
@@ -156,7 +157,7 @@ def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) 
     try:
         source.open()
     except CacheShareError as error:
-        if not takeover:
+        if not takeover or isinstance(error, CacheDisagreementError):
             raise
         _log.warning("This sampler goes on without a cache of features: %s", error)
         close_caches(source)

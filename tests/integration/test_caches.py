@@ -93,3 +93,17 @@ def test_the_loss_of_a_sampler_is_told_and_nothing_else(folders: dict[str, Path]
     assert "sampler rank 2" in output
     assert "without a cache" not in output
     assert "Error" not in output.replace("SamplerDiedError", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("tiny", "CacheTooSmallError: capacity_bytes=10"), ("differing", "CacheDisagreementError: sharers 0 and 1")],
+)
+def test_a_cache_that_cannot_be_ends_the_fit(tmp_path: Path, name: str, said: str) -> None:
+    # Where a sampler is lost the others go on, but not when its settings are as wrong for them.
+    with launch.start(SCRIPT, "factored", name, folder=tmp_path, num_devices=3) as job:
+        job.wait(timeout_s=120)
+    assert job.returncode != 0
+    assert said in job.output
+    assert not list(tmp_path.glob(f"{name}-*.json"))

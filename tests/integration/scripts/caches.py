@@ -46,6 +46,11 @@ CACHES: dict[str, Any] = {
     "auto": "auto",
     "tables": {"new": FeatureCache("clairvoyant", ratio=0.2), "all": FeatureCache("clock", ratio=0.1)},
 }
+BROKEN: dict[str, Any] = {
+    "tiny": FeatureCache("degree", capacity_bytes=10),
+    "differing": FeatureCache("degree", ratio=0.1),
+}
+"""What ends a fit. In the second, no two ranks have the same features."""
 LOST, AFTER = "lost", "after"
 FATAL_STEP, FATAL_RANK = 7, "2"
 
@@ -95,7 +100,10 @@ def run(name: str, cache: Any, strategy: Any, num_devices: int) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     pl.seed_everything(1, verbose=False)
     kind = Fatal if name == LOST else NeighborSampler
-    data = GraphDataModule(rich_data(), kind([4, 3]), batch_size=16, seed=5, cache=cache)
+    graph_data = rich_data()
+    if name == "differing":
+        graph_data.x.rows.add_(int(os.environ.get("LOCAL_RANK", 0)))  # type: ignore[union-attr]
+    data = GraphDataModule(graph_data, kind([4, 3]), batch_size=16, seed=5, cache=cache)
     model, counting = Recorder(), Counting()
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
     trainer = pl.Trainer(
@@ -124,7 +132,7 @@ if __name__ == "__main__":
     logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     num_devices, kind = int(sys.argv[2]), sys.argv[3]
     caching._WORTH_SHARING_BYTES = 0  # so that even toy features are put together
-    cases = dict(CACHES)
+    cases = {name: BROKEN[name] for name in sys.argv[4:] if name in BROKEN} or dict(CACHES)
     if kind == "factored":
         cases |= {LOST: CACHES["presample"], AFTER: CACHES["presample"]}
     for name in sys.argv[4:] or cases:

@@ -244,3 +244,13 @@ def test_threads_gather_at_once() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_policy_that_raises_is_named() -> None:
+    class Broken(CachePolicy):
+        def hotness(self, workload, epoch):
+            raise ZeroDivisionError("of no use")
+
+    data = toy_data()
+    with pytest.raises(CacheConfigError, match="cannot rank the rows: ZeroDivisionError: of no use"):
+        FeatureCache(Broken(), ratio=0.5).open(data.x, toy_workload(data), progress=False)
