@@ -318,6 +318,7 @@ def connected(name: str, stall_timeout_s: float = 5.0, **settings: Any) -> Batch
 
 
 BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "payload": {}}
+FAILED = {"role": "sampler", "rank": 7, "died": False, "stage": "sample", "text": "out of luck", "is_final": False}
 
 
 @pytest.mark.parametrize(
@@ -328,7 +329,17 @@ BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "payload": {}}
         (("batch", BATCH), QueueProtocolError, "rank 7 named slot 0, whose memory it never sent"),
         (("free", {"slot": 1}), QueueProtocolError, "rank 7 sent 'free' in mid-stream"),
         (
-            ("failed", {"role": "sampler", "rank": 7, "died": False, "stage": "sample", "text": "out of luck"}),
+            (
+                "failed",
+                {
+                    "role": "sampler",
+                    "rank": 7,
+                    "died": False,
+                    "stage": "sample",
+                    "text": "out of luck",
+                    "is_final": True,
+                },
+            ),
             SamplerFailedError,
             "sampler rank 7 failed in stage 'sample'.\nout of luck",
         ),
@@ -340,6 +351,14 @@ def test_what_a_broken_sampler_does_to_a_trainer(message, error: type[Exception]
         with pytest.raises(error) as caught:
             queue.take(queue.open(SPEC), 0)
         assert text in str(caught.value)
+        queue.goodbye()
+
+
+def test_a_final_failure_ends_the_job_where_others_would_take_over() -> None:
+    with played_sampler(("failed", {**FAILED, "is_final": True})) as name:
+        queue = connected(name, takeover=True)
+        with pytest.raises(SamplerFailedError, match="out of luck"):
+            queue.take(queue.open(SPEC), 0)
         queue.goodbye()
 
 
