@@ -101,4 +101,5 @@ def test_a_model_that_cannot_be_measured_ends_every_rank(tmp_path: Path) -> None
     assert job.returncode != 0
     assert "RoleConfigError: roles cannot be measured" in job.output
     assert "ZeroDivisionError: by zero" in job.output
-    assert job.output.count("TrainerFailedError: trainer rank 0 failed in stage 'deciding roles'") == 2
+    # The other two are told why; the first of them to end may end the other one before it has said so.
+    assert 1 <= job.output.count("TrainerFailedError: trainer rank 0 failed in stage 'deciding roles'") <= 2
