@@ -1,8 +1,5 @@
-import gzip
 import math
 import os
-import sys
-import urllib.request
 import zipfile
 
 import numpy as np
@@ -13,68 +10,9 @@ from lightning_gnnload import GraphDataModule, NeighborSampler
 from lightning_gnnload.data.datasets import ogb_raw
 from lightning_gnnload.data.datasets.ogb import OGB
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import DatasetError, MissingExtraError
+from lightning_gnnload.errors import DatasetError
 from lightning_gnnload.pipeline.slots import Slot
-
-# 5 nodes, 4 edges, among them a repeated one; node 3 has no label.
-EDGES = np.array([[0, 1, 4, 4], [1, 2, 0, 0]])
-FEATURES = np.arange(10, dtype=np.float32).reshape(5, 2) / 4
-LABELS = np.array([[2.0], [0.0], [1.0], [np.nan], [2.0]])
-SPLITS = {"train": [4, 0], "valid": [1], "test": [2]}
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise OSError("the network was asked")
-
-    monkeypatch.setattr(urllib.request, "urlopen", refuse)
-    monkeypatch.setenv("OUTDATED_IGNORE", "1")  # ogb sets it when it is imported
-
-
-def write_csv(path, rows) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [",".join("" if value != value else str(value) for value in row) for row in np.atleast_2d(rows).tolist()]
-    with gzip.open(path, "wt") as file:
-        file.write("\n".join(lines) + "\n")
-
-
-def write_splits(home, kind: str) -> None:
-    for name, ids in SPLITS.items():
-        write_csv(home / "split" / kind / f"{name}.csv.gz", np.array(ids)[:, None])
-
-
-def csv_folder(root, name="ogbn_arxiv", kind="time"):
-    home = root / name
-    write_csv(home / "raw" / "edge.csv.gz", EDGES.T)
-    write_csv(home / "raw" / "node-feat.csv.gz", FEATURES)
-    write_csv(home / "raw" / "node-label.csv.gz", LABELS)
-    write_csv(home / "raw" / "num-node-list.csv.gz", [[5]])
-    write_csv(home / "raw" / "num-edge-list.csv.gz", [[4]])
-    write_splits(home, kind)
-    return home
-
-
-def npz_folder(root, name="ogbn_papers100M", kind="time", **changed):
-    home = root / name
-    (home / "raw").mkdir(parents=True)
-    arrays = {
-        "edge_index": EDGES,
-        "node_feat": FEATURES,
-        "node_year": np.full((5, 1), 2020),
-        "num_nodes_list": np.array([5]),
-        "num_edges_list": np.array([4]),
-    }
-    np.savez_compressed(home / "raw" / "data.npz", **(arrays | changed))
-    np.savez_compressed(home / "raw" / "node-label.npz", node_label=LABELS.astype(np.float32))
-    write_splits(home, kind)
-    return home
-
-
-def made(name: str, root, **settings):
-    dataset = OGB(name, root, **settings)
-    dataset.prepare()
-    return dataset.load()
+from tests.unit.data.datasets.ogb_folders import EDGES, FEATURES, LABELS, csv_folder, made, npz_folder, write_csv
 
 
 def sorted_edges(data) -> list[tuple[int, int]]:
@@ -360,62 +298,3 @@ def test_a_split_that_names_no_node_is_refused(tmp_path):
 def test_other_data_sets_are_refused(name, why):
     with pytest.raises(DatasetError, match=why):
         OGB(name)
-
-
-def test_without_files_and_network_the_error_says_where_and_how(tmp_path):
-    with pytest.raises(DatasetError) as caught:
-        OGB("ogbn-products", tmp_path).prepare()
-    message = str(caught.value)
-    assert str(tmp_path / "ogbn_products") in message
-    assert "products.zip" in message
-    assert "the network was asked" in message
-
-
-def test_no_download_unless_allowed(tmp_path):
-    with pytest.raises(DatasetError, match="download=True") as caught:
-        OGB("ogbn-products", tmp_path, download=False).prepare()
-    assert "the network was asked" not in str(caught.value)
-
-
-def test_a_download_needs_ogb_and_files_on_disk_do_not(tmp_path, monkeypatch):
-    for module in [name for name in sys.modules if name.split(".")[0] == "ogb"]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "ogb", None)
-    with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[ogb\]"):
-        OGB("ogbn-products", tmp_path).prepare()
-    csv_folder(tmp_path)
-    assert made("ogbn-arxiv", tmp_path).num_nodes == 5
-
-
-def test_a_download_is_unpacked_moved_and_never_asks(tmp_path, monkeypatch):
-    csv_folder(tmp_path / "served", "arxiv")
-    archive = tmp_path / "arxiv.zip"
-    with zipfile.ZipFile(archive, "w") as out:
-        for path in (tmp_path / "served").rglob("*.gz"):
-            out.write(path, path.relative_to(tmp_path / "served"))
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **kwargs: archive.as_uri() and Reply(archive))
-    monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("a question was asked"))
-    root = tmp_path / "root"
-    assert made("ogbn-arxiv", root).graph.num_edges == 4
-    assert (root / "ogbn_arxiv" / "raw" / "edge.csv.gz").exists()
-    assert not list(root.glob("**/*.zip"))
-
-
-class Reply:
-    """What urlopen gives, served from a file."""
-
-    def __init__(self, path) -> None:
-        self.file = open(path, "rb")  # noqa: SIM115  closed by the end of the test
-        self.headers = {"Content-Length": str(path.stat().st_size)}
-
-    def info(self):
-        return self.headers
-
-    def read(self, count: int) -> bytes:
-        return self.file.read(count)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self.file.close()
