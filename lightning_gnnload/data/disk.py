@@ -148,8 +148,6 @@ def _open(file: Path, direct: bool) -> tuple[int, int]:
     if not direct:
         return fd, 1
     direct_fd = -1
-    direct_fd = -1
-    direct_fd = -1
     try:
         direct_fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECT", 0))
         if hasattr(os, "O_DIRECT"):

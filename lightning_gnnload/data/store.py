@@ -32,7 +32,7 @@ from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
+from lightning_gnnload.errors import FeatureFileError, GraphDataError, GraphFormatError, StoreFormatError
 
 
 def save_graph_data(
@@ -52,23 +52,31 @@ def save_graph_data(
 
     Raises:
         StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
-    with new_folder(folder, overwrite=overwrite) as partial:
-        arrays = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
-        write_manifest(
-            partial,
-            arrays,
-            num_nodes=data.num_nodes,
-            num_classes=data._num_classes,
-            attributes=attributes,
-            quantized={
-                name: str(store.dtype).removeprefix("torch.")
-                for name, store in _stores(data).items()
-                if isinstance(store, QuantizedFeatureStore)
-            },
-            tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
-            lost_order=data.graph.lost_order,
-        )
+    try:
+        with new_folder(folder, overwrite=overwrite) as partial:
+            arrays = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
+            write_manifest(
+                partial,
+                arrays,
+                num_nodes=data.num_nodes,
+                num_classes=data._num_classes,
+                attributes=attributes,
+                quantized={
+                    name: str(store.dtype).removeprefix("torch.")
+                    for name, store in _stores(data).items()
+                    if isinstance(store, QuantizedFeatureStore)
+                },
+                tables={
+                    name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()
+                },
+                lost_order=data.graph.lost_order,
+            )
+    except FeatureFileError:
+        raise  # rows that could not be read
+    except OSError as error:
+        raise FeatureFileError(f"{folder} cannot be written: {error}. Give a folder on a disk with room.") from error
 
 
 def load_graph_data(

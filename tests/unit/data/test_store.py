@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, save_graph_data
 from lightning_gnnload.data import folders
-from lightning_gnnload.errors import GraphDataError, StoreFormatError
+from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
 
 INTEGERS = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
 DTYPES = [torch.bool, *INTEGERS, torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -365,3 +366,13 @@ def test_counts_are_counts(folder: Path, key: str, value) -> None:
     edit(folder, lambda manifest: manifest.update({key: value}))
     with pytest.raises(StoreFormatError, match=f"'{key}' is missing or of the wrong kind"):
         load_graph_data(folder)
+
+
+def test_a_disk_that_is_full_is_named_and_nothing_stays(tmp_path, monkeypatch) -> None:
+    def no_room(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(FeatureFileError, match=r"graph cannot be written: .*No space left.*disk with room"):
+        save_graph_data(example(), tmp_path / "graph")
+    assert not list(tmp_path.iterdir())
