@@ -57,6 +57,22 @@ class LoaderConfigError(GnnLoadError, ValueError):
     """Data module settings that cannot work: batch size, threads, formats."""
 
 
+class PartitionError(GnnLoadError, ValueError):
+    """A partition that cannot be made, read or used so: its settings, its folder, or the number of its parts."""
+
+
+class PartitionMismatchError(PartitionError):
+    """Parts that were made of another graph."""
+
+
+class PartReachError(PartitionError):
+    """Nodes whose neighbourhood a part does not hold as deep as a sampler looks."""
+
+
+class ExchangeError(GnnLoadError, RuntimeError):
+    """Ranks that sample together, and cannot: one of them is gone, or speaks of another partition."""
+
+
 class CacheConfigError(GnnLoadError, ValueError):
     """Settings of a feature cache that cannot work: an unknown policy, a ratio above 1, hotness that is no number."""
 

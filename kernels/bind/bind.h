@@ -21,16 +21,20 @@ using Array = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = Array<uint8_t>;
 using NoGil = nb::call_guard<nb::gil_scoped_release>;
 
+using Names = std::optional<Array<const int64_t>>;  // of the graph's nodes, by which they draw
+
 template <class Index>
-Csc<Index> csc(const Array<const int64_t>& indptr, const Array<const Index>& indices) {
-  return {indptr.data(), indices.data(), int64_t(indptr.size()) - 1};
+Csc<Index> csc(const Array<const int64_t>& indptr, const Array<const Index>& indices,
+               const Names& names = std::nullopt) {
+  return {indptr.data(), indices.data(), int64_t(indptr.size()) - 1,
+          names ? names->data() : nullptr};
 }
 
 // The views must outlive the request.
 inline BatchRequest batch_request(const Array<const int64_t>& seeds, uint64_t seed, uint32_t epoch,
-                                  uint32_t step, const Bytes& arena,
+                                  uint32_t step, uint32_t hop, const Bytes& arena,
                                   int64_t max_local = kMaxLocal) {
-  return {seeds.data(), int64_t(seeds.size()), seed,     epoch, step,
+  return {seeds.data(), int64_t(seeds.size()), seed,     epoch, step, hop,
           arena.data(), int64_t(arena.size()), max_local};
 }
 
@@ -51,19 +55,27 @@ nb::tuple sampled(const Sample& sample) {
 }
 
 // One for each kernel, defined in KERNEL/KERNEL_bind.cpp.
+void bind_add_hop(nb::module_& m);
 void bind_breadth_first(nb::module_& m);
 void bind_build_alias(nb::module_& m);
 void bind_check_csc(nb::module_& m);
 void bind_coo_to_csc(nb::module_& m);
+void bind_deal_nodes(nb::module_& m);
+void bind_draw_layer(nb::module_& m);
+void bind_deal_seeds(nb::module_& m);
 void bind_gather_mapped(nb::module_& m);
 void bind_dynamic_cache(nb::module_& m);
 void bind_gather_quantized(nb::module_& m);
 void bind_gather_rows(nb::module_& m);
 void bind_gather_tiered(nb::module_& m);
+void bind_grow_blocks(nb::module_& m);
 void bind_importance_tree(nb::module_& m);
 void bind_index_edge_types(nb::module_& m);
+void bind_join_blocks(nb::module_& m);
+void bind_link_blocks(nb::module_& m);
 void bind_random_keys(nb::module_& m);
 void bind_random_walk(nb::module_& m);
+void bind_rank_visits(nb::module_& m);
 void bind_round_robin(nb::module_& m);
 void bind_read_rows(nb::module_& m);
 void bind_sample_layers(nb::module_& m);
@@ -73,5 +85,9 @@ void bind_sample_typed(nb::module_& m);
 void bind_sample_walks(nb::module_& m);
 void bind_sample_weighted(nb::module_& m);
 void bind_sample_shadow(nb::module_& m);
+void bind_spread_parts(nb::module_& m);
+void bind_step_walks(nb::module_& m);
+void bind_settle_nodes(nb::module_& m);
+void bind_vote_nodes(nb::module_& m);
 
 }  // namespace lg::bind

@@ -31,6 +31,10 @@ struct Csc {
   const int64_t* indptr;
   const Index* indices;
   int64_t num_nodes;
+  const int64_t* names = nullptr;  // of a part's nodes: their ids in the whole graph
+
+  // In whose name a node draws, wherever its list lies. Below 2^48.
+  int64_t name(int64_t node) const { return names ? names[node] : node; }
 };
 
 struct BatchRequest {
@@ -38,9 +42,30 @@ struct BatchRequest {
   int64_t num_seeds;
   uint64_t seed;
   uint32_t epoch, step;
+  uint32_t hop;  // the number of the first one
   uint8_t* arena;
   int64_t arena_bytes;
   int64_t max_local = kMaxLocal;  // tests lower it
+};
+
+// The draws of a batch's nodes at each of its hops, which are counted from 0.
+template <class Index>
+class BatchDraws {
+ public:
+  BatchDraws(const Csc<Index>& graph, const BatchRequest& request)
+      : graph_(graph),
+        key_(stream_key(request.seed, request.epoch)),
+        step_(request.step),
+        first_hop_(request.hop) {}
+
+  NodeDraws of(int64_t node, uint32_t hop) const {
+    return node_draws(key_, step_, first_hop_ + hop, graph_.name(node));
+  }
+
+ private:
+  const Csc<Index>& graph_;
+  const StreamKey key_;
+  const uint32_t step_, first_hop_;
 };
 
 struct EdgeColumns {

@@ -13,15 +13,19 @@ template <class Index>
 struct Graph {
   Exact<int64_t> indptr;
   Exact<Index> indices;
+  Exact<int64_t> names;  // empty: nodes draw in the name of their ids
 
   int64_t num_nodes() const { return indptr.size() - 1; }
-  Csc<Index> csc() const { return {indptr.data(), indices.data(), num_nodes()}; }
+  Csc<Index> csc() const {
+    return {indptr.data(), indices.data(), num_nodes(), names.size() ? names.data() : nullptr};
+  }
 };
 
 // A few in a thousand are large enough for tables to grow and for many chunks of nodes.
 int64_t random_num_nodes(Choices& choose);
 
-// No nodes, no edges, loops, repeated edges, hubs, nodes without in-neighbours: all of them likely.
+// No nodes, no edges, loops, repeated edges, hubs, nodes without in-neighbours, names: all of them
+// likely.
 template <class Index>
 Graph<Index> random_graph(Choices& choose);
 

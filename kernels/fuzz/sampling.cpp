@@ -31,6 +31,7 @@ BatchRequest random_batch_request(Choices& choose, const Exact<int64_t>& seeds) 
   request.seed = choose.wide();
   request.epoch = choose.word();
   request.step = choose.word();
+  request.hop = choose.one_in(3) ? uint32_t(choose.size(12)) : 0;
   request.max_local = choose.one_in(8) ? choose.size(300) : kMaxLocal;
   return request;
 }

@@ -10,8 +10,9 @@ void bind_index(nb::module_& m) {
       "random_walk",
       [](Array<const int64_t> indptr, Array<const Index> indices, Array<const int64_t> starts,
          int64_t length, int64_t num_walks, uint64_t end_below, uint64_t restart_below,
-         uint64_t seed, uint32_t epoch, uint32_t step, uint32_t hop, Array<int64_t> traces) {
-        random_walk<Index>({csc(indptr, indices),
+         uint64_t seed, uint32_t epoch, uint32_t step, uint32_t hop, Names names,
+         Array<int64_t> traces) {
+        random_walk<Index>({csc(indptr, indices, names),
                             starts.data(),
                             int64_t(starts.size()),
                             {length, num_walks, end_below, restart_below},
@@ -23,7 +24,7 @@ void bind_index(nb::module_& m) {
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "starts"_a.noconvert(), "length"_a,
       "num_walks"_a, "end_below"_a, "restart_below"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a,
-      "traces"_a.noconvert(), NoGil());
+      "names"_a.noconvert().none(), "traces"_a.noconvert(), NoGil());
 }
 
 }  // namespace

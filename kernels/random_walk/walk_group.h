@@ -50,7 +50,7 @@ class WalkGroup {
       const int64_t node = starts[start];
       __builtin_prefetch(&graph_.indptr[node]);
       start_[lane] = node;
-      draws_[lane] = node_draws(key_, step_, hop, node);
+      draws_[lane] = node_draws(key_, step_, hop, graph_.name(node));
       first_block_[lane] = uint32_t(number * blocks_per_walk);
       walks_[lane] = {node, lane, 0};
       if (++number == num_walks) {

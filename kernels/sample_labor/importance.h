@@ -180,11 +180,10 @@ class Importance {
 
   void write_sources(const SourceKey& key) {
     Source* sources = reserve(memory_.sources, num_sources_);
-    constexpr int64_t kBlock = 256;
-    uint64_t draws[kBlock];
-    for (int64_t begin = 0; begin < num_sources_; begin += kBlock) {
-      const int64_t size = std::min(kBlock, num_sources_ - begin);
-      draw_sources(key, memory_.nodes.data() + begin, size, draws);
+    uint64_t draws[kMaxSourceBlock];
+    for (int64_t begin = 0; begin < num_sources_; begin += kMaxSourceBlock) {
+      const int64_t size = std::min(kMaxSourceBlock, num_sources_ - begin);
+      draw_sources_of(request_.graph, key, memory_.nodes.data() + begin, size, draws);
       for (int64_t j = 0; j < size; ++j) {
         sources[begin + j] = {1.0 / memory_.inverse[begin + j], double(draws[j] >> 11)};
       }

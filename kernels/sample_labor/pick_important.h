@@ -26,7 +26,7 @@ class ImportantPicker {
   int64_t start_hop(uint32_t hop) {
     first_ = request_.expand == Expand::kNew ? end_ : 0;
     end_ = batch_.num_nodes();
-    key_.hop = request_.layer_dependency ? 0 : hop;
+    key_.hop = request_.layer_dependency ? 0 : request_.batch.hop + hop;
     fanout_ = request_.fanouts[hop];
     if (fanout_ != kAllNeighbors) {
       importance_.solve(batch_.nodes() + first_, end_ - first_, fanout_, key_);

@@ -34,7 +34,7 @@ class SharedPicker {
         key_{stream_key(request.batch.seed, request.batch.epoch), request.batch.step, 0} {}
 
   int64_t start_hop(uint32_t hop) {
-    key_.hop = request_.layer_dependency ? 0 : hop;
+    key_.hop = request_.layer_dependency ? 0 : request_.batch.hop + hop;
     fanout_ = request_.fanouts[hop];
     return kAllNeighbors;  // are read, whatever is taken
   }
@@ -68,8 +68,6 @@ class SharedPicker {
   }
 
  private:
-  static constexpr int64_t kBlock = 256;  // neighbours drawn for at once
-
   // Those of the smallest draws, with room to order them.
   struct Smallest {
     std::vector<uint64_t> draws, ordered;
@@ -135,10 +133,10 @@ class SharedPicker {
 
   template <class Visit>
   void for_each_block(int64_t start, int64_t degree, const Visit& visit) const {
-    uint64_t words[kBlock];
-    for (int64_t done = 0; done < degree; done += kBlock) {
-      const int64_t size = std::min(kBlock, degree - done);
-      draw_sources(key_, graph_.indices + start + done, size, words);
+    uint64_t words[kMaxSourceBlock];
+    for (int64_t done = 0; done < degree; done += kMaxSourceBlock) {
+      const int64_t size = std::min(kMaxSourceBlock, degree - done);
+      draw_sources_of(graph_, key_, graph_.indices + start + done, size, words);
       visit(start + done, size, words);
     }
   }

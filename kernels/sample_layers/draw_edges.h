@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "common/draw.h"
 #include "common/node_table.h"
 #include "common/workspace.h"
+#include "sample_layers/budget.h"
 
 namespace lg {
 
@@ -37,6 +39,28 @@ inline void draw_edges(int64_t num_edges, int64_t count, bool replace, const Nod
     }
   }
   std::sort(list.ids, list.ids + count);
+}
+
+struct DrawnLayer {
+  int64_t count;  // of drawn.numbers
+  double factor;  // of each draw
+};
+
+// The edges that a layer of num_edges takes, into drawn.numbers. check_count(count) comes before
+// memory is reserved for them.
+template <class CheckCount>
+DrawnLayer draw_layer_edges(int64_t num_edges, int64_t budget, bool replace, const NodeDraws& draws,
+                            DrawnEdges& drawn, const CheckCount& check_count) {
+  const bool all = takes_all(budget, replace, num_edges);
+  const int64_t count = all || num_edges == 0 ? num_edges : budget;
+  check_count(count);
+  if (all) {
+    int64_t* numbers = reserve(drawn.numbers, count);
+    std::iota(numbers, numbers + count, int64_t(0));
+  } else if (count > 0) {
+    draw_edges(num_edges, count, replace, draws, drawn);
+  }
+  return {count, all ? 1.0 : double(num_edges) / double(count)};
 }
 
 }  // namespace lg

@@ -21,17 +21,17 @@ template <class Batch, class Index>
 void sample_layer_wise(Batch& batch, const LayerRequest<Index>& request) {
   auto& scratch = batch.workspace().template scratch<LayerWiseScratch>();
   const bool all = request.expand == Expand::kAll;
-  const StreamKey key = stream_key(request.batch.seed, request.batch.epoch);
+  const BatchDraws batch_draws(request.graph, request.batch);
   TakeNodes take_nodes(batch, request);
   TakeEdges take_edges(batch, request);
   Rows rows(batch.edges(), scratch.factors, request.edge_ids, request.normalize);
-  int64_t first = 0;  // of the destinations
+  int64_t first = request.num_drawn;  // of the destinations
   for (size_t hop = 0; hop < request.budgets.size(); ++hop) {
     const int64_t num_dst = batch.num_nodes();
-    if (all) first = 0;
+    if (all && hop > 0) first = 0;
     const Layer layer(request.graph, batch.nodes() + first, num_dst - first, scratch.lists);
-    const int64_t first_seed = num_dst > 0 ? batch.nodes()[0] : 0;
-    const NodeDraws draws = node_draws(key, request.batch.step, uint32_t(hop), first_seed);
+    const NodeDraws draws =
+        num_dst > 0 ? batch_draws.of(batch.nodes()[0], uint32_t(hop)) : NodeDraws{};
     rows.start(first, num_dst);
     if (request.method == LayerMethod::kDsp) {
       take_edges.run(layer, hop, draws, rows);

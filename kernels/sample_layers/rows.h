@@ -1,6 +1,7 @@
 // rows.h: edges with their weights, appended destination by destination.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,10 +18,11 @@ class Rows {
 
   // The rows of a hop that follow, to be numbered from `first_row` to `end_row` - 1.
   void start(int64_t first_row, int64_t end_row) {
-    row_ = first_row;
-    if (first_row == 0) num_edges_ = 0;
+    if (first_row == 0) num_edges_ = row_ = 0;
     indptr_ = reserve(edges_.indptr, end_row + 1);
-    indptr_[first_row] = int32_t(num_edges_);
+    // Rows that nobody has ended are empty.
+    std::fill(indptr_ + row_, indptr_ + first_row + 1, int32_t(num_edges_));
+    row_ = first_row;
   }
 
   void add(int32_t source, int64_t edge_id, double factor) {

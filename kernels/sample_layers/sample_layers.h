@@ -31,13 +31,12 @@
 #include <vector>
 
 #include "common/batch.h"
+#include "sample_layers/budget.h"
 #include "sample_neighbors/node_wise.h"
 
 namespace lg {
 
 enum class LayerMethod { kLadies = 0, kFastGcn = 1, kDsp = 2 };
-
-constexpr int64_t kWholeLayer = -1;  // as a budget
 
 template <class Index>
 struct LayerRequest {
@@ -51,13 +50,8 @@ struct LayerRequest {
   bool keep_known;  // keep all edges from nodes that the batch has anyway, draw others. Not kDsp
   Expand expand;
   bool edge_ids;
+  int64_t num_drawn = 0;  // so many of the first seeds are no destinations of the first hop
 };
-
-// Whether a hop draws nothing, since the budget is enough for all items.
-template <class Index>
-bool takes_all(const LayerRequest<Index>& request, int64_t budget, int64_t num_items) {
-  return budget == kWholeLayer || (!request.replace && budget >= num_items);
-}
 
 // Throws SeedError, SamplerConfigError, ArenaTooSmall. The workspace is left clean in every case.
 template <class Index>

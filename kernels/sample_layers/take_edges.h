@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "sample_layers/draw_edges.h"
@@ -26,18 +25,11 @@ class TakeEdges {
         scratch_(batch.workspace().template scratch<TakeEdgesScratch>()) {}
 
   void run(const Layer<Index>& layer, size_t hop, const NodeDraws& draws, Rows& rows) {
-    const int64_t num_edges = layer.num_edges();
-    const bool all = takes_all(request_, request_.budgets[hop], num_edges);
-    const int64_t count = all || num_edges == 0 ? num_edges : request_.budgets[hop];
-    batch_.check_num_edges(rows.num_edges() + count);
-    if (all) {
-      int64_t* numbers = reserve(scratch_.drawn.numbers, count);
-      std::iota(numbers, numbers + count, int64_t(0));
-    } else if (count > 0) {
-      draw_edges(num_edges, count, request_.replace, draws, scratch_.drawn);
-    }
+    const auto [count, factor] = draw_layer_edges(
+        layer.num_edges(), request_.budgets[hop], request_.replace, draws, scratch_.drawn,
+        [&](int64_t edges) { batch_.check_num_edges(rows.num_edges() + edges); });
     read_sources(layer, count);
-    keep_edges(layer, count, all ? 1.0 : double(num_edges) / double(count), rows);
+    keep_edges(layer, count, factor, rows);
   }
 
  private:

@@ -65,7 +65,7 @@ class TakeNodes {
     if (request_.method == LayerMethod::kLadies) {
       add_sources(layer, candidates);
       draw_from_layer(layer, candidates, budget, draws);
-    } else if (takes_all(request_, budget, request_.importance_tree[0])) {
+    } else if (takes_all(budget, request_.replace, request_.importance_tree[0])) {
       add_sources(layer, candidates);
       set_factors(candidates, 1.0);
     } else {
@@ -102,7 +102,7 @@ class TakeNodes {
     if (request_.keep_known) std::fill_n(entries + 1, batch_.num_nodes(), 0);
     build_tree(entries, num_candidates);
     const int64_t num_items = entries[0];
-    const bool all = takes_all(request_, budget, num_items);
+    const bool all = takes_all(budget, request_.replace, num_items);
     set_factors(candidates, all ? 1.0 : 0.0);
     if (all || num_items == 0) return;
     OwnTree tree(entries, num_candidates);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/batch.h"
+#include "common/prefetch.h"
 
 namespace lg {
 
@@ -120,9 +121,11 @@ class NodeWise {
     }
   }
 
-  void prefetch_indptr(int64_t begin, int64_t end) {
+  LG_PREFETCHES void prefetch_indptr(int64_t begin, int64_t end) const {
     const int64_t* nodes = batch_.nodes();
     for (int64_t i = begin; i < end; ++i) __builtin_prefetch(&graph_.indptr[nodes[i]]);
+    if (!graph_.names) return;
+    for (int64_t i = begin; i < end; ++i) __builtin_prefetch(&graph_.names[nodes[i]]);
   }
 
   void pick(Chunk& chunk) {

@@ -17,7 +17,7 @@ class UniformPicker {
   UniformPicker(Workspace& workspace, const SampleRequest<Index>& request)
       : request_(request),
         uniform_(workspace.scratch<UniformPositions>()),
-        key_(stream_key(request.batch.seed, request.batch.epoch)) {
+        draws_(request.graph, request.batch) {
     for (UniformChunk& group : groups_) group.replace = request.replace;
   }
 
@@ -36,7 +36,7 @@ class UniformPicker {
       UniformChunk& group = groups_[i / kMaxUniformChunk];
       const int k = i % kMaxUniformChunk;
       group.size = k + 1;
-      group.draws[k] = node_draws(key_, request_.batch.step, hop_, nodes[i]);
+      group.draws[k] = draws_.of(nodes[i], hop_);
       group.start[k] = graph.indptr[nodes[i]];
       group.degree[k] = graph.indptr[nodes[i] + 1] - group.start[k];
       chunk.count[i] = group.count(k);
@@ -57,7 +57,7 @@ class UniformPicker {
  private:
   const SampleRequest<Index>& request_;
   UniformPositions& uniform_;
-  const StreamKey key_;
+  const BatchDraws<Index> draws_;
   uint32_t hop_ = 0;
   UniformChunk groups_[kMaxChunk / kMaxUniformChunk] = {};
 };

@@ -10,11 +10,11 @@ void bind_index(nb::module_& m) {
       "sample_neighbors",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
          Array<const int64_t> seeds, std::vector<int64_t> fanouts, uint64_t seed, uint32_t epoch,
-         uint32_t step, Bytes arena, bool replace, bool expand_new, bool edge_ids,
-         int64_t max_local) {
+         uint32_t step, uint32_t hop, Names names, Bytes arena, bool replace, bool expand_new,
+         bool edge_ids, int64_t max_local) {
         const SampleRequest<Index> request{
-            csc(indptr, indices),
-            batch_request(seeds, seed, epoch, step, arena, max_local),
+            csc(indptr, indices, names),
+            batch_request(seeds, seed, epoch, step, hop, arena, max_local),
             std::move(fanouts),
             replace,
             expand_new ? Expand::kNew : Expand::kAll,
@@ -22,8 +22,8 @@ void bind_index(nb::module_& m) {
         return sampled([&] { return sample_neighbors(workspace, request); });
       },
       "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
-      "fanouts"_a, "seed"_a, "epoch"_a, "step"_a, "arena"_a.noconvert(), "replace"_a,
-      "expand_new"_a, "edge_ids"_a, "max_local"_a = kMaxLocal);
+      "fanouts"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(),
+      "arena"_a.noconvert(), "replace"_a, "expand_new"_a, "edge_ids"_a, "max_local"_a = kMaxLocal);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ class TypedPicker {
       : request_(request),
         uniform_(workspace.scratch<UniformPositions>()),
         runs_(workspace.scratch<Runs>().runs),
-        key_(stream_key(request.batch.seed, request.batch.epoch)) {}
+        draws_(request.graph, request.batch) {}
 
   int64_t start_hop(uint32_t hop) {
     hop_ = hop;
@@ -86,8 +86,8 @@ class TypedPicker {
         begin = index.run_end[r];
         if (fanout == 0) continue;
         const int64_t count = num_picked(degree, fanout, request_.replace);
-        runs_.push_back({node_draws(key_, request_.batch.step, typed_hop(hop_, type), node), type,
-                         first_edge, start, degree, fanout, count});
+        runs_.push_back({draws_.of(node, typed_hop(hop_, type)), type, first_edge, start, degree,
+                         fanout, count});
         chunk.count[i] += count;
       }
       chunk.num_edges += chunk.count[i];
@@ -124,7 +124,7 @@ class TypedPicker {
   const SampleTypedRequest<Index>& request_;
   UniformPositions& uniform_;
   std::vector<Run>& runs_;
-  const StreamKey key_;
+  const BatchDraws<Index> draws_;
   uint32_t hop_ = 0;
   const int64_t* fanouts_ = nullptr;
 };

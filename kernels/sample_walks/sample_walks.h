@@ -1,9 +1,9 @@
 // sample_walks.h: PinSAGE's neighbourhoods, into an arena (common/batch.h).
 //
 // The neighbours of a destination at a hop are the nodes that its walks (random_walk/random_walk.h)
-// visit most often, and the number of visits is the weight of the edge. Ties go to the smaller id,
-// and a node's edges are in that order: most visits first. The start of a walk counts as a visit
-// only when the walk comes back to it.
+// visit most often, and the number of visits is the weight of the edge. Ties go to the smaller name
+// (Csc::names), and a node's edges are in that order: most visits first. The start of a walk counts
+// as a visit only when the walk comes back to it.
 //
 // The batch is a pure function of (graph, seeds, settings, key). With Expand::kNew all hops share
 // one CSC, each a prefix of the next.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/prefetch.h"
 #include "random_walk/walk_group.h"
 #include "sample_walks/visit_counts.h"
 
@@ -34,7 +35,7 @@ class WalkWise {
     for (int64_t hop = 0; hop < request_.num_hops; ++hop) {
       const int64_t num_dst = batch_.num_nodes();
       if (request_.expand == Expand::kAll) num_edges_ = num_relabelled_ = first = 0;
-      run_hop(uint32_t(hop), first, num_dst);
+      run_hop(request_.batch.hop + uint32_t(hop), first, num_dst);
       batch_.end_hop(num_dst, num_edges_);
       if (request_.expand == Expand::kAll) batch_.write_edges(size_t(hop));
       first = num_dst;
@@ -76,6 +77,17 @@ class WalkWise {
     for (int64_t i = 0; i < num_walks; i += kMaxWalks) {
       walks_.run(starts, i, std::min(kMaxWalks, num_walks - i), hop, visit);
     }
+    if (request_.graph.names) prefetch_names(size);
+  }
+
+  // choose() orders visits by them.
+  LG_PREFETCHES void prefetch_names(int64_t size) const {
+    for (int64_t d = 0; d < size; ++d) {
+      const int64_t* visits = scratch_.visits.data() + d * max_visits_;
+      for (int64_t i = 0; i < scratch_.num_visits[d]; ++i) {
+        __builtin_prefetch(&request_.graph.names[visits[i]]);
+      }
+    }
   }
 
   // The neighbours and weights of each destination of a chunk.
@@ -87,17 +99,13 @@ class WalkWise {
     int64_t* neighbors = reserve(scratch_.neighbors, size * max_top);
     VisitCounts& counts = scratch_.counts;
     for (int64_t d = 0; d < size; ++d) {
-      const int64_t num_top = counts.find_top(&scratch_.visits[d * max_visits_],
-                                              scratch_.num_visits[d], request_.num_neighbors);
-      int32_t total = 0;
-      for (int64_t i = 0; i < num_top; ++i) total += counts.count(i);
-      const float unit = request_.normalize ? float(total) : 1.0f;
-      for (int64_t i = 0; i < num_top; ++i) {
-        *neighbors = counts.node(i);
-        batch_.prefetch(*neighbors++);
-        // Both are below 2^24, hence exact: the quotient is rounded once, and equal on any machine.
-        weights[num_edges_++] = float(counts.count(i)) / unit;
-      }
+      const int64_t num_top =
+          counts.find_top(&scratch_.visits[d * max_visits_], scratch_.num_visits[d],
+                          request_.num_neighbors, request_.graph.names);
+      counts.write_top(num_top, request_.normalize, neighbors, weights + num_edges_);
+      for (int64_t i = 0; i < num_top; ++i) batch_.prefetch(neighbors[i]);
+      neighbors += num_top;
+      num_edges_ += num_top;
       edges.indptr[begin + d + 1] = int32_t(num_edges_);
     }
     batch_.check_num_edges(num_edges_);

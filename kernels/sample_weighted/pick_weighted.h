@@ -21,7 +21,7 @@ class WeightedPicker {
   WeightedPicker(Workspace& workspace, const WeightedRequest<Index>& request)
       : request_(request),
         scratch_(workspace.scratch<Scratch>()),
-        key_(stream_key(request.batch.seed, request.batch.epoch)) {}
+        draws_(request.graph, request.batch) {}
 
   int64_t start_hop(uint32_t hop) {
     hop_ = hop;
@@ -44,7 +44,7 @@ class WeightedPicker {
       dst.start = request_.graph.indptr[nodes[i]];
       dst.degree = request_.graph.indptr[nodes[i] + 1] - dst.start;
       dst.is_drawn = is_drawn(dst.degree, fanout_, request_.replace);
-      draws[num_drawn] = dst.draws = node_draws(key_, request_.batch.step, hop_, nodes[i]);
+      draws[num_drawn] = dst.draws = draws_.of(nodes[i], hop_);
       num_drawn += dst.is_drawn;
       ahead.max_edges += dst.is_drawn ? fanout_ : dst.degree;
     }
@@ -136,7 +136,7 @@ class WeightedPicker {
 
   const WeightedRequest<Index>& request_;
   Scratch& scratch_;
-  const StreamKey key_;
+  const BatchDraws<Index> draws_;
   int64_t fanout_ = 0;
   uint32_t hop_ = 0;
   uint32_t num_ready_ = 0;                   // trials that begin() makes of each node

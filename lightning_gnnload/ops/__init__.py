@@ -1,7 +1,11 @@
 """Kernels and their oracle. Nothing above this layer imports native code."""
 
 from .alias import AliasTable, build_alias
+from .apart import draw_layer
+from .arena import add_hop
+from .blocks import MAX_LINKED_BLOCKS, deal_nodes, grow_blocks, join_blocks, link_blocks
 from .checks import ARENA_ALIGNMENT, as_integer
+from .dealing import DealtSeeds, deal_seeds, settle_nodes, vote_nodes
 from .dispatch import (
     ArenaTooSmall,
     DrawKey,
@@ -22,22 +26,31 @@ from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
 from .orders import breadth_first, round_robin
+from .parts import MAX_CLOSED_PARTS, spread_parts
 from .quantized import gather_quantized
 from .shadow import sample_shadow
+from .steps import ENDS, GOES_ON, RESTARTS, STUCK, rank_visits, step_walks
 from .tiers import MAX_SHARDS, SLOT_BITS, gather_tiered
 from .walks import Walks, check_visits, random_walk, sample_walks
 from .weighted import sample_weighted
 
 __all__ = [
     "ARENA_ALIGNMENT",
+    "ENDS",
     "EVICTIONS",
+    "GOES_ON",
     "LAYER_METHODS",
+    "MAX_CLOSED_PARTS",
+    "MAX_LINKED_BLOCKS",
     "MAX_SHARDS",
     "MOST_IN_FLIGHT",
+    "RESTARTS",
     "SLOT_BITS",
     "SLOT_BYTES",
+    "STUCK",
     "AliasTable",
     "ArenaTooSmall",
+    "DealtSeeds",
     "DrawKey",
     "DynamicCache",
     "EdgeTypeIndex",
@@ -47,21 +60,29 @@ __all__ = [
     "SampleLayout",
     "Walks",
     "Workspace",
+    "add_hop",
     "as_integer",
     "breadth_first",
     "build_alias",
     "check_csc",
     "check_visits",
     "coo_to_csc",
+    "deal_nodes",
+    "deal_seeds",
+    "draw_layer",
     "gather_mapped",
     "gather_quantized",
     "gather_rows",
     "gather_tiered",
+    "grow_blocks",
     "importance_tree",
     "index_edge_types",
     "instruction_sets",
+    "join_blocks",
+    "link_blocks",
     "random_keys",
     "random_walk",
+    "rank_visits",
     "read_rows",
     "round_robin",
     "sample_labor",
@@ -71,7 +92,11 @@ __all__ = [
     "sample_typed_neighbors",
     "sample_walks",
     "sample_weighted",
+    "settle_nodes",
+    "spread_parts",
+    "step_walks",
     "unwatch_map",
     "use_instruction_set",
+    "vote_nodes",
     "watch_map",
 ]

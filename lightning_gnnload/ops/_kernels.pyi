@@ -43,6 +43,18 @@ class DynamicCache:
     @property
     def num_bytes(self) -> int: ...
 
+def add_hop(
+    workspace: Workspace,
+    num_graph_nodes: int,
+    known: np.ndarray,
+    counts: np.ndarray,
+    neighbors: np.ndarray,
+    edge_ids: np.ndarray | None,
+    edge_weights: np.ndarray | None,
+    edge_types: np.ndarray | None,
+    arena: np.ndarray,
+    max_local: int = ...,
+) -> Layout: ...
 def sample_neighbors(
     workspace: Workspace,
     indptr: np.ndarray,
@@ -52,6 +64,8 @@ def sample_neighbors(
     seed: int,
     epoch: int,
     step: int,
+    hop: int,
+    names: np.ndarray | None,
     arena: np.ndarray,
     replace: bool,
     expand_new: bool,
@@ -70,6 +84,7 @@ def random_walk(
     epoch: int,
     step: int,
     hop: int,
+    names: np.ndarray | None,
     traces: np.ndarray,
 ) -> None: ...
 def sample_walks(
@@ -86,6 +101,8 @@ def sample_walks(
     seed: int,
     epoch: int,
     step: int,
+    hop: int,
+    names: np.ndarray | None,
     arena: np.ndarray,
     include_self: bool,
     normalize: bool,
@@ -103,12 +120,15 @@ def sample_layers(
     seed: int,
     epoch: int,
     step: int,
+    hop: int,
+    names: np.ndarray | None,
     arena: np.ndarray,
     replace: bool,
     normalize: bool,
     keep_known: bool,
     expand_new: bool,
     edge_ids: bool,
+    num_drawn: int,
     max_local: int = ...,
 ) -> Layout: ...
 def importance_tree(indptr: np.ndarray, indices: np.ndarray, entries: np.ndarray) -> None: ...
@@ -188,6 +208,66 @@ def breadth_first(
     tree: np.ndarray,
 ) -> int: ...
 def round_robin(sequences: list[np.ndarray], starts: np.ndarray, order: np.ndarray) -> None: ...
+def spread_parts(
+    indptr: np.ndarray, indices: np.ndarray, fresh: np.ndarray, held: np.ndarray, next: np.ndarray
+) -> int: ...
+def deal_seeds(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    quotas: np.ndarray,
+    part: np.ndarray,
+    num_seeds: np.ndarray,
+    num_nodes: np.ndarray,
+    held: np.ndarray,
+    seen: np.ndarray,
+    held_nodes: bool,
+    hops: int,
+    overlap_weight: int,
+    smoothing: int,
+    max_edges: int,
+) -> int: ...
+def deal_nodes(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    is_seed: np.ndarray,
+    num_parts: int,
+    node_capacity: int,
+    seed_capacity: int,
+    part_of: np.ndarray,
+) -> int: ...
+def grow_blocks(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    sources: np.ndarray,
+    most: int,
+    block_of: np.ndarray,
+    sizes: np.ndarray,
+) -> int: ...
+def join_blocks(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    block_of: np.ndarray,
+    sizes: np.ndarray,
+    is_large: np.ndarray,
+    most: int,
+    joins: np.ndarray,
+) -> None: ...
+def link_blocks(
+    indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, num_blocks: int, counts: np.ndarray
+) -> None: ...
+def settle_nodes(held: np.ndarray | None, part: np.ndarray, num_own: np.ndarray) -> None: ...
+def vote_nodes(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    open: np.ndarray,
+    held: np.ndarray | None,
+    part: np.ndarray,
+    num_own: np.ndarray,
+    capacity: int,
+    begin: int,
+    end: int,
+) -> None: ...
 def random_keys(seed: int, epoch: int, ids: np.ndarray, keys: np.ndarray) -> None: ...
 def count_edge_type_runs(indptr: np.ndarray, types: np.ndarray, run_ptr: np.ndarray) -> bool: ...
 def index_edge_types(
@@ -212,6 +292,8 @@ def sample_typed(
     seed: int,
     epoch: int,
     step: int,
+    hop: int,
+    names: np.ndarray | None,
     arena: np.ndarray,
     replace: bool,
     expand_new: bool,
@@ -228,6 +310,8 @@ def sample_weighted(
     seed: int,
     epoch: int,
     step: int,
+    hop: int,
+    names: np.ndarray | None,
     arena: np.ndarray,
     replace: bool,
     expand_new: bool,
@@ -243,6 +327,8 @@ def sample_shadow(
     seed: int,
     epoch: int,
     step: int,
+    hop: int,
+    names: np.ndarray | None,
     arena: np.ndarray,
     num_layers: int,
     edge_ids: bool,
@@ -257,6 +343,8 @@ def sample_labor(
     seed: int,
     epoch: int,
     step: int,
+    hop: int,
+    names: np.ndarray | None,
     arena: np.ndarray,
     importance: int,
     layer_dependency: bool,
@@ -266,3 +354,45 @@ def sample_labor(
     edge_ids: bool,
     max_local: int = ...,
 ) -> Layout: ...
+def rank_visits(
+    starts: np.ndarray,
+    visits: np.ndarray,
+    num_neighbors: int,
+    include_self: bool,
+    normalize: bool,
+    counts: np.ndarray,
+    neighbors: np.ndarray,
+    weights: np.ndarray,
+) -> int: ...
+def draw_layer(
+    degrees: np.ndarray,
+    budget: int,
+    replace: bool,
+    normalize: bool,
+    seed: int,
+    epoch: int,
+    step: int,
+    hop: int,
+    name: int,
+    counts: np.ndarray,
+    places: np.ndarray,
+    weights: np.ndarray,
+) -> int: ...
+def step_walks(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    places: np.ndarray,
+    starts: np.ndarray,
+    numbers: np.ndarray,
+    length: int,
+    num_walks: int,
+    end_below: int,
+    restart_below: int,
+    t: int,
+    seed: int,
+    epoch: int,
+    step: int,
+    hop: int,
+    nodes: np.ndarray,
+    fates: np.ndarray,
+) -> None: ...

@@ -97,22 +97,39 @@ def check_array(
         raise error(f"{name} is read-only, but is written to.")
 
 
-def check_batch(indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, arena: np.ndarray) -> None:
-    """What every sampling kernel is given: a graph, seeds int64 ``[S]``, and an arena to write to.
+def check_batch(
+    indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, arena: np.ndarray, names: np.ndarray | None
+) -> None:
+    """What every sampling kernel is given: a graph, seeds int64 ``[S]``, an arena to write to, and names or none.
 
     Raises:
         GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only,
             misaligned, or memory of another argument.
     """
     check_graph(indptr, indices)
+    check_names(names, indptr)
     check_array("seeds", seeds, (np.int64,), 1, SeedError)
     check_array("arena", arena, (np.uint8,), 1, SamplerConfigError, writable=True)
     if arena.size and arena.ctypes.data % ARENA_ALIGNMENT:
         raise SamplerConfigError(
             f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of {ARENA_ALIGNMENT} bytes."
         )
-    for name, array in (("indptr", indptr), ("indices", indices), ("seeds", seeds)):
-        check_apart("arena", arena, name, array)
+    for name, array in (("indptr", indptr), ("indices", indices), ("seeds", seeds), ("names", names)):
+        if array is not None:
+            check_apart("arena", arena, name, array)
+
+
+def check_names(names: np.ndarray | None, indptr: np.ndarray) -> None:
+    """By what the nodes draw: int64, one a node, or None, where their ids are their names.
+
+    Raises:
+        GraphFormatError: something else.
+    """
+    if names is None:
+        return
+    check_array("names", names, (np.int64,), 1, GraphFormatError)
+    if len(names) != len(indptr) - 1:
+        raise GraphFormatError(f"names has {len(names)} entries, but the graph has {len(indptr) - 1} nodes: one each.")
 
 
 def check_apart(out_name: str, out: np.ndarray, name: str, array: np.ndarray) -> None:

@@ -38,7 +38,10 @@ MAX_STAMP_NODES = 1 << 28
 
 @dataclass(frozen=True)
 class DrawKey:
-    """What a draw depends on besides the node: unsigned numbers of 64, 32 and 32 bits.
+    """What a draw depends on besides the node: unsigned numbers of 64, 32 and 32 bits, and the number of the first hop.
+
+    Hops are counted from ``hop`` on, so that one can be sampled by itself: hop 2 of a batch is the only hop of a key
+    with ``hop=2``.
 
     Raises:
         SamplerConfigError: one of them does not fit.
@@ -47,9 +50,10 @@ class DrawKey:
     seed: int
     epoch: int
     step: int
+    hop: int = 0
 
     def __post_init__(self) -> None:
-        for name, bits in (("seed", 64), ("epoch", 32), ("step", 32)):
+        for name, bits in (("seed", 64), ("epoch", 32), ("step", 32), ("hop", 16)):
             value = as_integer(f"DrawKey: {name}", getattr(self, name))
             object.__setattr__(self, name, value)
             if not 0 <= value < 1 << bits:
@@ -132,6 +136,13 @@ def check_draws(workspace: Workspace, key: DrawKey) -> None:
     """Raises SamplerConfigError: one of them is something else."""
     check_kind("workspace", workspace, Workspace)
     check_kind("key", key, DrawKey)
+
+
+def check_hops(name: str, num_hops: int, key: DrawKey, most: int = MAX_HOPS) -> None:
+    """Raises SamplerConfigError: more hops than draws have numbers for."""
+    if key.hop + num_hops > most:
+        since = f" after hop {key.hop}" if key.hop else ""
+        raise SamplerConfigError(f"{name} has {num_hops} hops{since}, but at most {most - key.hop} are possible.")
 
 
 def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:

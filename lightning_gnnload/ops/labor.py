@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, check_batch, check_choice
-from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, kernels
+from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
 from .neighbors import check_fanouts
 
 UNTIL_CONVERGED = -1
@@ -33,6 +33,7 @@ def sample_labor(
     estimate: Literal["mean", "sum"] = "mean",
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
+    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """Sample about ``fanout`` in-neighbours of each node into ``arena``, the same for nodes that share neighbours.
 
@@ -54,6 +55,7 @@ def sample_labor(
             destination's edges, or ``"sum"``.
         expand: as in :func:`.sample_neighbors`.
         edge_ids: also write each edge's position in ``indices``.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -64,8 +66,9 @@ def sample_labor(
     Source: Balin & Catalyurek, "Layer-neighbor sampling" (NeurIPS'23), section 3 and appendix A.3.
     """
     check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena)
+    check_batch(indptr, indices, seeds, arena, names)
     fanouts = check_fanouts(fanouts)
+    check_hops("fanouts", len(fanouts), key)
     importance = check_importance(importance, fixed_count)
     check_choice("estimate", estimate, ("mean", "sum"))
     check_choice("expand", expand, ("all", "new"))
@@ -79,6 +82,8 @@ def sample_labor(
             key.seed,
             key.epoch,
             key.step,
+            key.hop,
+            names,
             arena,
             importance,
             as_flag("layer_dependency", layer_dependency),

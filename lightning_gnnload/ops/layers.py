@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, as_list, check_array, check_batch, check_choice, check_graph
-from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
+from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
 
 LayerMethod = Literal["ladies", "fastgcn", "dsp"]
 LAYER_METHODS = ("ladies", "fastgcn", "dsp")  # in the order of kernels/sample_layers/sample_layers.h
@@ -36,6 +36,8 @@ def sample_layers(
     keep_known: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
+    num_drawn: int = 0,
+    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
 
@@ -59,6 +61,9 @@ def sample_layers(
         expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those
             that the last hop found.
         edge_ids: also write each edge's position in ``indices``.
+        num_drawn: so many of the first seeds are known already, and no destinations of the first hop: a hop of a
+            longer batch, by itself.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -66,13 +71,17 @@ def sample_layers(
         ArenaTooSmall: sample again with at least ``needed_bytes``.
     """
     check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena)
+    check_batch(indptr, indices, seeds, arena, names)
     budgets = check_budgets(budgets)
+    check_hops("budgets", len(budgets), key)
     check_choice("method", method, LAYER_METHODS)
     check_choice("expand", expand, ("all", "new"))
     keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
+    num_drawn = as_integer("num_drawn", num_drawn)
+    if not 0 <= num_drawn <= len(seeds):
+        raise SamplerConfigError(f"num_drawn is {num_drawn}, but there are {len(seeds)} seeds.")
     if method == "fastgcn":
         check_array("importance_tree", importance_tree, (np.int64,), 1, SamplerConfigError)
         if importance_tree is not None and importance_tree.shape != indptr.shape:
@@ -92,12 +101,15 @@ def sample_layers(
             key.seed,
             key.epoch,
             key.step,
+            key.hop,
+            names,
             arena,
             as_flag("replace", replace),
             as_flag("normalize", normalize),
             keep_known,
             expand == "new",
             as_flag("edge_ids", edge_ids),
+            num_drawn,
         )
     )
 
@@ -133,8 +145,6 @@ def importance_tree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
 def check_budgets(budgets: Sequence[int]) -> list[int]:
     """Budgets as plain integers; raises SamplerConfigError where one is no budget."""
     budgets = [as_integer(f"budgets[{hop}]", budget) for hop, budget in enumerate(as_list("budgets", budgets))]
-    if len(budgets) > MAX_HOPS:
-        raise SamplerConfigError(f"budgets has {len(budgets)} hops, but at most {MAX_HOPS} are possible.")
     for hop, budget in enumerate(budgets):
         if budget != WHOLE_LAYER and not 1 <= budget <= MAX_BUDGET:
             raise SamplerConfigError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, as_list, check_batch, check_choice, check_kind
-from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
+from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
 from .edge_types import EdgeTypeIndex
 
 MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
@@ -30,6 +30,7 @@ def sample_neighbors(
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
+    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
 
@@ -49,6 +50,7 @@ def sample_neighbors(
         expand: ``"all"``: every node known so far is a destination of the next hop (DGL); ``"new"``: only
             those that the last hop found (PyG).
         edge_ids: also write each edge's position in ``indices``.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -58,8 +60,9 @@ def sample_neighbors(
     Source: GraphSAGE (NIPS'17), section 3.1; TurboGNN, section III-B for the kernel that this one does without.
     """
     check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena)
+    check_batch(indptr, indices, seeds, arena, names)
     fanouts = check_fanouts(fanouts)
+    check_hops("fanouts", len(fanouts), key)
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_neighbors(
@@ -71,6 +74,8 @@ def sample_neighbors(
             key.seed,
             key.epoch,
             key.step,
+            key.hop,
+            names,
             arena,
             as_flag("replace", replace),
             expand == "new",
@@ -92,6 +97,7 @@ def sample_typed_neighbors(
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
+    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """As :func:`sample_neighbors`, with a fanout for each edge type; the hops carry edge types.
 
@@ -107,17 +113,14 @@ def sample_typed_neighbors(
         SamplerConfigError: also for more than 16 hops, and for a type that the graph does not have.
     """
     check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena)
+    check_batch(indptr, indices, seeds, arena, names)
     check_kind("types", types, EdgeTypeIndex)
     if len(types.run_ptr) != len(indptr):
         raise SamplerConfigError(
             f"types index {len(types.run_ptr) - 1} nodes, but the graph has {len(indptr) - 1}: index this graph's."
         )
     fanouts = as_list("fanouts", fanouts)
-    if len(fanouts) > MAX_TYPED_HOPS:
-        raise SamplerConfigError(
-            f"fanouts has {len(fanouts)} hops, but with fanouts by edge type at most {MAX_TYPED_HOPS} are possible."
-        )
+    check_hops("fanouts, with one an edge type,", len(fanouts), key, MAX_TYPED_HOPS)
     check_choice("expand", expand, ("all", "new"))
     num_types = max(types.num_types, 1)
     table = [fanout for hop in fanouts for fanout in _fanouts_of_types(hop, num_types)]
@@ -136,6 +139,8 @@ def sample_typed_neighbors(
             key.seed,
             key.epoch,
             key.step,
+            key.hop,
+            names,
             arena,
             as_flag("replace", replace),
             expand == "new",
@@ -160,8 +165,6 @@ def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[
 def check_fanouts(fanouts: Sequence[int]) -> list[int]:
     """Fanouts as plain integers; raises SamplerConfigError where one is no fanout."""
     fanouts = [as_integer(f"fanouts[{hop}]", fanout) for hop, fanout in enumerate(as_list("fanouts", fanouts))]
-    if len(fanouts) > MAX_HOPS:
-        raise SamplerConfigError(f"fanouts has {len(fanouts)} hops, but at most {MAX_HOPS} are possible.")
     for hop, fanout in enumerate(fanouts):
         if fanout != ALL_NEIGHBORS and not 1 <= fanout <= MAX_FANOUT:
             raise SamplerConfigError(

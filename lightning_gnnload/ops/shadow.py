@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, check_batch
-from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
+from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
 from .neighbors import check_fanouts
 
 
@@ -26,6 +26,7 @@ def sample_shadow(
     *,
     num_layers: int,
     edge_ids: bool = False,
+    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """Sample the scope of ``seeds`` and all edges within it into ``arena``.
 
@@ -43,6 +44,7 @@ def sample_shadow(
         arena: uint8, writable, starting at a multiple of 64 bytes.
         num_layers: hops to lay out, at least 1.
         edge_ids: also write each edge's position in ``indices``.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -52,8 +54,9 @@ def sample_shadow(
     Source: Zeng et al., "Decoupling the depth and scope of graph neural networks" (NeurIPS'21), section 3.
     """
     check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena)
+    check_batch(indptr, indices, seeds, arena, names)
     fanouts = check_fanouts(fanouts)
+    check_hops("fanouts", len(fanouts), key)
     num_layers = check_num_layers(num_layers)
     return SampleLayout.of(
         kernels.sample_shadow(
@@ -65,6 +68,8 @@ def sample_shadow(
             key.seed,
             key.epoch,
             key.step,
+            key.hop,
+            names,
             arena,
             num_layers,
             as_flag("edge_ids", edge_ids),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
-from .checks import as_flag, as_integer, check_array, check_batch, check_choice, check_graph, check_kind
+from .checks import as_flag, as_integer, check_array, check_batch, check_choice, check_graph, check_kind, check_names
 from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
 
 MAX_VISITS: int = kernels.MAX_VISITS
@@ -66,7 +66,13 @@ class Walks:
 
 
 def random_walk(
-    indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: Walks, key: DrawKey, *, hop: int = 0
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    starts: np.ndarray,
+    walks: Walks,
+    key: DrawKey,
+    *,
+    names: np.ndarray | None = None,
 ) -> np.ndarray:
     """Walk from each start; a walk is a pure function of the graph, its start, its number and the key.
 
@@ -75,8 +81,8 @@ def random_walk(
             :func:`check_csc`.
         starts: int64 ``[S]``, distinct.
         walks: how they go.
-        key: decides every draw.
-        hop: the hop of the draws; :func:`sample_walks` walks likewise at each of its hops.
+        key: decides every draw; at ``key.hop``, as :func:`sample_walks` walks at each of its hops.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Returns:
         int64 ``[S * W, T + 1]``: row ``s * W + w`` is walk ``w`` of ``starts[s]``, the start first and -1 after
@@ -89,9 +95,7 @@ def random_walk(
     check_array("starts", starts, (np.int64,), 1, SeedError)
     check_kind("walks", walks, Walks)
     check_kind("key", key, DrawKey)
-    hop = as_integer("hop", hop)
-    if not 0 <= hop < MAX_HOPS:
-        raise SamplerConfigError(f"hop is {hop}, but must lie in [0, {MAX_HOPS}).")
+    check_names(names, indptr)
     in_order = np.sort(starts)
     if len(repeated := in_order[1:][in_order[1:] == in_order[:-1]]):
         raise SeedError(
@@ -110,7 +114,8 @@ def random_walk(
         key.seed,
         key.epoch,
         key.step,
-        hop,
+        key.hop,
+        names,
         traces.reshape(-1),
     )
     return traces
@@ -130,11 +135,12 @@ def sample_walks(
     include_self: bool = True,
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
+    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
 
     The neighbours of a destination are the nodes that its walks visit most often: most visits first, and the
-    smaller id first among equals. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of
+    smaller name first among equals. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of
     every hop is ``nodes[j]``. With ``expand="new"`` the hops share one CSC, each hop a prefix of the next.
 
     Args:
@@ -151,6 +157,7 @@ def sample_walks(
         normalize: edge weights are visits, divided by the sum of the destination's; else the visits themselves.
         expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those that
             the last hop found.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -160,12 +167,12 @@ def sample_walks(
     Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
     """
     check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena)
+    check_batch(indptr, indices, seeds, arena, names)
     check_kind("walks", walks, Walks)
     num_hops = as_integer("num_hops", num_hops)
     num_neighbors = as_integer("num_neighbors", num_neighbors)
-    if not 0 <= num_hops <= MAX_HOPS:
-        raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS}].")
+    if not 0 <= num_hops <= MAX_HOPS - key.hop:
+        raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS - key.hop}].")
     if not 1 <= num_neighbors <= MAX_VISITS:
         raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
     check_visits(walks)
@@ -185,6 +192,8 @@ def sample_walks(
             key.seed,
             key.epoch,
             key.step,
+            key.hop,
+            names,
             arena,
             as_flag("include_self", include_self),
             as_flag("normalize", normalize),

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import SamplerConfigError
 from .alias import AliasTable
 from .checks import as_flag, check_batch, check_choice, check_kind
-from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, kernels
+from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
 from .neighbors import check_fanouts
 
 MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
@@ -32,6 +32,7 @@ def sample_weighted(
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
+    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """As :func:`.sample_neighbors`, but neighbours are drawn in proportion to their edges' weights.
 
@@ -46,7 +47,7 @@ def sample_weighted(
         SamplerConfigError: also for a table of another graph, as far as it shows.
     """
     check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena)
+    check_batch(indptr, indices, seeds, arena, names)
     check_kind("table", table, AliasTable)
     if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
         raise SamplerConfigError(
@@ -54,6 +55,7 @@ def sample_weighted(
             f"{len(indptr) - 1} and {len(indices)}: build this graph's."
         )
     fanouts = check_fanouts(fanouts)
+    check_hops("fanouts", len(fanouts), key)
     if max(fanouts, default=0) > MAX_WEIGHTED_FANOUT:
         raise SamplerConfigError(f"fanouts has {max(fanouts)}, but by weight at most {MAX_WEIGHTED_FANOUT} are drawn.")
     check_choice("expand", expand, ("all", "new"))
@@ -68,6 +70,8 @@ def sample_weighted(
             key.seed,
             key.epoch,
             key.step,
+            key.hop,
+            names,
             arena,
             as_flag("replace", replace),
             expand == "new",

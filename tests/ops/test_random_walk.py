@@ -16,6 +16,7 @@ from lightning_gnnload.ops import DrawKey, Walks, random_walk, reference
 from lightning_gnnload.ops.walks import MAX_WALK_BLOCKS
 
 from .graphs import KEY, random_graph, star_graph
+from .names import any_key, any_names
 
 
 @pytest.fixture(params=ops.instruction_sets())
@@ -26,11 +27,16 @@ def instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def assert_equals_oracle(
-    indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: Walks, key: DrawKey = KEY, hop: int = 0
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    starts: np.ndarray,
+    walks: Walks,
+    key: DrawKey = KEY,
+    names: np.ndarray | None = None,
 ) -> None:
-    traces = random_walk(indptr, indices, starts, walks, key, hop=hop)
+    traces = random_walk(indptr, indices, starts, walks, key, names=names)
     assert traces.dtype == np.int64
-    np.testing.assert_array_equal(traces, reference.random_walk(indptr, indices, starts, walks, key, hop=hop))
+    np.testing.assert_array_equal(traces, reference.random_walk(indptr, indices, starts, walks, key, names=names))
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -57,10 +63,9 @@ def test_equals_the_oracle_on_any_graph(data):
         data.draw(probabilities),
         data.draw(probabilities),
     )
-    key = DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32)))
-    assert_equals_oracle(
-        indptr, indices, np.array(starts, np.int64), walks, key, hop=data.draw(st.sampled_from([0, 1, 2**16 - 1]))
-    )
+    key = any_key(data)
+    names = any_names(data, num_nodes)
+    assert_equals_oracle(indptr, indices, np.array(starts, np.int64), walks, key, names)
 
 
 @pytest.mark.parametrize("num_walks", [255, 256, 257, 700])
@@ -76,7 +81,7 @@ def test_draws_that_must_be_made_again():
     indices[degree:] = 0
     indptr = np.concatenate([[0], np.arange(degree, degree + 16)])
     for hop in range(2):
-        assert_equals_oracle(indptr, indices, np.array([0]), Walks(4, 500), hop=hop)
+        assert_equals_oracle(indptr, indices, np.array([0]), Walks(4, 500), DrawKey(7, 1, 2, hop))
 
 
 @pytest.mark.parametrize("degree", [2**31 + 1, 2**32 - 1])
@@ -152,14 +157,14 @@ def test_termination_cuts_walks_and_changes_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("key", "hop"),
-    [(DrawKey(8, 1, 2), 0), (DrawKey(7 + 2**32, 1, 2), 0), (DrawKey(7, 2, 2), 0), (DrawKey(7, 1, 3), 0), (KEY, 1)],
+    "key",
+    [DrawKey(8, 1, 2), DrawKey(7 + 2**32, 1, 2), DrawKey(7, 2, 2), DrawKey(7, 1, 3), DrawKey(7, 1, 2, hop=1)],
 )
-def test_every_part_of_the_key_matters(key, hop):
+def test_every_part_of_the_key_matters(key):
     # Of 200 steps to one of 30 nodes about 7 agree by chance; 30 do with probability below 1e-9.
     indptr, indices = star_graph(200, 30)
     mine = random_walk(indptr, indices, np.arange(200), Walks(1), KEY)
-    other = random_walk(indptr, indices, np.arange(200), Walks(1), key, hop=hop)
+    other = random_walk(indptr, indices, np.arange(200), Walks(1), key)
     assert (mine[:, 1] == other[:, 1]).sum() < 30
 
 
@@ -208,8 +213,8 @@ def test_walks_that_cannot_be(arguments, message):
         ({"starts": np.array([1], np.int32)}, SeedError, "starts has dtype int32"),
         ({"indptr": np.zeros(11, np.int32)}, GraphFormatError, "indptr has dtype int32"),
         ({"indices": np.zeros(19, np.int64)}, GraphFormatError, r"indptr\[-1\] is 20 but indices has 19"),
-        ({"hop": -1}, SamplerConfigError, "hop is -1"),
-        ({"hop": 2**16}, SamplerConfigError, "hop is 65536"),
+        ({"names": np.arange(7)}, GraphFormatError, "names has 7 entries"),
+        ({"names": np.arange(6.0)}, GraphFormatError, "names has dtype float64"),
     ],
 )
 def test_wrong_arguments(change, error, message):

@@ -26,6 +26,7 @@ from lightning_gnnload.ops import (
 )
 
 from .graphs import KEY, Arena, random_graph, star_graph
+from .names import any_key, any_names
 from .sampled import Sampled, assert_equal_hops, graph_of, private_graph, read_sampled, sample_by
 
 KINDS: list[dict[str, Any]] = [
@@ -93,10 +94,11 @@ def test_equals_the_oracle_on_any_graph(data):
         indices,
         seeds=data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes)),
         fanouts=data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 5, 8]), max_size=3)),
-        key=DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32))),
+        key=any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         expand=data.draw(st.sampled_from(["all", "new"])),
         **data.draw(st.sampled_from(KINDS)),
+        names=any_names(data, num_nodes),
     )
 
 
@@ -107,6 +109,8 @@ def test_lists_of_any_length(degree, options):
     for fanout in (1, 8):
         for graph in (private_graph(hubs=3, degree=degree), star_graph(hubs=35, degree=degree)):
             assert_equals_oracle(*graph, np.arange(3), [fanout], **options)
+        names = np.random.default_rng(degree).permutation(len(graph[0]) - 1)
+        assert_equals_oracle(*graph, np.arange(3), [fanout], names=names, **options)
 
 
 @pytest.mark.parametrize("options", KINDS)
@@ -289,7 +293,7 @@ def test_batches_beyond_int32_are_refused(importance):
     def sample_up_to(max_local: int, fanout: int = 8) -> Any:
         options = {"layer_dependency": False, "fixed_count": False, "estimate_sum": False, "expand_new": False}
         return dispatch.kernels.sample_labor(
-            workspace, indptr, indices, np.arange(10), [fanout], 0, 0, 0, arena.bytes, importance,
+            workspace, indptr, indices, np.arange(10), [fanout], 0, 0, 0, 0, None, arena.bytes, importance,
             edge_ids=False, max_local=max_local, **options,
         )  # fmt: skip
 

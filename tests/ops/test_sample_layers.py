@@ -15,6 +15,7 @@ from lightning_gnnload.ops import DrawKey, Workspace, dispatch, importance_tree,
 
 from .graphs import KEY, Arena, Batch, random_graph
 from .layers import METHODS, assert_same, sample
+from .names import any_key, any_names
 
 SEEDS = [17, 3, 44, 0, 101]
 
@@ -65,18 +66,21 @@ def test_equals_the_oracle_on_any_graph(data):
     num_edges = data.draw(st.integers(0, 150))
     indptr, indices = random_graph(num_nodes, num_edges, seed=data.draw(st.integers(0, 99)))
     method = data.draw(st.sampled_from(METHODS))
+    seeds = data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes))
     assert_equals_oracle(
         indptr,
         indices,
-        data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes)),
+        seeds,
         data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 8, 30]), max_size=3)),
         method,
-        DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32))),
+        any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         expand=data.draw(st.sampled_from(["all", "new"])),
         replace=data.draw(st.booleans()),
         normalize=data.draw(st.booleans()),
         keep_known=method != "dsp" and data.draw(st.booleans()),
+        num_drawn=data.draw(st.integers(0, len(seeds))),
+        names=any_names(data, num_nodes),
     )
 
 
@@ -320,8 +324,11 @@ def test_batches_beyond_int32_are_refused():
             0,
             0,
             0,
+            0,
+            None,
             Arena.of(1 << 14).bytes,
             **options,
+            num_drawn=0,
             max_local=max_local,
         )
 

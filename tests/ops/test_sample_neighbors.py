@@ -14,6 +14,7 @@ from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedE
 from lightning_gnnload.ops import DrawKey, Workspace, dispatch, instruction_sets, reference, sample_neighbors
 
 from .graphs import KEY, Arena, instruction_set, random_graph, sample, star_graph
+from .names import any_key, any_names
 
 
 def assert_equals_oracle(
@@ -58,7 +59,7 @@ def test_equals_the_oracle_on_any_graph(data):
     indptr, indices = random_graph(num_nodes, num_edges, seed=data.draw(st.integers(0, 99)))
     seeds = data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes))
     fanouts = data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 5, 8]), max_size=3))
-    key = DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32)))
+    key = any_key(data)
     assert_equals_oracle(
         indptr,
         indices,
@@ -68,6 +69,7 @@ def test_equals_the_oracle_on_any_graph(data):
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         expand=data.draw(st.sampled_from(["all", "new"])),
         replace=data.draw(st.booleans()),
+        names=any_names(data, num_nodes),
     )
 
 
@@ -222,7 +224,7 @@ def test_numpy_integers_are_integers():
     )
 
 
-@pytest.mark.parametrize("field", ["seed", "epoch", "step"])
+@pytest.mark.parametrize("field", ["seed", "epoch", "step", "hop"])
 @pytest.mark.parametrize("value", [-1, 2**64, 0.5])
 def test_keys_out_of_range(field, value):
     with pytest.raises(SamplerConfigError, match=field):
@@ -238,7 +240,7 @@ def test_batches_beyond_int32_are_refused():
         workspace = Workspace(18).native
         options = {"replace": False, "expand_new": False, "edge_ids": False, "max_local": max_local}
         return dispatch.kernels.sample_neighbors(
-            workspace, indptr, indices, np.arange(10), [8], 0, 0, 0, arena.bytes, **options
+            workspace, indptr, indices, np.arange(10), [8], 0, 0, 0, 0, None, arena.bytes, **options
         )
 
     assert sample_up_to(80)[0] == 18

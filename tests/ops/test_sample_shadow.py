@@ -21,6 +21,7 @@ from lightning_gnnload.ops import (
 )
 
 from .graphs import KEY, Arena, random_graph, star_graph
+from .names import any_key, any_names
 from .sampled import assert_equal_hops, graph_of, read_sampled, sample_by
 
 
@@ -32,12 +33,12 @@ def assert_equals_oracle(
     key: DrawKey = KEY,
     table: Any = "auto",
     num_layers: int = 2,
+    names: np.ndarray | None = None,
 ) -> None:
+    options = {"num_layers": num_layers, "names": names}
     workspace = Workspace(len(indptr) - 1, table)
-    got = sample_by(
-        sample_shadow, indptr, indices, seeds, fanouts, key, workspace, num_layers=num_layers, edge_ids=True
-    )
-    nodes, hops = reference.sample_shadow(indptr, indices, np.asarray(seeds), fanouts, key, num_layers=num_layers)
+    got = sample_by(sample_shadow, indptr, indices, seeds, fanouts, key, workspace, edge_ids=True, **options)
+    nodes, hops = reference.sample_shadow(indptr, indices, np.asarray(seeds), fanouts, key, **options)
     assert_equal_hops(got, nodes, hops)
     assert len({(hop.indptr_offset, hop.indices_offset, hop.edge_ids_offset) for hop in got.layout.hops}) == 1
 
@@ -62,9 +63,10 @@ def test_equals_the_oracle_on_any_graph(data):
         indices,
         seeds=data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes)),
         fanouts=data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 5]), max_size=3)),
-        key=DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32))),
+        key=any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         num_layers=data.draw(st.integers(1, 3)),
+        names=any_names(data, num_nodes),
     )
 
 
@@ -168,7 +170,7 @@ def test_batches_beyond_int32_are_refused():
     def sample_up_to(max_local: int) -> Any:
         workspace = Workspace(8).native
         return dispatch.kernels.sample_shadow(
-            workspace, indptr, indices, np.arange(1), [-1], 0, 0, 0, arena.bytes, 2, False, max_local=max_local
+            workspace, indptr, indices, np.arange(1), [-1], 0, 0, 0, 0, None, arena.bytes, 2, False, max_local=max_local
         )
 
     assert sample_up_to(64)[0] == 8

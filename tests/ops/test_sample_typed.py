@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 from lightning_gnnload.ops import (
     ArenaTooSmall,
+    DrawKey,
     Workspace,
     index_edge_types,
     instruction_sets,
@@ -21,6 +22,7 @@ from lightning_gnnload.ops import (
 )
 
 from .graphs import KEY, Arena, Batch, instruction_set, random_graph, read_batch, sampled
+from .names import any_key, any_names
 
 
 def typed_graph(num_nodes: int, num_edges: int, num_types: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -39,16 +41,18 @@ def sample(graph: Any, seeds: Any, fanouts: Any, table: Any = "auto", key: Any =
     )
 
 
-def assert_equals_oracle(graph: Any, seeds: Any, fanouts: Any, table: Any = "auto", **options: Any) -> None:
+def assert_equals_oracle(
+    graph: Any, seeds: Any, fanouts: Any, table: Any = "auto", key: DrawKey = KEY, **options: Any
+) -> None:
     indptr, indices, edge_type = graph
     kinds = range(int(edge_type.max()) + 1) if len(edge_type) else range(1)
     by_type = [dict.fromkeys(kinds, hop) if isinstance(hop, int) else hop for hop in fanouts]
     nodes, hops = reference.sample_typed_neighbors(
-        indptr, indices, edge_type, np.asarray(seeds, np.int64), by_type, KEY, **options
+        indptr, indices, edge_type, np.asarray(seeds, np.int64), by_type, key, **options
     )
     for name in instruction_sets():
         with instruction_set(name):
-            batch = sample(graph, seeds, fanouts, table, **options)
+            batch = sample(graph, seeds, fanouts, table, key, **options)
         np.testing.assert_array_equal(batch.nodes, nodes)
         for got, want in zip(batch.hops, hops, strict=True):
             np.testing.assert_array_equal(got.indptr, want.indptr)
@@ -73,6 +77,8 @@ def test_equals_the_oracle_on_any_graph(data):
         data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes)),
         data.draw(st.lists(hop, max_size=3)),
         data.draw(st.sampled_from(["stamp", "hash"])),
+        any_key(data, most_hop=13),
+        names=any_names(data, num_nodes),
         replace=data.draw(st.booleans()),
         expand=data.draw(st.sampled_from(["all", "new"])),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from lightning_gnnload.ops import DrawKey, Walks, Workspace, random_walk, reference
 
 from .graphs import KEY, random_graph, star_graph
+from .names import any_key, any_names
 from .walk_batches import GNNLAB, WALKS, Batch, assert_equal, neighbors_by_node, sample_batch
 
 
@@ -58,13 +60,14 @@ def test_equals_the_oracle_on_any_graph(data):
         indices,
         data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes)),
         Walks(data.draw(small), data.draw(small), data.draw(probabilities), data.draw(probabilities)),
-        DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32))),
+        any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         num_hops=data.draw(st.integers(0, 3)),
         num_neighbors=data.draw(small),
         include_self=data.draw(st.booleans()),
         normalize=data.draw(st.booleans()),
         expand=data.draw(st.sampled_from(["all", "new"])),
+        names=any_names(data, num_nodes),
     )
 
 
@@ -76,6 +79,8 @@ def test_any_number_of_walks_and_visited_nodes(num_walks, num_neighbors):
     indptr, indices = random_graph(300, 20_000, seed=1)
     seeds = np.arange(0, 300, 40) if num_walks > 1 else np.arange(300)
     assert_equals_oracle(indptr, indices, seeds, Walks(3, num_walks), num_hops=1, num_neighbors=num_neighbors)
+    named = {"names": np.random.default_rng(1).permutation(300)}
+    assert_equals_oracle(indptr, indices, seeds, Walks(3, num_walks), num_hops=1, num_neighbors=num_neighbors, **named)
 
 
 def test_long_walks():
@@ -115,7 +120,7 @@ def test_neighbours_are_the_most_visited_nodes_of_the_walks(include_self):
     batch = sample_batch(indptr, indices, np.arange(100), walks, num_neighbors=3, include_self=include_self)
     for hop in range(3):
         for node, found in neighbors_by_node(batch, hop).items():
-            traces = random_walk(indptr, indices, np.array([node]), walks, KEY, hop=hop)[:, 1:]
+            traces = random_walk(indptr, indices, np.array([node]), walks, dataclasses.replace(KEY, hop=hop))[:, 1:]
             visits = Counter(traces[traces >= 0].tolist())
             if not include_self:
                 visits.pop(node, None)
@@ -127,7 +132,7 @@ def test_neighbours_are_the_most_visited_nodes_of_the_walks(include_self):
                 assert (-visits[other], other) > least  # fewer visits, or as many and a larger id
 
 
-def test_ties_go_to_the_smaller_id():
+def test_ties_go_to_the_smaller_name():
     # One walk over a path 9 <- 4 <- 7 <- 2 visits each node once.
     path = {9: 4, 4: 7, 7: 2}
     degree = np.isin(np.arange(10), list(path)).astype(np.int64)
@@ -135,6 +140,8 @@ def test_ties_go_to_the_smaller_id():
     indices = np.array([path[node] for node in sorted(path)])
     batch = sample_batch(indptr, indices, [9], Walks(3), num_hops=1, num_neighbors=2)
     assert neighbors_by_node(batch, 0) == {9: [(2, 1.0), (4, 1.0)]}
+    named = sample_batch(indptr, indices, [9], Walks(3), num_hops=1, num_neighbors=2, names=9 - np.arange(10))
+    assert neighbors_by_node(named, 0) == {9: [(7, 1.0), (4, 1.0)]}
 
 
 def test_returns_to_the_destination_count_and_restarts_do_not():

@@ -121,7 +121,7 @@ def test_batches_beyond_int32_are_refused():
     indptr, indices = star_graph(hubs=10, degree=8)
     arena = Arena.of(1 << 14)
     numbers = {"num_hops": 1, "num_neighbors": 8, "num_walks": 200, "length": 1, "end_below": 0, "restart_below": 0}
-    key = {"seed": 0, "epoch": 0, "step": 0}
+    key = {"seed": 0, "epoch": 0, "step": 0, "hop": 0, "names": None}
     flags = {"include_self": True, "normalize": False, "expand_new": False}
 
     def sample_up_to(max_local: int) -> Any:

@@ -24,6 +24,7 @@ from lightning_gnnload.ops import (
 )
 
 from .graphs import KEY, Arena, instruction_set, random_graph, read_batch
+from .names import any_key, any_names
 from .weighted_graphs import WEIGHTS, WeightedGraph
 
 
@@ -72,10 +73,11 @@ def test_equals_the_oracle_on_any_graph(data):
         graph,
         data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes)),
         data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 5, 8]), max_size=3)),
-        DrawKey(*(data.draw(st.integers(0, 2**bits - 1)) for bits in (64, 32, 32))),
+        any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         expand=data.draw(st.sampled_from(["all", "new"])),
         replace=data.draw(st.booleans()),
+        names=any_names(data, num_nodes),
     )
 
 
@@ -217,6 +219,8 @@ def test_batches_beyond_int32_are_refused():
             0,
             0,
             0,
+            0,
+            None,
             arena.bytes,
             **options,
         )

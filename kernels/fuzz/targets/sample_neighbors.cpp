@@ -28,8 +28,9 @@ void request_batches(Choices& choose, const Csc<Index>& graph, int64_t max_hops,
           const StreamKey key = stream_key(batch.seed, batch.epoch);
           const int64_t start = graph.indptr[node], degree = graph.indptr[node + 1] - start;
           std::vector<Pick> picks;
-          for (const int64_t position : wanted_positions(node_draws(key, batch.step, hop, node),
-                                                         degree, fanouts[hop], request.replace)) {
+          for (const int64_t position :
+               wanted_positions(node_draws(key, batch.step, batch.hop + hop, graph.name(node)),
+                                degree, fanouts[hop], request.replace)) {
             picks.push_back({int64_t(graph.indices[start + position]), start + position});
           }
           return picks;

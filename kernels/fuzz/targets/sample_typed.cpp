@@ -72,7 +72,8 @@ void sample_random_graph(Choices& choose) {
             const int64_t fanout = request.fanouts[size_t(hop * num_types + type)];
             if (fanout == 0) continue;
             for (const int64_t position :
-                 wanted_positions(node_draws(key, batch.step, typed_hop(hop, type), node),
+                 wanted_positions(node_draws(key, batch.step, typed_hop(batch.hop + hop, type),
+                                             request.graph.name(node)),
                                   int64_t(of_type.size()), fanout, request.replace)) {
               const int64_t edge = of_type[size_t(position)];
               picks.push_back({int64_t(graph.indices[edge]), edge, type});

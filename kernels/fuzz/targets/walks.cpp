@@ -50,8 +50,8 @@ void walk(Choices& choose) {
   expect(outcome == (sound ? Outcome::kDone : Outcome::kSeedError), "starts: ", outcome);
   for (int64_t w = 0; sound && w < starts.size() * settings.num_walks; ++w) {
     const int64_t start = starts[w / settings.num_walks];
-    const NodeDraws draws =
-        node_draws(stream_key(request.seed, request.epoch), request.step, request.hop, start);
+    const NodeDraws draws = node_draws(stream_key(request.seed, request.epoch), request.step,
+                                       request.hop, request.graph.name(start));
     std::vector<int64_t> trace =
         wanted_walk(request.graph, draws, start, w % settings.num_walks, settings);
     trace.resize(size_t(row), -1);
@@ -72,8 +72,11 @@ std::vector<Pick> wanted_visits(const WalkSampleRequest<Index>& request, const N
   }
   if (!request.include_self) visits.erase(node);
   std::vector<std::pair<int64_t, int64_t>> top(visits.begin(), visits.end());
-  std::stable_sort(top.begin(), top.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  const auto rank = [&](const auto& visited) {
+    return std::make_pair(-visited.second, request.graph.name(visited.first));
+  };
+  std::sort(top.begin(), top.end(),
+            [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   top.resize(std::min(top.size(), size_t(request.num_neighbors)));
   int64_t total = 0;
   for (const auto& [neighbor, count] : top) total += count;
@@ -106,7 +109,9 @@ void sample(Choices& choose) {
         },
         [&](const BatchRequest& batch, int64_t node, uint32_t hop) {
           const StreamKey key = stream_key(batch.seed, batch.epoch);
-          return wanted_visits(request, node_draws(key, batch.step, hop, node), node);
+          return wanted_visits(
+              request, node_draws(key, batch.step, batch.hop + hop, request.graph.name(node)),
+              node);
         });
   }
 }

@@ -3,13 +3,17 @@
 Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
+from .apart import draw_layer, rank_visits, step_walks
+from .blocks import deal_nodes, grow_blocks, join_blocks, link_blocks
+from .dealing import deal_seeds, settle_nodes, vote_nodes
 from .draws import NodeDraws, philox, stream_keys
 from .eviction import CACHE_MODELS, CacheModel
 from .files import planned_reads, read_rows
 from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
-from .neighbors import Hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
+from .neighbors import Hop, add_hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
 from .orders import breadth_first, round_robin
+from .parts import spread_parts
 from .shadow import sample_shadow
 from .tables import coo_to_csc, dequantized, gather_rows, gather_tiered, is_csc, random_keys
 from .walks import random_walk, sample_walks
@@ -21,20 +25,28 @@ __all__ = [
     "Hop",
     "LayerHop",
     "NodeDraws",
+    "add_hop",
     "alias_shares",
     "breadth_first",
     "build_alias",
     "coo_to_csc",
+    "deal_nodes",
+    "deal_seeds",
     "dequantized",
+    "draw_layer",
     "expand_hops",
     "gather_rows",
     "gather_tiered",
+    "grow_blocks",
     "importance_tree",
     "is_csc",
+    "join_blocks",
+    "link_blocks",
     "philox",
     "planned_reads",
     "random_keys",
     "random_walk",
+    "rank_visits",
     "read_rows",
     "round_robin",
     "sample_labor",
@@ -45,6 +57,10 @@ __all__ = [
     "sample_typed_neighbors",
     "sample_walks",
     "sample_weighted",
+    "settle_nodes",
     "source_draw",
+    "spread_parts",
+    "step_walks",
     "stream_keys",
+    "vote_nodes",
 ]

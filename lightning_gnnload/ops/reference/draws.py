@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..dispatch import DrawKey
+
 LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
 
@@ -85,6 +87,22 @@ class NodeDraws:
             if product % 2**64 >= 2**64 % bound:
                 return product >> 64
             attempt += 1
+
+
+class BatchDraws:
+    """The draws of a batch: of a node, in its name, at one of the batch's hops."""
+
+    def __init__(self, key: DrawKey, names: np.ndarray | None) -> None:
+        self._key, self._names = key, names
+        self._draw_key, _ = stream_keys(key.seed, key.epoch)
+
+    def of(self, node: int, hop: int) -> NodeDraws:
+        return NodeDraws(self._draw_key, self._key.step, self._key.hop + hop, name_of(node, self._names))
+
+
+def name_of(node: int, names: np.ndarray | None) -> int:
+    """In whose name a node draws: its own, unless there are others."""
+    return node if names is None else int(names[node])
 
 
 def uint32(*words: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ..dispatch import ALL_NEIGHBORS, DrawKey
-from .draws import philox, stream_keys, uint32
+from .draws import name_of, philox, stream_keys, uint32
 
 SOURCE_BLOCK = 0x6C61626F
 CONVERGED = 0.9999
@@ -47,6 +47,7 @@ def sample_labor(
     fixed_count: bool = False,
     estimate: Literal["mean", "sum"] = "mean",
     expand: Literal["all", "new"] = "all",
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[WeightedHop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.labor.sample_labor`."""
     local = {int(seed): i for i, seed in enumerate(seeds)}
@@ -61,7 +62,8 @@ def sample_labor(
         lists = [range(indptr[node], indptr[node + 1]) for node in list(local)[num_expanded:]]
         sources = [[int(indices[edge]) for edge in edges] for edges in lists]
         draws = {
-            t: source_draw(draw_key, key.step, 0 if layer_dependency else hop, t) for t in itertools.chain(*sources)
+            t: source_draw(draw_key, key.step, 0 if layer_dependency else key.hop + hop, name_of(t, names))
+            for t in itertools.chain(*sources)
         }
         if importance and fanout != ALL_NEIGHBORS:
             inverse, scales = solve_importance(sources, fanout, importance)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dispatch import DrawKey
 from ..layers import WHOLE_LAYER, LayerMethod
-from .draws import NodeDraws, stream_keys
+from .draws import NodeDraws, name_of, stream_keys
 from .neighbors import Hop
 
 
@@ -112,20 +112,23 @@ def sample_layers(
     normalize: bool = False,
     keep_known: bool = False,
     expand: Literal["all", "new"] = "all",
+    num_drawn: int = 0,
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[LayerHop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.layers.sample_layers`."""
     local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
-    hop_indptr, hop_indices, edge_ids, weights = [0], list[int](), list[int](), list[float]()
+    hop_indptr, hop_indices, edge_ids, weights = [0] * (num_drawn + 1), list[int](), list[int](), list[float]()
     hops = []
-    num_expanded = 0
+    num_expanded = num_drawn
     draw_key, _ = stream_keys(key.seed, key.epoch)
+    first_seed = name_of(int(seeds[0]), names) if len(seeds) else 0
     for hop, budget in enumerate(budgets):
-        if expand == "all":
+        if expand == "all" and hop > 0:
             hop_indptr, hop_indices, edge_ids, weights = [0], [], [], []
             num_expanded = 0
         known = list(local)
         rows = [range(int(indptr[node]), int(indptr[node + 1])) for node in known[num_expanded:]]
-        draws = NodeDraws(draw_key, key.step, hop, int(seeds[0]) if len(seeds) else 0)
+        draws = NodeDraws(draw_key, key.step, key.hop + hop, first_seed)
         if method == "dsp":
             of_edge = draw_edges([edge for row in rows for edge in row], budget, replace, draws)
         else:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ..dispatch import ALL_NEIGHBORS, DrawKey
-from .draws import NodeDraws, stream_keys
+from .draws import BatchDraws, NodeDraws
 
 
 def sample_positions(degree: int, fanout: int, replace: bool, draws: NodeDraws) -> list[int]:
@@ -49,13 +49,14 @@ def sample_neighbors(
     *,
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Hop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.neighbors.sample_neighbors`."""
-    draw_key, _ = stream_keys(key.seed, key.epoch)
+    batch_draws = BatchDraws(key, names)
 
     def pick(hop: int, node: int) -> list[int]:
         start, end = int(indptr[node]), int(indptr[node + 1])
-        draws = NodeDraws(draw_key, key.step, hop, node)
+        draws = batch_draws.of(node, hop)
         return [start + i for i in sample_positions(end - start, fanouts[hop], replace, draws)]
 
     return expand_hops(indices, seeds, len(fanouts), pick, expand)
@@ -71,15 +72,16 @@ def sample_typed_neighbors(
     *,
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Hop]]:
     """Likewise, with a fanout for each edge type; an edge's type is ``edge_type[edge_id]``."""
-    draw_key, _ = stream_keys(key.seed, key.epoch)
+    batch_draws = BatchDraws(key, names)
 
     def pick(hop: int, node: int) -> list[int]:
         picks = []
         for kind, fanout in sorted(fanouts[hop].items()):
             own = [e for e in range(int(indptr[node]), int(indptr[node + 1])) if edge_type[e] == kind]
-            draws = NodeDraws(draw_key, key.step, hop | (kind + 1) << 4, node)
+            draws = batch_draws.of(node, hop | (kind + 1) << 4)
             picks += [own[i] for i in sample_positions(len(own), fanout, replace, draws)]
         return picks
 
@@ -113,3 +115,10 @@ def expand_hops(
             )
         )
     return np.array(list(local), np.int64), hops
+
+
+def add_hop(known: np.ndarray, counts: np.ndarray, neighbors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``nodes`` int64, and the ``indptr`` and ``indices`` of a hop; see :func:`.arena.add_hop`."""
+    local = {node: i for i, node in enumerate(known.tolist())}  # a dict keeps the order of insertion
+    indices = [local.setdefault(node, len(local)) for node in neighbors.tolist()]
+    return np.array(list(local), np.int64), np.concatenate([[0], np.cumsum(counts)]), np.array(indices, np.int64)

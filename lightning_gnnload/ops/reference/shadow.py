@@ -19,9 +19,10 @@ def sample_shadow(
     key: DrawKey,
     *,
     num_layers: int,
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Hop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.shadow.sample_shadow`."""
-    nodes, _ = sample_neighbors(indptr, indices, seeds, fanouts, key, expand="new")
+    nodes, _ = sample_neighbors(indptr, indices, seeds, fanouts, key, expand="new", names=names)
     local = {int(node): i for i, node in enumerate(nodes)}
     hops = []
     for num_dst in [len(seeds)] + [len(nodes)] * (num_layers - 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -11,20 +11,26 @@ import numpy as np
 
 from ..dispatch import DrawKey
 from ..walks import Walks
-from .draws import NodeDraws, stream_keys
+from .draws import BatchDraws, NodeDraws, name_of
 
 
 def random_walk(
-    indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: Walks, key: DrawKey, *, hop: int = 0
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    starts: np.ndarray,
+    walks: Walks,
+    key: DrawKey,
+    *,
+    names: np.ndarray | None = None,
 ) -> np.ndarray:
     """int64 ``[S * W, T + 1]``; see :func:`.walks.random_walk`."""
-    draw_key, _ = stream_keys(key.seed, key.epoch)
+    batch_draws = BatchDraws(key, names)
     end_below = _threshold(Fraction(walks.termination_prob), 2**32)
     restart_below = end_below + _threshold(Fraction(walks.restart_prob), 2**32 - end_below)
     words_per_walk = 4 * ((walks.length + 1) // 2)  # of whole blocks, two words a step
     traces = []
     for start in starts.tolist():
-        draws = NodeDraws(draw_key, key.step, hop, start)
+        draws = batch_draws.of(start, 0)
         words = draws.words(walks.num_walks * words_per_walk).tolist()
         for number in range(walks.num_walks):
             trace, place = [start], start
@@ -65,6 +71,7 @@ def sample_walks(
     include_self: bool = True,
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[WalkHop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.walks.sample_walks`."""
     local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
@@ -75,12 +82,13 @@ def sample_walks(
         if expand == "all":
             hop_indptr, hop_indices, weights = [0], [], []
             num_expanded = 0
+        hop_key = replace(key, hop=key.hop + hop)
         for node in list(local)[num_expanded:]:
-            visited = random_walk(indptr, indices, np.array([node]), walks, key, hop=hop)[:, 1:]
+            visited = random_walk(indptr, indices, np.array([node]), walks, hop_key, names=names)[:, 1:]
             visits = Counter(visited[visited >= 0].tolist())
             if not include_self:
                 del visits[node]
-            top = sorted(visits.items(), key=lambda item: (-item[1], item[0]))[:num_neighbors]
+            top = sorted(visits.items(), key=lambda item: (-item[1], name_of(item[0], names)))[:num_neighbors]
             total = np.float32(sum(count for _, count in top) if normalize else 1)
             for neighbor, count in top:
                 hop_indices.append(local.setdefault(neighbor, len(local)))

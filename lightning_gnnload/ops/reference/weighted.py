@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from ..dispatch import ALL_NEIGHBORS, DrawKey
-from .draws import NodeDraws, stream_keys
+from .draws import BatchDraws, NodeDraws
 from .neighbors import Hop, expand_hops
 
 SLOT_SHARES = 2**32
@@ -106,14 +106,15 @@ def sample_weighted(
     *,
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Hop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.weighted.sample_weighted`."""
-    draw_key, _ = stream_keys(key.seed, key.epoch)
+    batch_draws = BatchDraws(key, names)
 
     def pick(hop: int, node: int) -> list[int]:
         start, end = int(indptr[node]), int(indptr[node + 1])
         entries = alias_entries(weights[start:end].astype(np.float64).tolist())
-        draws = NodeDraws(draw_key, key.step, hop, node)
+        draws = batch_draws.of(node, hop)
         return [start + i for i in sample_weighted_positions(entries, fanouts[hop], replace, draws)]
 
     return expand_hops(indices, seeds, len(fanouts), pick, expand)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tests.fuzz.case import Target
-from tests.fuzz.targets import arguments, messages, ogb_folders, stored_graphs
+from tests.fuzz.targets import arguments, messages, ogb_folders, stored_graphs, stored_partitions
 
 TARGETS = {
     target.name: target
     for target in (
         Target("graph-folder", stored_graphs.load, 150),
+        Target("partition-folder", stored_partitions.load, 60),
         Target("stored-dataset", stored_graphs.prepare, 80),
         Target("ogb-csv", ogb_folders.read_csv, 60, ("ogb",)),
         Target("ogb-npz", ogb_folders.read_npz, 60, ("ogb",)),

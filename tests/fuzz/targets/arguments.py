@@ -1,4 +1,4 @@
-"""Arguments of the public functions: of other types, dtypes, shapes and layouts, out of range, overlapping."""
+"""Arguments of the public functions, of which some went wrong."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import torch
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, ops
-from tests.fuzz.damage import ODD_NUMBERS, ODD_TEXTS
+from tests.fuzz.spoil import spoil
 from tests.fuzz.targets.stored_graphs import use
 
 Arguments = dict[str, Any]
@@ -25,7 +24,7 @@ def call_ops(random: Random, folder: Path) -> None:
     name = random.choice(list(OPS))
     call, make = OPS[name]
     arguments = make(random)
-    _spoil(random, arguments)
+    spoil(random, arguments)
     call(**arguments)
 
 
@@ -43,14 +42,14 @@ def build_graphs(random: Random, folder: Path) -> None:
     request: Arguments = {"seeds": [0], "seed": 1, "epoch": 2, "step": 3}
     wrong = random.randrange(4)
     if wrong == 0:
-        _spoil(random, arguments)
+        spoil(random, arguments)
     graph = build(**arguments)
     num_nodes = graph.num_nodes
     data: Arguments = {"x": np.ones((num_nodes, 3)), "y": np.zeros(num_nodes, int), "train": np.arange(1), "val": None}
     if wrong == 1:
-        _spoil(random, data)
+        spoil(random, data)
     elif wrong > 1:
-        _spoil(random, settings if wrong == 2 else request)
+        spoil(random, settings if wrong == 2 else request)
     use(GraphData(graph, **data))
     NeighborSampler(**settings).sample(graph, **request)
 
@@ -80,7 +79,8 @@ def _batch(random: Random) -> Arguments:
     return _graph(random) | {
         "workspace": ops.Workspace(4, random.choice(["stamp", "hash"])),
         "seeds": np.array([3, 0]),
-        "key": ops.DrawKey(1, 2, 3),
+        "key": ops.DrawKey(1, 2, 3, random.choice([0, 1])),
+        "names": random.choice([None, np.array([7, 2**40, 0, 3])]),
         "arena": whole[begin : begin + len(whole) - 64],
         "expand": random.choice(["all", "new"]),
     }
@@ -115,6 +115,7 @@ def _layers(random: Random) -> Arguments:
             "budgets": random.choice([[], [2, 3], [-1]]),
             "method": method,
             "importance_tree": ops.importance_tree(INDPTR, INDICES) if method == "fastgcn" else None,
+            "num_drawn": random.choice([0, 1, 2]),
             "keep_known": method != "dsp" and random.random() < 0.5,
         }
     )
@@ -147,6 +148,31 @@ def _read_rows(**arguments: Any) -> None:
         os.close(fd)
 
 
+def _hop(random: Random) -> Arguments:
+    arena = np.zeros(random.choice([64, 256, 1024]), np.uint8)
+    arena[:16].view(np.int64)[:] = [3, 0]
+    return {
+        "workspace": ops.Workspace(4, random.choice(["stamp", "hash"])),
+        "num_nodes": 4,
+        "num_known": 2,
+        "counts": np.array([1, 2]),
+        "neighbors": np.array([1, 3, 2]),
+        "arena": arena,
+        "hops_begin": random.choice([None, 64]),
+        "edge_ids": random.choice([None, np.arange(3)]),
+        "edge_weights": random.choice([None, np.ones(3, np.float32)]),
+        "edge_types": random.choice([None, np.ones(3, np.int32)]),
+    }
+
+
+def _growing(op: Callable[..., Any]) -> Callable[..., Any]:
+    def call(**arguments: Any) -> None:
+        with contextlib.suppress(ops.ArenaTooSmall):  # a signal to grow it
+            op(**arguments)
+
+    return call
+
+
 def _rows_of_four(random: Random) -> Arguments:
     return {
         "ids": np.array([3, 0]),
@@ -163,12 +189,43 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
     "sample_shadow": (_graph_first(ops.sample_shadow), _shadow),
     "sample_walks": (_graph_first(ops.sample_walks), _walks),
     "sample_layers": (_graph_first(ops.sample_layers), _layers),
+    "add_hop": (_growing(ops.add_hop), _hop),
     "random_walk": (
         _graph_first(ops.random_walk),
         lambda random: (
             _graph(random)
-            | {"starts": np.array([3, 0]), "walks": ops.Walks(3, 2, 0.1, 0.2), "key": ops.DrawKey(1, 2, 3), "hop": 1}
+            | {"starts": np.array([3, 0]), "walks": ops.Walks(3, 2, 0.1, 0.2), "key": ops.DrawKey(1, 2, 3, 1)}
+            | {"names": np.array([7, 2**40, 0, 3])}
         ),
+    ),
+    "step_walks": (
+        _graph_first(ops.step_walks),
+        lambda random: (
+            _graph(random)
+            | {"places": np.array([3, 0]), "starts": np.array([7, 5]), "numbers": np.array([1, 0])}
+            | {"walks": ops.Walks(3, 2, 0.1, 0.2), "key": ops.DrawKey(1, 2, 3, 1), "t": 2}
+        ),
+    ),
+    "rank_visits": (
+        ops.rank_visits,
+        lambda random: {
+            "starts": np.array([7, 5]),
+            "visits": np.array([[7, -1, 3], [5, 5, 1]]),
+            "num_neighbors": 2,
+            "include_self": random.random() < 0.5,
+            "normalize": random.random() < 0.5,
+        },
+    ),
+    "draw_layer": (
+        ops.draw_layer,
+        lambda random: {
+            "degrees": np.array([2, 0, 3]),
+            "budget": random.choice([-1, 2]),
+            "key": ops.DrawKey(1, 2, 3, 1),
+            "first_seed": 7,
+            "replace": random.random() < 0.5,
+            "normalize": random.random() < 0.5,
+        },
     ),
     "importance_tree": (_graph_first(ops.importance_tree), _graph),
     "index_edge_types": (
@@ -254,127 +311,69 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
         ops.round_robin,
         lambda random: {"sequences": [np.array([0, 2, 1], np.int32)] * 2, "starts": np.array([2, 0])},
     ),
+    "spread_parts": (
+        _graph_first(ops.spread_parts),
+        lambda random: (
+            _graph(random) | {"fresh": np.array([1, 0, 2, 1 << 63], np.uint64), "held": np.ones(4, np.uint64)}
+        ),
+    ),
+    "deal_seeds": (
+        _graph_first(ops.deal_seeds),
+        lambda random: (
+            _graph(random)
+            | {"seeds": np.array([3, 0]), "quotas": np.array([1, 1]), "dealt": ops.DealtSeeds.none_of(4, 2)}
+            | {
+                "hops": 2,
+                "overlap": random.choice(["seeds", "nodes"]),
+                "overlap_weight": 1,
+                "smoothing": 0,
+                "max_edges": 9,
+            }
+        ),
+    ),
+    "vote_nodes": (
+        _graph_first(ops.vote_nodes),
+        lambda random: (
+            _graph(random)
+            | {"part": np.array([1, -1, 0, -1], np.int32), "is_open": np.array([False, True, False, True])}
+            | {"held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]), "num_parts": 2}
+            | {"capacity": 3, "begin": 0, "end": 4}
+        ),
+    ),
+    "deal_nodes": (
+        _graph_first(ops.deal_nodes),
+        lambda random: (
+            _graph(random)
+            | {"is_seed": np.array([1, 0, 0, 1], np.uint8), "part_of": np.array([1, -1, 0, -1], np.int32)}
+            | {"num_parts": 2, "node_capacity": 3, "seed_capacity": 1}
+        ),
+    ),
+    "grow_blocks": (
+        _graph_first(ops.grow_blocks),
+        lambda random: _graph(random) | {"sources": np.array([3]), "most": 3},
+    ),
+    "join_blocks": (
+        _graph_first(ops.join_blocks),
+        lambda random: (
+            _graph(random)
+            | {"block_of": np.array([1, 0, 0, 2], np.int32), "sizes": np.array([2, 1, 1], np.int32)}
+            | {"is_large": np.array([1, 0, 0], np.uint8), "most": 3}
+        ),
+    ),
+    "link_blocks": (
+        _graph_first(ops.link_blocks),
+        lambda random: _graph(random) | {"block_of": np.array([1, 0, 0, 2], np.int32), "num_blocks": 3},
+    ),
+    "settle_nodes": (
+        ops.settle_nodes,
+        lambda random: {
+            "part": np.array([1, -1, 0, -1], np.int32),
+            "held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]),
+            "num_parts": 2,
+        },
+    ),
     "random_keys": (ops.random_keys, lambda random: {"seed": 1, "epoch": 2, "ids": np.array([3, 0])}),
-    "DrawKey": (ops.DrawKey, lambda random: {"seed": 1, "epoch": 2, "step": 3}),
+    "DrawKey": (ops.DrawKey, lambda random: {"seed": 1, "epoch": 2, "step": 3, "hop": 4}),
     "Walks": (ops.Walks, lambda random: {"length": 3, "num_walks": 2, "termination_prob": 0.1, "restart_prob": 0.2}),
     "Workspace": (ops.Workspace, lambda random: {"num_nodes": 4, "table": "auto"}),
 }
-
-
-def _spoil(random: Random, arguments: Arguments) -> None:
-    """Replaces up to two, sometimes by what makes two arrays share memory."""
-    for _ in range(random.choice([0, 1, 1, 2])):
-        name = random.choice(list(arguments))
-        arrays = [value for value in arguments.values() if type(value) is np.ndarray]
-        if arrays and random.random() < 0.2:
-            arguments[name] = _relative(random, random.choice(arrays))
-        elif type(arguments[name]) is np.ndarray and random.random() < 0.6:
-            arguments[name] = _odd_array(random, arguments[name])
-        else:
-            arguments[name] = _odd_argument(random)
-
-
-def _relative(random: Random, array: np.ndarray) -> np.ndarray:
-    """A view of an array that may be another argument, too."""
-    array = np.atleast_1d(array)
-    if (
-        array.flags.c_contiguous
-        and array.nbytes
-        and array.nbytes % 8 == 0
-        and not array.dtype.hasobject
-        and random.random() < 0.5
-    ):
-        return array.reshape(-1).view(random.choice([np.uint8, np.int32, np.int64]))
-    return array[random.choice([slice(None), slice(1, None), slice(None, None, -1), slice(0, 0)])]
-
-
-def _odd_array(random: Random, array: np.ndarray) -> Any:
-    array = np.atleast_1d(array if array.dtype.kind in "iufb" and array.size else np.zeros(3))
-    numbers = [n for n in ODD_NUMBERS if isinstance(n, int) and -(2**63) <= n < 2**63]
-
-    def changed(at: int, number: int) -> np.ndarray:
-        copy = array.copy()
-        if copy.size:
-            info = np.iinfo(copy.dtype) if copy.dtype.kind in "iu" else None
-            with np.errstate(over="ignore"):  # in float16, most of them are infinite
-                fitting = np.array(number if info is None else min(max(number, info.min), info.max)).astype(copy.dtype)
-            copy.flat[at % copy.size] = fitting
-        return copy
-
-    def misaligned() -> np.ndarray:
-        buffer = np.zeros(array.nbytes + 1, np.uint8)
-        view = buffer[1:].view(array.dtype).reshape(array.shape)
-        view[...] = array
-        return view
-
-    def cast() -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return array.astype(random.choice(["i1", "i4", "u8", ">i8", "f4", "f8", "c8", "O", "?", "M8[s]", "U4"]))
-
-    def frozen() -> np.ndarray:
-        copy = array.copy()
-        copy.flags.writeable = False
-        return copy
-
-    ways: list[Callable[[], Any]] = [
-        *[lambda: changed(random.randrange(64), random.choice(numbers))] * 4,
-        cast,
-        lambda: np.repeat(array, 2, axis=0)[::2],
-        lambda: array[::-1],
-        lambda: array[:-1],
-        lambda: array[:0],
-        lambda: array[None],
-        lambda: array.reshape(-1),
-        lambda: np.asfortranarray(np.stack([array, array])),
-        lambda: np.broadcast_to(array.reshape(-1)[:1], (7,)),
-        lambda: np.array(3),
-        lambda: np.ma.masked_array(array, mask=True),
-        lambda: array.reshape(-1).view(np.matrix),
-        lambda: np.zeros(3, [("a", "i4"), ("b", "f8")]),
-        misaligned,
-        frozen,
-        lambda: torch.zeros(array.shape, dtype=torch.int64),
-        lambda: array.tolist(),
-        lambda: memoryview(array.copy()),
-    ]
-    return random.choice(ways)()
-
-
-def _odd_argument(random: Random) -> Any:
-    scalars: list[Any] = [
-        *ODD_NUMBERS,
-        *ODD_TEXTS,
-        None,
-        True,
-        b"bytes",
-        1j,
-        object(),
-        int,
-        [],
-        {},
-        (),
-        [[]],
-        "new",
-        "hash",
-    ]
-    others: list[Any] = [
-        [0, 0],
-        [None],
-        ["a", "b"],
-        [2**70],
-        [[0, 1], [2]],
-        [0.5, 1.5],
-        range(3),
-        np.int64(3),
-        np.float32(2),
-        np.array([1, 2]),
-        np.array("text"),
-        np.zeros((2, 2, 2)),
-        np.empty(0),
-        torch.zeros(3, dtype=torch.bfloat16),
-        torch.zeros(2, 3).t(),
-        torch.zeros(3, requires_grad=True),
-        torch.zeros(3, device="meta"),
-        torch.eye(2).to_sparse(),
-    ]
-    return random.choice([*scalars, *others])

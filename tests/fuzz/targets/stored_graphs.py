@@ -91,13 +91,14 @@ def damaged(random: Random, folder: Path, make: Callable[[], GraphData]) -> Path
     for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
         manifest = place / "manifest.json"
         if manifest.is_file() and random.random() < 0.5:
-            _edit(random, manifest)
+            edit(random, manifest)
         else:
             damage_file(random, random.choice(sorted(place.iterdir())), outside)
     return place
 
 
-def _edit(random: Random, manifest: Path) -> None:
+def edit(random: Random, manifest: Path) -> None:
+    """Damages what a manifest says."""
     try:
         value = json.loads(manifest.read_bytes())
     except (OSError, ValueError):  # broken before

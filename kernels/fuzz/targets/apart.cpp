@@ -1,0 +1,174 @@
+// Kernels for lists that lie apart: hops whose neighbours somebody else chose, walks that are taken
+// step by step, visits that are ranked afterwards, and layers that are drawn by their degrees.
+#include <map>
+
+#include "add_hop/add_hop.h"
+#include "draw_layer/draw_layer.h"
+#include "fuzz/graphs.h"
+#include "fuzz/sampling.h"
+#include "random_walk/random_walk.h"
+#include "rank_visits/rank_visits.h"
+#include "step_walks/step_walks.h"
+
+namespace lg::fuzz {
+namespace {
+
+// Nodes in order of first occurrence, and where each neighbour stands among them.
+void expect_relabelled(const Sampled& sampled, const Exact<int64_t>& known,
+                       const Exact<int64_t>& counts, const Exact<int64_t>& neighbors) {
+  const HopLayout& hop = sampled.layout.hops[0];
+  const int64_t* nodes = sampled.arena.at<int64_t>(0);
+  std::map<int64_t, int64_t> local;
+  for (const int64_t node : known) local.emplace(node, int64_t(local.size()));
+  for (int64_t i = 0; i < neighbors.size(); ++i) {
+    const auto [at, is_new] = local.emplace(neighbors[i], int64_t(local.size()));
+    expect(sampled.arena.at<int32_t>(hop.indices_offset)[i] == at->second, "neighbour ", i);
+  }
+  expect(sampled.layout.num_nodes == int64_t(local.size()), sampled.layout.num_nodes, " nodes");
+  for (const auto& [node, at] : local) expect(nodes[at] == node, "node ", at, " is ", nodes[at]);
+  int64_t edge = 0;
+  for (int64_t i = 0; i < counts.size(); ++i) {
+    edge += counts[i];
+    expect(sampled.arena.at<int32_t>(hop.indptr_offset)[i + 1] == edge, "row ", i);
+  }
+}
+
+// One step of the walks that go on: `going` and `places` are then of those that still do.
+template <class Index>
+void take_step(const StepRequest<Index>& request, const Exact<int64_t>& traces, int64_t width,
+               std::vector<int64_t>& going, std::vector<int64_t>& places) {
+  Exact<int64_t> nodes(request.count);
+  Exact<uint8_t> fates(request.count);
+  step_walks(request, nodes.data(), fates.data());
+  std::vector<int64_t> left, stand;
+  for (int64_t i = 0; i < request.count; ++i) {
+    const int64_t* trace = traces.data() + going[size_t(i)] * width;
+    expect(nodes[i] == trace[request.t + 1], "step ", request.t, " of walk ", going[size_t(i)]);
+    expect((nodes[i] < 0) == (fates[i] == kStuck), "a fate of ", int(fates[i]));
+    if (fates[i] >= kEnds) continue;
+    left.push_back(going[size_t(i)]);
+    stand.push_back(fates[i] == kRestarts ? trace[0] : nodes[i]);
+  }
+  going = std::move(left);
+  places = std::move(stand);
+}
+
+template <class Index>
+void walk(Choices& choose) {
+  const Graph<Index> graph = random_graph<Index>(choose);
+  if (graph.num_nodes() == 0) return;
+  Exact<int64_t> starts(choose.size(40));
+  for (int64_t i = 0; i < starts.size(); ++i) starts[i] = choose.below(graph.num_nodes());
+  const WalkSettings walks{1 + choose.size(9), 1 + choose.size(9), uint64_t(choose.word()) / 8,
+                           uint64_t(choose.word()) / 8 + (uint64_t(1) << 29)};
+  const uint64_t seed = choose.wide();
+  const uint32_t epoch = choose.word(), step = choose.word(), hop = choose.word() >> 16;
+  const int64_t width = walks.length + 1;
+  Exact<int64_t> traces(starts.size() * walks.num_walks * width);
+  random_walk<Index>({graph.csc(), starts.data(), starts.size(), walks, seed, epoch, step, hop},
+                     traces.data());
+  std::vector<int64_t> going, places;
+  for (int64_t i = 0; i < starts.size() * walks.num_walks; ++i) {
+    going.push_back(i);
+    places.push_back(starts[i / walks.num_walks]);
+  }
+  for (int64_t t = 0; t < walks.length && !going.empty(); ++t) {
+    const Exact<int64_t> stand(places);
+    Exact<int64_t> names(int64_t(going.size())), numbers(int64_t(going.size()));
+    for (int64_t i = 0; i < names.size(); ++i) {
+      names[i] = graph.csc().name(starts[going[size_t(i)] / walks.num_walks]);
+      numbers[i] = going[size_t(i)] % walks.num_walks;
+    }
+    take_step<Index>({graph.csc(), stand.data(), names.data(), numbers.data(), stand.size(), walks,
+                      t, seed, epoch, step, hop},
+                     traces, width, going, places);
+  }
+}
+
+}  // namespace
+
+LG_FUZZ_TARGET(add_hop) {
+  const int64_t num_nodes = 1 + choose.size(2000);
+  Workspace workspace = random_workspace(choose, num_nodes);
+  const Exact<int64_t> known = random_seeds(choose, num_nodes);
+  Exact<int64_t> counts(known.size());
+  int64_t num_edges = 0;
+  for (int64_t i = 0; i < counts.size(); ++i) num_edges += counts[i] = choose.size(40);
+  Exact<int64_t> neighbors(num_edges);
+  for (int64_t i = 0; i < num_edges; ++i) neighbors[i] = choose.below(num_nodes);
+  bool sound = true;
+  if (num_edges > 0 && choose.one_in(6)) {
+    neighbors[choose.below(num_edges)] = bad_id<int64_t>(choose, num_nodes);
+    sound = false;
+  }
+  if (counts.size() > 0 && choose.one_in(6)) {
+    int64_t& count = counts[choose.below(counts.size())];
+    const int64_t other = choose.one_of<int64_t>({-1, INT64_MAX, INT64_MIN, count + 1});
+    sound = sound && count == other;
+    count = other;
+  }
+  const bool columns = choose.flag();
+  const Exact<int64_t> ids(columns ? num_edges : 0);
+  const Exact<float> weights(columns ? num_edges : 0);
+  const Exact<int32_t> types(columns ? num_edges : 0);
+  const ChosenEdges edges{counts.data(),
+                          neighbors.data(),
+                          num_edges,
+                          columns ? ids.data() : nullptr,
+                          columns ? weights.data() : nullptr,
+                          columns ? types.data() : nullptr};
+  BatchRequest batch = random_batch_request(choose, known);
+  batch.max_local = kMaxLocal;
+  const auto refused = refusal(workspace, batch, num_nodes);
+  std::optional<Sampled> sampled;
+  const Outcome outcome = outcome_of([&] {
+    sampled.emplace(sample_into_arenas(batch, choose.size(4096), [&](const BatchRequest& request) {
+      return add_hop(workspace, num_nodes, request, edges);
+    }));
+  });
+  const Outcome wanted = sound ? Outcome::kDone : Outcome::kSamplerConfigError;
+  expect(outcome == refused.value_or(wanted), "a hop: ", outcome);
+  if (outcome != Outcome::kDone) return;
+  expect_sound_places(*sampled);
+  expect_relabelled(*sampled, known, counts, neighbors);
+}
+
+LG_FUZZ_TARGET(step_walks) { choose.flag() ? walk<int32_t>(choose) : walk<int64_t>(choose); }
+
+LG_FUZZ_TARGET(rank_visits) {
+  const int64_t num_starts = choose.size(30), num_visits = choose.size(60);
+  const int64_t num_neighbors = 1 + choose.size(40);
+  Exact<int64_t> starts(num_starts), visits(num_starts * num_visits);
+  for (int64_t i = 0; i < num_starts; ++i) starts[i] = choose.size(30);
+  for (int64_t i = 0; i < visits.size(); ++i) visits[i] = choose.size(31) - 1;
+  const int64_t most = num_starts * std::min(num_neighbors, num_visits);
+  Exact<int64_t> counts(num_starts), neighbors(most);
+  Exact<float> weights(most);
+  const int64_t num_edges = rank_visits({starts.data(), visits.data(), num_starts, num_visits,
+                                         num_neighbors, choose.flag(), choose.flag()},
+                                        counts.data(), neighbors.data(), weights.data());
+  expect(num_edges <= most, num_edges, " edges, but at most ", most);
+  for (int64_t i = 0; i < num_edges; ++i) expect(weights[i] > 0, "weight ", i, " is ", weights[i]);
+}
+
+LG_FUZZ_TARGET(draw_layer) {
+  Exact<int64_t> degrees(choose.size(200));
+  for (int64_t i = 0; i < degrees.size(); ++i) degrees[i] = choose.size(100);
+  const LayerDraw request{
+      degrees.data(),        degrees.size(), choose.flag() ? kWholeLayer : 1 + choose.size(1000),
+      choose.flag(),         choose.flag(),  choose.wide(),
+      choose.word(),         choose.word(),  choose.word() >> 16,
+      int64_t(choose.word())};
+  Edges edges;
+  draw_layer(request, edges);
+  for (int64_t i = 0; i < degrees.size(); ++i) {
+    for (int64_t e = edges.indptr[size_t(i)]; e < edges.indptr[size_t(i) + 1]; ++e) {
+      expect(in_range(edges.ids[size_t(e)], degrees[i]), "place ", edges.ids[size_t(e)], " of ",
+             degrees[i]);
+      expect(e == edges.indptr[size_t(i)] || edges.ids[size_t(e) - 1] < edges.ids[size_t(e)],
+             "places do not ascend at edge ", e);
+    }
+  }
+}
+
+}  // namespace lg::fuzz

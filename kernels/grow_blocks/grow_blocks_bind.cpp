@@ -1,0 +1,28 @@
+#include "bind/bind.h"
+#include "grow_blocks/grow_blocks.h"
+
+namespace lg::bind {
+namespace {
+
+template <class Index>
+void bind_index(nb::module_& m) {
+  m.def(
+      "grow_blocks",
+      [](Array<const int64_t> indptr, Array<const Index> indices, Array<const int64_t> sources,
+         int64_t most, Array<int32_t> block_of, Array<int32_t> sizes) {
+        const GrowRequest<Index> request{csc<Index>(indptr, indices), sources.data(),
+                                         int64_t(sources.size()), most};
+        return grow_blocks(request, block_of.data(), sizes.data());
+      },
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "sources"_a.noconvert(), "most"_a,
+      "block_of"_a.noconvert(), "sizes"_a.noconvert(), NoGil());
+}
+
+}  // namespace
+
+void bind_grow_blocks(nb::module_& m) {
+  bind_index<int32_t>(m);
+  bind_index<int64_t>(m);
+}
+
+}  // namespace lg::bind

@@ -1,0 +1,188 @@
+"""Blocks of nodes, and the graph of blocks: what partitions of a large graph are made of.
+
+Shapes: N graph nodes, E edges, B blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import PartitionError, SeedError
+from .checks import as_integer, check_apart, check_array, check_graph
+from .dispatch import kernels
+
+MAX_LINKED_BLOCKS = 2**14
+_MOST_NODES = 2**31 - 1
+
+
+def grow_blocks(
+    indptr: np.ndarray, indices: np.ndarray, sources: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Connected blocks, grown along in-neighbours by breadth-first searches that take turns.
+
+    Args:
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
+        indices: likewise.
+        sources: int64 ``[S]``, node ids, where searches start at once. Whenever a block ends, the lowest node of no
+            block starts another.
+        most: nodes, at which a block ends; so it does where its search has nowhere left to go.
+
+    Returns:
+        ``block_of`` int32 ``[N]``, and ``sizes`` int32 ``[B]``, the nodes of each block.
+
+    Raises:
+        GraphFormatError, SeedError, PartitionError: arrays of other forms, a source that is no node, a ``most`` below
+            1, or more than 2**31 - 1 nodes.
+
+    Source: BGL (NSDI'23), section 3.3.1.
+
+    Example:
+        >>> path = np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2])  # 0 - 1 - 2 - 3
+        >>> grow_blocks(*path, sources=np.array([3]), most=3)
+        (array([1, 0, 0, 0], dtype=int32), array([3, 1], dtype=int32))
+    """
+    check_graph(indptr, indices)
+    check_array("sources", sources, (np.int64,), 1, SeedError)
+    num_nodes, most = len(indptr) - 1, as_integer("most", most, PartitionError)
+    if most < 1:
+        raise PartitionError(f"most is {most}, but a block has at least 1 node.")
+    if num_nodes > _MOST_NODES:
+        raise PartitionError(f"the graph has {num_nodes} nodes, but blocks are of at most {_MOST_NODES}.")
+    block_of, sizes = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.int32)
+    num_blocks = kernels.grow_blocks(indptr, indices, sources, min(most, _MOST_NODES), block_of, sizes)
+    return block_of, sizes[:num_blocks].copy()
+
+
+def join_blocks(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    block_of: np.ndarray,
+    sizes: np.ndarray,
+    is_large: np.ndarray,
+    most: int,
+) -> np.ndarray:
+    """For each small block, a large one that it borders on and that has room for it.
+
+    It is the one with more than half of the edges between the small block and large ones, if there is such, and else
+    some that it borders on.
+
+    Args:
+        indptr: as in :func:`grow_blocks`.
+        indices: likewise.
+        block_of: int32 ``[N]``, in ``[0, B)``.
+        sizes: int32 ``[B]``.
+        is_large: uint8 ``[B]``, 1 for those to be joined and 0 for those to join.
+        most: nodes that a block may have with those that join it.
+
+    Returns:
+        int32 ``[B]``: the large block; -1 for a block that is large itself or finds none.
+
+    Raises:
+        GraphFormatError, PartitionError: arrays that do not fit each other, or a block out of range.
+
+    Source: BGL (NSDI'23), section 3.3.1.
+    """
+    _check_blocks(indptr, indices, block_of)
+    check_array("sizes", sizes, (np.int32,), 1, PartitionError)
+    check_array("is_large", is_large, (np.uint8,), 1, PartitionError)
+    if len(sizes) != len(is_large):
+        raise PartitionError(
+            f"there are {len(sizes)} sizes, but {len(is_large)} entries of is_large: give one a block."
+        )
+    most = min(as_integer("most", most, PartitionError), _MOST_NODES)
+    joins = np.empty(len(sizes), np.int32)
+    kernels.join_blocks(indptr, indices, block_of, sizes, is_large, max(most, 0), joins)
+    return joins
+
+
+def link_blocks(indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, num_blocks: int) -> np.ndarray:
+    """The graph of blocks: how many edges lead from each to each.
+
+    Args:
+        indptr: as in :func:`grow_blocks`.
+        indices: likewise.
+        block_of: int32 ``[N]``, in ``[0, B)``: blocks, or parts.
+        num_blocks: B, at most 2**14: the result takes 8 B**2 bytes.
+
+    Returns:
+        int64 ``[B, B]``; entry ``a, b``: edges that make a node of ``b`` an in-neighbour of a node of ``a``.
+
+    Raises:
+        GraphFormatError, PartitionError: arrays that do not fit each other, a block out of range, or too many.
+    """
+    _check_blocks(indptr, indices, block_of)
+    num_blocks = as_integer("num_blocks", num_blocks, PartitionError)
+    if not 0 <= num_blocks <= MAX_LINKED_BLOCKS:
+        raise PartitionError(f"num_blocks is {num_blocks}, but must lie in [0, {MAX_LINKED_BLOCKS}].")
+    counts = np.empty(num_blocks * num_blocks, np.int64)
+    kernels.link_blocks(indptr, indices, block_of, num_blocks, counts)
+    return counts.reshape(num_blocks, num_blocks)
+
+
+def deal_nodes(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    is_seed: np.ndarray,
+    part_of: np.ndarray,
+    num_parts: int,
+    node_capacity: int,
+    seed_capacity: int,
+) -> int:
+    """Deals nodes out to parts in one stream, in place: each to where its in-neighbours are and room is.
+
+    A node goes to the part with the largest ``neighbours there * (1 - nodes / node_capacity)``, for a seed also
+    ``* (1 - seeds / seed_capacity)``, of what this stream has dealt to the part. Parts that are full get no more, while
+    others are not; seeds keep to their capacity as long as those of all parts are enough.
+
+    Args:
+        indptr: as in :func:`grow_blocks`.
+        indices: likewise.
+        is_seed: uint8 ``[N]``, 1 for seeds and 0 for others.
+        part_of: int32 ``[N]``, written to. Where an earlier stream has left a part, an in-neighbour that is still to
+            come counts for it; -1 where there is none.
+        num_parts: at most 2**14.
+        node_capacity: nodes of a part.
+        seed_capacity: seeds of a part.
+
+    Returns:
+        How many nodes are of another part than before.
+
+    Raises:
+        GraphFormatError, PartitionError: arrays that do not fit each other, or a number or part out of range.
+
+    Source: Stanton & Kliot (KDD'12), linear deterministic greedy; Nishimura & Ugander (KDD'13), restreaming.
+
+    Example:
+        >>> parts = np.full(4, -1, np.int32)
+        >>> pairs = np.array([0, 1, 2, 3, 4]), np.array([2, 3, 0, 1])  # 0 - 2 and 1 - 3
+        >>> deal_nodes(*pairs, np.zeros(4, np.uint8), parts, 2, node_capacity=2, seed_capacity=1)
+        4
+        >>> parts
+        array([0, 1, 0, 1], dtype=int32)
+    """
+    _check_blocks(indptr, indices, part_of, "part_of", writable=True)
+    check_array("is_seed", is_seed, (np.uint8,), 1, PartitionError)
+    if len(is_seed) != len(part_of):
+        raise PartitionError(f"is_seed has {len(is_seed)} entries, but the graph has {len(part_of)} nodes.")
+    numbers = {"num_parts": num_parts, "node_capacity": node_capacity, "seed_capacity": seed_capacity}
+    for name, number in numbers.items():
+        most = MAX_LINKED_BLOCKS if name == "num_parts" else _MOST_NODES
+        numbers[name] = as_integer(name, number, PartitionError)
+        if not (name == "seed_capacity" and numbers[name] == 0) and not 1 <= numbers[name] <= most:
+            raise PartitionError(f"{name} is {number}, but must lie in [1, {most}].")
+    for name, array in (("indptr", indptr), ("indices", indices), ("is_seed", is_seed)):
+        check_apart("part_of", part_of, name, array)
+    return kernels.deal_nodes(
+        indptr, indices, is_seed, numbers["num_parts"], numbers["node_capacity"], numbers["seed_capacity"], part_of
+    )
+
+
+def _check_blocks(
+    indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, name: str = "block_of", writable: bool = False
+) -> None:
+    check_graph(indptr, indices)
+    check_array(name, block_of, (np.int32,), 1, PartitionError, writable=writable)
+    if len(block_of) != len(indptr) - 1:
+        raise PartitionError(
+            f"{name} has {len(block_of)} entries, but the graph has {len(indptr) - 1} nodes; give one each."
+        )

@@ -1,0 +1,130 @@
+"""Ops on lists that lie apart come to what the ops on a whole graph do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lightning_gnnload import ops
+from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, Walks, reference
+
+from .graphs import random_graph, sampled
+
+KEY = DrawKey(7, 1, 2, hop=3)
+NUM_NODES = 300
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("walks", [Walks(1), Walks(5, 3, 0.2, 0.4), Walks(4, 2, 0, 1)])
+def test_steps_equal_the_oracle(walks: Walks, dtype: type) -> None:
+    indptr, indices = random_graph(NUM_NODES, 900, seed=1, dtype=dtype)
+    rng = np.random.default_rng(2)
+    places, starts = rng.integers(0, NUM_NODES, 70), rng.integers(0, 2**40, 70)
+    numbers = rng.integers(0, walks.num_walks, 70)
+    for t in range(walks.length):
+        nodes, fates = ops.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t)
+        want = reference.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t)
+        assert (nodes.tolist(), fates.tolist()) == want
+
+
+def walked(indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: Walks, key: DrawKey) -> np.ndarray:
+    """Traces like those of random_walk, step by step."""
+    begun = np.repeat(starts, walks.num_walks)
+    numbers = np.tile(np.arange(walks.num_walks), len(starts))
+    traces = np.full((len(begun), walks.length + 1), -1)
+    traces[:, 0] = places = begun
+    going = np.arange(len(begun))
+    for t in range(walks.length):
+        nodes, fates = ops.step_walks(indptr, indices, places, begun[going], numbers[going], walks, key, t)
+        traces[going, t + 1] = nodes
+        places = np.where(fates == ops.RESTARTS, begun[going], nodes)[fates < ops.ENDS]
+        going = going[fates < ops.ENDS]
+    return traces
+
+
+@pytest.mark.parametrize("walks", [Walks(1, 300), Walks(5, 3, 0.2, 0.4), Walks(4, 2, 0, 1), Walks(6, 2, 1)])
+def test_steps_make_walks_and_visits_make_neighbourhoods(walks: Walks) -> None:
+    indptr, indices = random_graph(NUM_NODES, 2000, seed=1)
+    starts = np.random.default_rng(3).permutation(NUM_NODES)[:90]
+    key = DrawKey(7, 1, 2)
+    traces = walked(indptr, indices, starts, walks, key)
+    np.testing.assert_array_equal(traces, ops.random_walk(indptr, indices, starts, walks, key))
+    for include_self, normalize in ((True, False), (False, True)):
+        settings = {"num_neighbors": 4, "include_self": include_self, "normalize": normalize}
+        visits = np.ascontiguousarray(traces[:, 1:]).reshape(len(starts), -1)
+        counts, neighbors, weights = ops.rank_visits(starts, visits, **settings)
+        want = reference.rank_visits(starts, visits, **settings)
+        assert (counts.tolist(), neighbors.tolist()) == want[:2]
+        np.testing.assert_array_equal(weights, want[2])
+        workspace = ops.Workspace(NUM_NODES)
+        batch = sampled(
+            lambda arena, workspace=workspace, settings=settings: ops.sample_walks(
+                workspace, indptr, indices, starts, walks, key, arena, num_hops=1, **settings
+            )
+        )
+        np.testing.assert_array_equal(np.diff(batch.hops[0].indptr), counts)
+        np.testing.assert_array_equal(batch.nodes[batch.hops[0].indices], neighbors)
+        np.testing.assert_array_equal(batch.hops[0].edge_weights, weights)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("budget", [1, 40, 5000, -1])
+def test_layers_equal_those_of_the_whole_graph(budget: int, replace: bool, normalize: bool) -> None:
+    indptr, indices = random_graph(NUM_NODES, 900, seed=1)
+    seeds = np.random.default_rng(3).permutation(NUM_NODES)[:90]
+    key, settings = DrawKey(7, 1, 2), {"replace": replace, "normalize": normalize}
+    degrees = np.diff(indptr)[seeds]
+    counts, places, weights = ops.draw_layer(degrees, budget, key, int(seeds[0]), **settings)
+    want = reference.draw_layer(degrees, budget, key, int(seeds[0]), **settings)
+    assert (counts.tolist(), places.tolist()) == want[:2]
+    np.testing.assert_array_equal(weights, want[2])
+    workspace = ops.Workspace(NUM_NODES)
+    batch = sampled(
+        lambda arena: ops.sample_layers(
+            workspace, indptr, indices, seeds, [budget], "dsp", key, arena, edge_ids=True, **settings
+        )
+    )
+    np.testing.assert_array_equal(np.diff(batch.hops[0].indptr), counts)
+    np.testing.assert_array_equal(batch.hops[0].edge_ids, np.repeat(indptr[seeds], counts) + places)
+    np.testing.assert_array_equal(batch.hops[0].edge_weights, weights)
+
+
+def test_the_hop_decides_as_well() -> None:
+    degrees = np.full(50, 9)
+    drawn = [ops.draw_layer(degrees, 20, DrawKey(7, 1, 2, hop), 3)[1].tolist() for hop in (0, 1)]
+    assert drawn[0] != drawn[1]
+    assert ops.draw_layer(degrees[:0], 20, KEY, 0)[0].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda one: ops.step_walks(one, one[:0], one[:1] + 1, one[:1], one[:1], Walks(2), KEY, 0),
+            SeedError,
+            r"places\[0\] is 1",
+        ),
+        (lambda one: ops.step_walks(one, one[:0], one[:1], one, one[:1], Walks(2), KEY, 0), SeedError, "starts has 2"),
+        (
+            lambda one: ops.step_walks(one, one[:0], one[:1], one[:1], one[:1] + 1, Walks(2), KEY, 0),
+            SamplerConfigError,
+            r"numbers\[0\] is 1",
+        ),
+        (
+            lambda one: ops.step_walks(one, one[:0], one[:1], one[:1], one[:1], Walks(2), KEY, 2),
+            SamplerConfigError,
+            "t is 2",
+        ),
+        (lambda one: ops.rank_visits(one, one[None], num_neighbors=1), SamplerConfigError, "a row a start"),
+        (lambda one: ops.rank_visits(one[:1], one[None] - 2, num_neighbors=1), SamplerConfigError, r"visits\[0\]\[0\]"),
+        (lambda one: ops.draw_layer(one - 1, 1, KEY, 0), SamplerConfigError, r"degrees\[0\] is -1"),
+        (lambda one: ops.draw_layer(one, 0, KEY, 0), SamplerConfigError, "budget"),
+        (lambda one: ops.draw_layer(one + 2**32 - 1, -1, KEY, 0), SamplerConfigError, "int32"),
+        (lambda one: ops.draw_layer(one, 1, KEY, -1), SamplerConfigError, "first_seed"),
+    ],
+)
+def test_what_does_not_fit(call, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(np.zeros(2, np.int64))
