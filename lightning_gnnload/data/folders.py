@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 import zlib
@@ -20,26 +22,27 @@ from lightning_gnnload.data.pages import let_go
 from lightning_gnnload.errors import StoreFormatError
 
 CHUNK_BYTES = 1 << 24
+_SUFFIX = ".partial"
 
 
 @contextmanager
 def new_folder(folder: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
     """An empty folder to write to. It moves to its place when the ``with`` block ends; if that raises, it is removed.
+    What a process that was killed left of the same folder is removed before.
 
     Raises:
         StoreFormatError: ``folder`` exists and ``overwrite`` is false.
     """
     target = Path(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _clear_leftovers(target)
     if target.exists() and not overwrite:
         raise StoreFormatError(f"{target} exists already. Give another folder, or overwrite=True to replace it.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes the folder readable by its owner alone, and so it stays.
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with _workshop(target) as workshop:
+        partial = workshop / "new"
+        partial.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
         yield partial
-        _move_into_place(partial, target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _move_into_place(partial, target, workshop / "old")
 
 
 def write_manifest(
@@ -129,17 +132,62 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
-def _move_into_place(partial: Path, target: Path) -> None:
-    """Renames are atomic; where a folder stands already, it is moved away first and removed after."""
-    if target.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-        os.rename(target, old / "data")
+@contextmanager
+def _workshop(target: Path) -> Iterator[Path]:
+    """A folder beside ``target`` that is removed in the end. Its lock tells other processes that somebody works in it;
+    who dies gives it up."""
+    while True:
+        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=_SUFFIX, dir=target.parent))
+        descriptor = os.open(workshop, os.O_RDONLY)
         try:
-            os.rename(partial, target)
-        except BaseException:
-            os.rename(old / "data", target)
-            os.rmdir(old)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    else:
+            _lock(descriptor, fcntl.LOCK_EX)
+            if not workshop.exists():  # another process took it for a leftover before the lock was ours
+                continue
+            try:
+                yield workshop
+            finally:
+                shutil.rmtree(workshop, ignore_errors=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _clear_leftovers(target: Path) -> None:
+    """Removes what processes that were killed left beside ``target``, and puts back what one had moved away."""
+    name = re.compile(rf"\.{re.escape(target.name)}-\w{{8}}{re.escape(_SUFFIX)}")
+    for workshop in [path for path in target.parent.iterdir() if name.fullmatch(path.name)]:
+        if workshop.is_symlink():
+            continue
+        try:
+            descriptor = os.open(workshop, os.O_RDONLY)
+        except OSError:  # its owner was faster, or is another user
+            continue
+        try:
+            if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if (workshop / "old").exists() and not target.exists():
+                    os.rename(workshop / "old", target)
+                shutil.rmtree(workshop, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, operation: int) -> bool:
+    """Whether the lock is ours; it is nobody's where the file system has none for folders."""
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError:
+        return False
+    return True
+
+
+def _move_into_place(partial: Path, target: Path, old: Path) -> None:
+    """Renames are atomic; where a folder stands already, it is moved away first."""
+    if not target.exists():
         os.rename(partial, target)
+        return
+    os.rename(target, old)
+    try:
+        os.rename(partial, target)
+    except BaseException:
+        os.rename(old, target)
+        raise

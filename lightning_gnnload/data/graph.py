@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.data.origin import Origin, Places
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 _deriving = threading.Lock()
+_CHUNK_EDGES = 1 << 22
 
 
 class Graph:
@@ -27,6 +30,7 @@ class Graph:
         edge_type: integer ``[E]``, or None.
         edge_order: int64 ``[E]``, or None: for each edge, its position in the edge list the graph was built from.
         lost_order: the graph was built from an edge list here, and did not keep its order.
+        origin: where the nodes and edges lie in the graph that this one is a part of; None for a whole graph.
 
     Shapes: N nodes, E edges. All arrays are NumPy arrays on the CPU; memory maps are welcome.
 
@@ -39,7 +43,7 @@ class Graph:
     """
 
     ARRAYS: ClassVar = ("edge_order", "edge_type", "edge_weight", "indices", "indptr")
-    __slots__ = ("_derived", "lost_order", *ARRAYS)
+    __slots__ = ("_derived", "lost_order", "origin", *ARRAYS)
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class Graph:
         edge_weight: np.ndarray | None = None,
         edge_type: np.ndarray | None = None,
         edge_order: np.ndarray | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self.indptr = indptr
         self.indices = indices
@@ -55,11 +60,16 @@ class Graph:
         self.edge_type = edge_type
         self.edge_order = edge_order
         self.lost_order = False
+        self.origin = origin
         self._derived: dict[str, Any] = {}
         _check_topology(indptr, indices)
         _check_edge_array("edge_weight", edge_weight, "f", len(indices))
         _check_edge_array("edge_type", edge_type, "iu", len(indices))
         _check_edge_array("edge_order", edge_order, "iu", len(indices))
+        if origin is not None and len(origin.node_ids) != self.num_nodes:
+            raise GraphFormatError(
+                f"Graph: origin names {len(origin.node_ids)} nodes, but the graph has {self.num_nodes}."
+            )
         if edge_weight is not None and edge_weight.size:
             # Not-a-number fails both comparisons.
             low, high = float(edge_weight.min()), float(edge_weight.max())
@@ -155,6 +165,24 @@ class Graph:
         return np.diff(self.indptr)
 
     @property
+    def names(self) -> np.ndarray | None:
+        """int64 ``[N]``: of a part's nodes, their ids in the whole graph, by which they draw. None in a whole graph."""
+        return None if self.origin is None else self.origin.node_ids
+
+    def names_of(self, nodes: np.ndarray) -> np.ndarray:
+        """Ids in the whole graph of nodes of this one, int64: what random draws are named by."""
+        return nodes if self.origin is None else self.origin.node_ids[nodes]
+
+    def local_ids(self, ids: np.ndarray) -> np.ndarray:
+        """The reverse: which nodes of this graph have these ids in the whole one, int64.
+
+        Raises:
+            PartReachError: a node that this part does not have.
+        """
+        origin = self.origin
+        return ids if origin is None else self._derive("places", lambda: Places(origin.node_ids)).of(ids)
+
+    @property
     def edge_type_index(self) -> ops.EdgeTypeIndex:
         """In-neighbours by edge type; made on first use and kept: 4 bytes an edge, unless stored by type, and 8 for
         each node and type that it has.
@@ -191,6 +219,13 @@ class Graph:
         """
         return self._derive("importance_tree", lambda: ops.importance_tree(self.indptr, self.indices))
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells this graph from others: N, E and a checksum (CRC-32) of indptr, indices, weights and types; the same
+        whatever their width. Made on first use, by reading the graph once, and kept.
+        """
+        return self._derive("fingerprint", lambda: _fingerprint(self))
+
     def _derive(self, name: str, make: Callable[[], Any]) -> Any:
         """What is made of the graph once, for all threads that sample it."""
         with _deriving:
@@ -200,7 +235,7 @@ class Graph:
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """The arrays alone: what is made of them is made again by who needs it, a spawned process for example."""
-        return None, {name: getattr(self, name) for name in (*self.ARRAYS, "lost_order")} | {"_derived": {}}
+        return None, {name: getattr(self, name) for name in (*self.ARRAYS, "lost_order", "origin")} | {"_derived": {}}
 
     def in_neighbors(self, node: int) -> np.ndarray:
         """A view of the in-neighbours of one node, in stored order."""
@@ -247,6 +282,17 @@ def _edge_ends(values: Any, name: str) -> np.ndarray:
             f"Graph.from_coo: {name} must be integers [E], but it is {ends.dtype} {list(ends.shape)}."
         )
     return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
+
+
+def _fingerprint(graph: Graph) -> str:
+    checksum = zlib.crc32(graph.indptr.data)
+    width = np.int32 if graph.num_nodes <= 2**31 else np.int64
+    for array, dtype in ((graph.indices, width), (graph.edge_weight, np.float64), (graph.edge_type, np.int64)):
+        if array is not None:
+            for begin in range(0, graph.num_edges, _CHUNK_EDGES):
+                chunk = np.ascontiguousarray(array[begin : begin + _CHUNK_EDGES], dtype)
+                checksum = zlib.crc32(chunk.data, checksum)
+    return f"{graph.num_nodes}-{graph.num_edges}-{checksum:08x}"
 
 
 def _narrow(ends: np.ndarray, num_nodes: int, name: str) -> np.ndarray:

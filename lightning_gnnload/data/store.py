@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,10 +30,14 @@ from lightning_gnnload.data.folders import (
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest, stored_arrays
+from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, GraphFormatError, StoreFormatError
+
+ORIGIN = ("edge_starts", "node_ids", "reach")
+"""Arrays of a graph that is part of another."""
 
 
 def save_graph_data(
@@ -63,11 +68,7 @@ def save_graph_data(
                 num_nodes=data.num_nodes,
                 num_classes=data._num_classes,
                 attributes=attributes,
-                quantized={
-                    name: str(store.dtype).removeprefix("torch.")
-                    for name, store in _stores(data).items()
-                    if isinstance(store, QuantizedFeatureStore)
-                },
+                quantized=quantized_dtypes(_stores(data)),
                 tables={
                     name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()
                 },
@@ -96,30 +97,20 @@ def load_graph_data(
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
     """
-    if features not in ("mapped", "disk"):
-        raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     path = Path(folder)
     manifest = read_manifest(path)
+    if "partition" in manifest["attributes"] and "indptr" not in manifest["arrays"]:
+        raise StoreFormatError(
+            f"{path} is a partition, not a graph. Give the graph, or load_partition(folder) for parts."
+        )
     try:
-        arrays = {name: _map_array(array, verify) for name, array in stored_arrays(path, manifest).items()}
-        tables = {name: (_table_name(name), first) for name, first in manifest.get("tables", {}).items()}
-        for name in ("indptr", "indices", *(array for array, _ in tables.values())):
-            if name not in arrays:
-                raise StoreFormatError(
-                    f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
-                )
-        stores: dict[str, Any] = dict(arrays)
-        if features == "disk":
-            for name in arrays.keys() & {"x", "edge_x", *(array for array, _ in tables.values())}:
-                stores[name] = DiskFeatureStore(path, name=name)
-        for name, dtype in manifest.get("quantized", {}).items():
-            if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
-                raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
-            stores[name] = QuantizedFeatureStore(
-                stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
-            )
-        numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *SPLITS) if name in arrays}
-        graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy})
+        arrays = map_arrays(path, manifest, verify)
+        stores, tables = open_stores(path, manifest, arrays, features)
+        require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
+        known = (*Graph.ARRAYS, *SPLITS, *ORIGIN)
+        numpy: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in known if name in arrays}
+        origin = Origin(**{name: numpy[name] for name in ORIGIN}) if "node_ids" in numpy else None
+        graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy}, origin=origin)
         graph.lost_order = manifest.get("lost_order", False)
         if graph.num_nodes != manifest["num_nodes"]:
             raise StoreFormatError(
@@ -132,17 +123,67 @@ def load_graph_data(
             arrays.get("y"),
             *(numpy.get(name) for name in SPLITS),
             num_classes=manifest["num_classes"],
-            tables={
-                name: stores[array] if first is None else NodeTable(stores[array], first)
-                for name, (array, first) in tables.items()
-            },
+            tables=tables,
             edge_x=stores.get("edge_x"),
         )
     except (GraphFormatError, GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
 
 
-def _table_name(name: str) -> str:
+def map_arrays(
+    path: Path, manifest: dict[str, Any], verify: bool, names: Container[str] | None = None
+) -> dict[str, torch.Tensor]:
+    """The arrays of a folder, mapped, by name: all, or those of these names.
+
+    Raises:
+        StoreFormatError: a file is missing or of another size; with ``verify``, of another content.
+    """
+    return {
+        name: _map_array(array, verify)
+        for name, array in stored_arrays(path, manifest).items()
+        if names is None or name in names
+    }
+
+
+def open_stores(
+    path: Path, manifest: dict[str, Any], arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a folder's features are gathered from, by name of the array; and the tables among them by their own.
+
+    Raises:
+        StoreFormatError: an array is missing.
+    """
+    if features not in ("mapped", "disk"):
+        raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
+    of_tables = {name: table_name(name) for name in manifest.get("tables", {})}
+    require_arrays(path, arrays, of_tables.values())
+    stores: dict[str, Any] = dict(arrays)
+    if features == "disk":
+        for name in arrays.keys() & {"x", "edge_x", *of_tables.values()}:
+            stores[name] = DiskFeatureStore(path, name=name)
+    for name, dtype in manifest.get("quantized", {}).items():
+        if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
+            raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
+        stores[name] = QuantizedFeatureStore(
+            stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
+        )
+    tables = {
+        name: stores[of_tables[name]] if first is None else NodeTable(stores[of_tables[name]], first)
+        for name, first in manifest.get("tables", {}).items()
+    }
+    return stores, tables
+
+
+def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[str]) -> None:
+    """Raises StoreFormatError: the folder lacks one."""
+    for name in names:
+        if name not in arrays:
+            raise StoreFormatError(
+                f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
+            )
+
+
+def table_name(name: str) -> str:
     """Of the array that holds a table; of others, only a quantised table's scale and offset have a dot."""
     return f"table.{name}"
 
@@ -151,19 +192,35 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     found |= {name: data.split(name) for name in SPLITS}
+    if graph.origin is not None:
+        found |= {name: getattr(graph.origin, name) for name in ORIGIN}
     arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
-    stores: dict[str, torch.Tensor | FeatureStore] = {}
-    for name, store in _stores(data).items():
+    return {**arrays, **raw_stores(_stores(data)), **({} if data.y is None else {"y": data.y})}
+
+
+def raw_stores(stores: Mapping[str, FeatureStore]) -> dict[str, torch.Tensor | FeatureStore]:
+    """The arrays that hold what the stores give: of a quantised one its bytes, and each column's scale and offset."""
+    arrays: dict[str, torch.Tensor | FeatureStore] = {}
+    for name, store in stores.items():
         if isinstance(store, QuantizedFeatureStore):
-            stores |= {name: store.codes, f"{name}.scale": store.scale, f"{name}.offset": store.offset}
+            arrays |= {name: store.codes, f"{name}.scale": store.scale, f"{name}.offset": store.offset}
         else:
-            stores[name] = store
-    return {**arrays, **stores, **({} if data.y is None else {"y": data.y})}
+            arrays[name] = store
+    return arrays
+
+
+def quantized_dtypes(stores: Mapping[str, FeatureStore]) -> dict[str, str]:
+    """Of each quantised store the dtype of what it gives."""
+    return {
+        name: str(store.dtype).removeprefix("torch.")
+        for name, store in stores.items()
+        if isinstance(store, QuantizedFeatureStore)
+    }
 
 
 def _stores(data: GraphData) -> dict[str, FeatureStore]:
     """By the name of the array that holds the rows."""
-    return {_table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
+    return {table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
 
 
 def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, Any]:

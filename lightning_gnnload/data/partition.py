@@ -1,0 +1,132 @@
+"""Partition: which part owns each node, and the parts as graphs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import PartitionError, PartitionMismatchError
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One part of a graph.
+
+    Attributes:
+        index: which.
+        graph: n nodes, with ``graph.origin``. The nodes that the part owns come first, then mirrors of others', each by
+            ascending id in the whole graph.
+        num_own: how many of them it owns.
+        seeds: by phase (``"train"``, ``"val"``, ``"test"``), the nodes that are this part's to train on or to evaluate:
+            int64, ids in the whole graph, ascending. It reaches ``hops`` hops from them.
+        x: features of the part's n nodes, or None; those of its own nodes are one stretch of the partition's table.
+        y: labels likewise.
+    """
+
+    index: int
+    graph: Graph
+    num_own: int
+    seeds: Mapping[str, np.ndarray]
+    x: FeatureStore | None = None
+    y: torch.Tensor | None = None
+
+    @property
+    def num_mirrors(self) -> int:
+        return self.graph.num_nodes - self.num_own
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A graph in parts.
+
+    Nodes are renumbered so that those of a part are consecutive: part ``p`` owns the new ids ``starts[p]`` to
+    ``starts[p + 1] - 1``, by ascending id in the whole graph. So the owner of a new id is found by comparing.
+
+    Attributes:
+        starts: int64 ``[K + 1]``.
+        node_ids: int64 ``[N]``, the id in the whole graph of each new id.
+        new_ids: int64 ``[N]``, the reverse.
+        parts: the K parts.
+        hops: how many hops of in-neighbours a part holds of its seeds (PaGraph's self-reliance), so that it samples
+            them by itself. 0: each list lies with its owner alone, and ranks sample together (DSP).
+        method: how it was made, ``"self-reliant"`` for example.
+        fingerprint: of the whole graph, as :meth:`.Graph.fingerprint` has it.
+        settings: what it was made with, JSON values.
+        report: its quality, JSON values, as :mod:`.partition.quality` has them.
+        x: features of all nodes, by id in the whole graph, or None; they lie in the order of new ids.
+        tables: further features likewise, by name.
+
+    Shapes: N nodes of the whole graph, K parts.
+
+    Source: DSP (PPoPP'23), section 3.1, for the numbering; PaGraph (TPDS'21), section 3.2, for self-reliance.
+    """
+
+    starts: np.ndarray
+    node_ids: np.ndarray
+    new_ids: np.ndarray
+    parts: Sequence[Part]
+    hops: int
+    method: str
+    fingerprint: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
+    x: FeatureStore | None = None
+    tables: Mapping[str, FeatureStore] = field(default_factory=dict)
+
+    @property
+    def num_parts(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def num_nodes(self) -> int:
+        """Of the whole graph."""
+        return len(self.node_ids)
+
+    @property
+    def is_self_reliant(self) -> bool:
+        return self.hops > 0
+
+    def check(self, graph: Graph) -> None:
+        """That the parts are of this graph.
+
+        Raises:
+            PartitionMismatchError: they were made of another.
+        """
+        if graph.fingerprint != self.fingerprint:
+            raise PartitionMismatchError(
+                f"{self!r} was made of a graph with fingerprint {self.fingerprint} (nodes-edges-checksum), but this "
+                f"graph has {graph.fingerprint}. Give the graph that was partitioned, or partition this one with "
+                f"partition_graph."
+            )
+
+    def seeds_of(self, phase: str) -> list[np.ndarray] | None:
+        """Of each part, its seeds, int64, ids in the whole graph; None where the parts were made for other phases."""
+        found = [part.seeds[phase] for part in self.parts if phase in part.seeds]
+        return found if len(found) == self.num_parts else None
+
+    def owner_of(self, new_ids: np.ndarray) -> np.ndarray:
+        """Which part owns each node, int64; ``new_ids`` in ``[0, N)``."""
+        return np.searchsorted(self.starts, new_ids, side="right") - 1
+
+    def part_of(self, ids: np.ndarray) -> np.ndarray:
+        """Which part owns each node, int64, by its id in the whole graph.
+
+        Raises:
+            PartitionError: an id that is no node.
+        """
+        if ids.size and not (ids.min() >= 0 and ids.max() < self.num_nodes):
+            raise PartitionError(
+                f"part_of: ids span [{ids.min()}, {ids.max()}], but the partition has {self.num_nodes} nodes."
+            )
+        return self.owner_of(self.new_ids[ids])
+
+    def __repr__(self) -> str:
+        return f"Partition({self.method}, num_parts={self.num_parts}, num_nodes={self.num_nodes}, " + (
+            f"hops={self.hops})" if self.is_self_reliant else "each list with its owner)"
+        )

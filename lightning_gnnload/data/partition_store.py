@@ -1,0 +1,150 @@
+"""The folder of a partition, read by memory mapping.
+
+At its top lie ``manifest.json``, the numbering, and the features of all nodes once, in the order of new ids, so that
+those of a part's own nodes are one stretch. Each part is a graph folder below it, whose features are at the top.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.manifest import MANIFEST, read_manifest
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.selected import select_rows
+from lightning_gnnload.data.store import map_arrays, open_stores, require_arrays
+from lightning_gnnload.data.stored_parts import StoredParts
+from lightning_gnnload.data.tables import as_store
+from lightning_gnnload.errors import GraphDataError, StoreFormatError
+
+NUMBERING = ("starts", "node_ids", "new_ids")
+_KINDS = {
+    "hops": int,
+    "num_edges": int,
+    "method": str,
+    "fingerprint": str,
+    "settings": dict,
+    "report": dict,
+    "phases": list,
+    "parts": list,
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredPartition(Partition):
+    """A partition that is mapped from its folder. Other processes get it as the folder's name, and map it as well."""
+
+    folder: Path = Path()
+    features: Literal["mapped", "disk"] = "mapped"
+
+    def seeds_of(self, phase: str) -> list[np.ndarray] | None:
+        """As :meth:`.Partition.seeds_of`; no part's lists are touched."""
+        assert isinstance(self.parts, StoredParts)
+        return self.parts.seeds_of(phase)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_again, (self.folder, self.features)
+
+
+def load_partition(
+    folder: str | os.PathLike[str], *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+) -> Partition:
+    """Maps a folder written by :func:`.partition_graph`. A part is read when it is first asked for.
+
+    Sizes, dtypes and ranges are always checked; ``verify`` also reads every byte and checks its checksum.
+
+    Args:
+        folder: that was written.
+        verify: read all of it once.
+        features: where x and tables are gathered from, as :func:`.load_graph_data` has it.
+
+    Raises:
+        StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
+    """
+    path = Path(folder).absolute()
+    if not (path / MANIFEST).exists():
+        raise StoreFormatError(
+            f"{path} is not a partition: it has no {MANIFEST}. "
+            f"Make one with partition_graph(data, folder, ...), or gnnload partition."
+        )
+    manifest = read_manifest(path)
+    described = _description(path, manifest)
+    try:
+        arrays = map_arrays(path, manifest, verify)
+        require_arrays(path, arrays, NUMBERING)
+        numbering: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in NUMBERING}
+        _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
+        stores, tables = open_stores(path, manifest, arrays, features)
+        x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
+        if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
+            raise StoreFormatError(f"{path}: labels y are {list(y.shape)}, not one a node. Make the partition again.")
+        by_node = {
+            name: select_rows(as_store(store, what=name), new_ids)
+            for name, store in {**({} if x is None else {"x": x}), **tables}.items()
+        }
+    except (GraphDataError, OSError) as error:
+        raise StoreFormatError(f"{path} is broken: {error} Make the partition again.") from error
+    parts = StoredParts(path, described, numbering, by_node.get("x"), y)
+    partition = StoredPartition(
+        **numbering,
+        parts=parts,
+        **{name: described[name] for name in ("hops", "method", "fingerprint", "settings", "report")},
+        x=by_node.pop("x", None),
+        tables=by_node,
+        folder=path,
+        features=features,
+    )
+    if verify:
+        parts.verify()
+    return partition
+
+
+def _load_again(folder: Path, features: Literal["mapped", "disk"]) -> Partition:
+    return load_partition(folder, features=features)
+
+
+def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """What the manifest says of the partition, each value of its kind."""
+    described = manifest["attributes"].get("partition")
+    if not isinstance(described, dict):
+        raise StoreFormatError(
+            f"{path} is a graph folder, but not a partition. "
+            f"Make one with partition_graph(data, folder, ...), or gnnload partition."
+        )
+    for key, kind in _KINDS.items():
+        if not isinstance(described.get(key), kind):
+            raise StoreFormatError(f"{path / MANIFEST}: {key!r} of the partition is missing or of the wrong kind.")
+    sound = described["parts"] and all(type(checksum) is int for checksum in described["parts"])
+    sound = sound and all(phase in SPLITS for phase in described["phases"])
+    if not sound or not 0 <= described["hops"] < 256:
+        raise StoreFormatError(f"{path / MANIFEST}: what it says of the partition cannot be. Make it again.")
+    return described
+
+
+def _check_numbering(
+    path: Path, numbering: Mapping[str, np.ndarray], num_nodes: int, num_parts: int, verify: bool
+) -> None:
+    starts, node_ids, new_ids = (numbering[name] for name in NUMBERING)
+    for name, wanted in (("starts", num_parts + 1), ("node_ids", num_nodes), ("new_ids", num_nodes)):
+        found = numbering[name]
+        if found.dtype != np.int64 or found.shape != (wanted,):
+            raise StoreFormatError(
+                f"{path}: {name} is {found.dtype} {list(found.shape)}, but must be int64 [{wanted}]. "
+                f"Make the partition again."
+            )
+    sound = starts[0] == 0 and starts[-1] == num_nodes and (np.diff(starts) >= 0).all()
+    for ids in (node_ids, new_ids) if num_nodes else ():
+        sound = sound and ids.min() >= 0 and ids.max() < num_nodes
+    if verify:
+        sound = sound and np.array_equal(new_ids[node_ids], np.arange(num_nodes))
+    if not sound:
+        raise StoreFormatError(
+            f"{path}: starts, node_ids and new_ids are no numbering of {num_nodes} nodes. Make the partition again."
+        )

@@ -1,0 +1,156 @@
+"""The parts of a partition's folder, each mapped when it is first asked for."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.features import gather as gather_rows
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.manifest import MANIFEST, read_manifest
+from lightning_gnnload.data.partition import Part
+from lightning_gnnload.data.selected import select_rows
+from lightning_gnnload.data.store import load_graph_data, map_arrays, require_arrays
+from lightning_gnnload.errors import GraphDataError, StoreFormatError
+
+
+class StoredParts(Sequence[Part]):
+    """The parts of a folder, each loaded when it is first asked for: a rank touches its own alone. Threads may share
+    it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        described: Mapping[str, Any],
+        numbering: Mapping[str, np.ndarray],
+        x: FeatureStore | None,
+        y: torch.Tensor | None,
+    ) -> None:
+        self._folder, self._described, self._numbering, self._x, self._y = folder, described, numbering, x, y
+        self._loaded: dict[int, Part] = {}
+        self._loading = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._described["parts"])
+
+    @overload
+    def __getitem__(self, index: int) -> Part: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Part]: ...
+    def __getitem__(self, index: int | slice) -> Part | list[Part]:
+        """Raises StoreFormatError: the part's folder is missing, broken, or of another partition."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(len(self))[index]]
+        number = range(len(self))[index]
+        with self._loading:
+            if number not in self._loaded:
+                self._loaded[number] = self._load(number, verify=False)
+            return self._loaded[number]
+
+    def seeds_of(self, phase: str) -> list[np.ndarray] | None:
+        """Each part's, from its folder, without its graph; None where the parts were made for other phases.
+
+        Raises:
+            StoreFormatError: a part's folder is missing, broken, or of another partition.
+        """
+        if phase not in self._described["phases"]:
+            return None
+        return [self._seeds(number, phase) for number in range(len(self))]
+
+    def verify(self) -> None:
+        """Reads every byte of all parts, and keeps none.
+
+        Raises:
+            StoreFormatError: some are not what was written.
+        """
+        for number in range(len(self)):
+            self._load(number, verify=True)
+
+    def _checked(self, number: int) -> Path:
+        """The folder of a part of this partition, and no other."""
+        folder = self._folder / part_folder(number)
+        if manifest_checksum(folder) != self._described["parts"][number]:
+            raise StoreFormatError(f"{folder / MANIFEST} is not the one of this partition. Make the partition again.")
+        return folder
+
+    def _seeds(self, number: int, phase: str) -> np.ndarray:
+        folder = self._checked(number)
+        arrays = map_arrays(folder, read_manifest(folder), verify=False, names=("node_ids", phase))
+        require_arrays(folder, arrays, ("node_ids", phase))
+        try:
+            ids = as_ids(arrays["node_ids"], what="node_ids", num_nodes=len(self._numbering["new_ids"]))
+            return np.sort(ids[as_ids(arrays[phase], what=f"{phase} ids", num_nodes=len(ids))])
+        except GraphDataError as error:
+            raise StoreFormatError(f"{folder} is broken: {error} Make the partition again.") from error
+
+    def _load(self, number: int, verify: bool) -> Part:
+        folder = self._checked(number)
+        data = load_graph_data(folder, verify=verify)
+        starts, new_ids = self._numbering["starts"], self._numbering["new_ids"]
+        ids, num_own = _check_origin(folder, data.graph, new_ids, starts[number : number + 2], self._described)
+        return Part(
+            number,
+            data.graph,
+            num_own,
+            {phase: np.sort(ids[data.split(phase)]) for phase in self._described["phases"]},
+            None if self._x is None else select_rows(self._x, ids),
+            None if self._y is None else _rows(self._y, new_ids[ids]),
+        )
+
+
+def part_folder(number: int) -> str:
+    return f"part-{number:04d}"
+
+
+def manifest_checksum(folder: Path) -> int:
+    """CRC-32 of a folder's manifest, and so of the checksums that it holds.
+
+    Raises:
+        StoreFormatError: there is none that is sound.
+    """
+    read_manifest(folder)  # which sees that it is a file, and not a pipe, before it reads
+    return zlib.crc32((folder / MANIFEST).read_bytes())
+
+
+def _check_origin(
+    folder: Path, graph: Graph, new_ids: np.ndarray, ends: np.ndarray, described: Mapping[str, Any]
+) -> tuple[np.ndarray, int]:
+    """A part's nodes by their ids in the whole graph, and how many it owns, whose new ids lie between ``ends``."""
+    origin = graph.origin
+    if origin is None:
+        raise StoreFormatError(f"{folder} does not say where its nodes come from. Make the partition again.")
+    ids = origin.node_ids
+    if ids.size and not (ids.min() >= 0 and ids.max() < len(new_ids)):
+        raise StoreFormatError(
+            f"{folder}: node_ids span [{ids.min()}, {ids.max()}], but the partition has {len(new_ids)} nodes. "
+            f"Make the partition again."
+        )
+    own = (new_ids[ids] >= ends[0]) & (new_ids[ids] < ends[1])
+    num_own = int(own.sum())
+    ascending = all((np.diff(each) > 0).all() for each in (ids[:num_own], ids[num_own:]))
+    if not (own[:num_own].all() and ascending) or (described["hops"] == 0 and num_own != ends[1] - ends[0]):
+        raise StoreFormatError(
+            f"{folder}: its nodes must be its own and then mirrors, each by ascending id, but they are not. "
+            f"Make the partition again."
+        )
+    first, most = origin.edge_starts, described["num_edges"] - graph.in_degrees
+    if not ((first >= 0) & (first <= most) | (origin.reach == 0)).all():
+        raise StoreFormatError(
+            f"{folder}: edge_starts go beyond the {described['num_edges']} edges of the whole graph. "
+            f"Make the partition again."
+        )
+    return ids, num_own
+
+
+def _rows(table: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+    out = torch.empty((len(rows), *table.shape[1:]), dtype=table.dtype)
+    gather_rows(table, torch.from_numpy(rows), out)
+    return out
