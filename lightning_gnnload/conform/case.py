@@ -27,8 +27,7 @@ class Promise:
         distinct_edges: no edge of the graph stands twice in a block. Not so with replacement.
         max_in_degree: the most edges of one destination, nearest hop first, -1 where all may come; None where the
             sampler says nothing of it. With ``expand="new"`` a block holds the edges of the hops before, too.
-        alone: a destination draws what it would draw in any other company. Then parts of a graph sample as the
-            whole would.
+        alone: a destination draws what it would draw in any other company.
     """
 
     random: bool = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
@@ -49,7 +51,7 @@ def star_graph(num_hubs: int, weights: np.ndarray) -> Graph:
 def _graph(rng: np.random.Generator, dtype: type, src: np.ndarray, dst: np.ndarray, num_nodes: int) -> Graph:
     made = Graph.from_coo(src, dst, num_nodes)
     weight, kind = rng.integers(0, 4, len(src)).astype(np.float32), rng.integers(0, 3, len(src))
-    arrays = [made.indptr, made.indices.astype(dtype), weight, kind]
+    arrays: list[Any] = [made.indptr, made.indices.astype(dtype), weight, kind]
     for array in arrays:
         array.flags.writeable = False
     return Graph(*arrays)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.conform.case import Broken, Case, excerpt, expect, expect_same, on
+from lightning_gnnload.conform.parts import part_around
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import GnnLoadError, SeedError
 from lightning_gnnload.sample.base import Sampler
@@ -116,6 +117,19 @@ def company_does_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
                     expect(torch.equal(mine, other), f"neighbours {excerpt(mine)} of seed {seed}", found)
 
 
+def parts_agree(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """a part of the graph that holds as many hops as the sampler reads gives the same batch
+
+    The key of a draw names the node as the whole graph does: draw_words(key, hop, graph.names_of(nodes), count).
+    Sampler.reach says how many hops are read; None is not tried.
+    """
+    for case in cases:
+        if sampler.reach is not None:
+            with on(case):
+                part = replace(case, graph=part_around(case.graph, case.seeds, sampler.reach))
+                expect_same(case.sample(sampler), part.sample(sampler), f"from a part of {sampler.reach} hops")
+
+
 def bad_seeds_are_refused(sampler: Sampler, cases: Sequence[Case]) -> None:
     """seeds that are no nodes, or that repeat, raise SeedError and do no harm
 
@@ -137,6 +151,7 @@ PURITY_PROPERTIES: tuple[SamplerProperty, ...] = (
     threads_agree,
     key_matters,
     company_does_not_matter,
+    parts_agree,
     bad_seeds_are_refused,
 )
 

@@ -23,8 +23,15 @@ class FloydSampler(Sampler):
     def num_layers(self) -> int:
         return len(self.fanouts)
 
+    @property
+    def reach(self) -> int | None:
+        return len(self.fanouts)
+
     def words(self, key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndarray:
         return draw_words(key, hop, nodes, count)
+
+    def names(self, graph: Graph, nodes: np.ndarray) -> np.ndarray:
+        return graph.names_of(nodes)
 
     def degrees(self, graph: Graph, nodes: np.ndarray) -> np.ndarray:
         return graph.in_degrees[nodes]
@@ -45,7 +52,7 @@ class FloydSampler(Sampler):
 
     def draw(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
         degrees = self.degrees(graph, nodes)
-        words = self.words(key, hop, nodes, fanout).astype(np.uint64)
+        words = self.words(key, hop, self.names(graph, nodes), fanout).astype(np.uint64)
         picks = np.tile(np.arange(fanout), (len(nodes), 1))
         many = degrees > fanout
         for number in range(fanout):
@@ -121,6 +128,21 @@ class SharedByPlace(FloydSampler):
 
     def words(self, key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndarray:
         return draw_words(key, hop, np.arange(len(nodes)), count)
+
+
+class NamedByPart(FloydSampler):
+    """Draws in the name of a part's own ids."""
+
+    def names(self, graph: Graph, nodes: np.ndarray) -> np.ndarray:
+        return nodes
+
+
+class ReadsFurther(FloydSampler):
+    """Says that it reads less than it does."""
+
+    @property
+    def reach(self) -> int | None:
+        return len(self.fanouts) - 1
 
 
 # State

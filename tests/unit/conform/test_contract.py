@@ -58,6 +58,8 @@ def test_a_report_names_every_property() -> None:
         (samplers.IgnoresEpoch, "key matters"),
         (samplers.ShortSeed, "key matters"),
         (samplers.SharedByPlace, "company does not matter"),
+        (samplers.NamedByPart, "parts agree"),
+        (samplers.ReadsFurther, "parts agree"),
         (samplers.NoPrefix, "edges exist"),
         (samplers.Duplicates, "edges are distinct"),
         (samplers.OneTooMany, "counts are kept"),

@@ -1,0 +1,228 @@
+"""partition_graph: cuts a graph into parts and writes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.folders import new_folder, write_manifest
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.partition_store import load_partition
+from lightning_gnnload.errors import FeatureFileError, PartitionError
+from lightning_gnnload.partition.balance import deal
+from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
+from lightning_gnnload.partition.methods import partitioner
+from lightning_gnnload.partition.numbering import number_nodes
+from lightning_gnnload.partition.partitioner import OPEN, Partitioner
+from lightning_gnnload.partition.quality import measure_quality
+from lightning_gnnload.partition.settle import settle
+from lightning_gnnload.partition.stages import StageClock
+from lightning_gnnload.partition.write import Advance, Seeds, write_features, write_numbering, write_parts
+
+MAX_HOPS = 255
+_MEASURING = "Measuring quality"
+
+
+def partition_graph(
+    data: GraphData | Dataset,
+    folder: str | os.PathLike[str],
+    num_parts: int,
+    method: str | Partitioner = "self-reliant",
+    *,
+    hops: int,
+    phases: Sequence[str] = ("train",),
+    seed: int = 0,
+    features: bool = True,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Partition:
+    """Cuts a graph into parts and writes them as a folder, atomically.
+
+    With ``hops`` of a sampler's reach, parts are self-reliant: each holds the neighbourhoods of its own seeds, as deep
+    as they are sampled (PaGraph). With 0, each part holds the lists of its own nodes alone, and ranks sample together
+    (DSP).
+
+    Args:
+        data: N nodes; its arrays may be mapped files larger than memory.
+        folder: must not exist, unless ``overwrite``.
+        num_parts: K; one a trainer, or one a sampler rank. At most 64 where ``hops`` is positive.
+        method: ``"self-reliant"``, ``"metis"``, ``"bgl"``, ``"ldg"``, ``"random"``, or a :class:`.Partitioner`.
+        hops: of in-neighbours that each part holds of its seeds: :attr:`.Sampler.reach`.
+        phases: whose seeds parts hold, where ``hops`` is positive; each is balanced within 1. Others are sampled on the
+            whole graph. With 0 hops, all seeds lie with their owners.
+        seed: of what is random.
+        features: write x, y and tables, once for all parts; without them, parts are topology alone. Tables of one node
+            type and edge features are not written: they are taken from ``data``.
+        overwrite: replace the folder.
+        progress: show bars on stderr.
+
+    Memory: what the method takes; then 8 bytes a node for each hop, and some 50 more. Edges are read from ``data`` and
+    written in turn.
+
+    Raises:
+        PartitionError: more parts than training nodes, none of these, a graph that is a part itself, too many hops, a
+            seed not in [0, 2**64).
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        FeatureFileError: no room, or the disk fails; nothing is then left behind.
+
+    Source: PaGraph (TPDS'21), section 3.2 and algorithm 1; DSP (PPoPP'23), section 3.1.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData
+        >>> data = GraphData(Graph.from_coo([1, 2, 4, 5], [0, 1, 3, 4]), train=[0, 3])  # 2 -> 1 -> 0, and 5 -> 4 -> 3
+        >>> partition = partition_graph(data, "parts", 2, hops=1, progress=False)
+        >>> partition
+        Partition(self-reliant, num_parts=2, num_nodes=6, hops=1)
+        >>> [part.graph.origin.node_ids.tolist() for part in partition.parts]
+        [[0, 1], [3, 4]]
+    """
+    way = partitioner(method)
+    num_parts = ops.as_integer("num_parts", num_parts, PartitionError)
+    hops = ops.as_integer("hops", hops, PartitionError)
+    seed = ops.as_integer("seed", seed, PartitionError)
+    if isinstance(data, Dataset):
+        data.prepare()
+        data = data.load()
+    if not isinstance(data, GraphData):
+        raise PartitionError(f"a {type(data).__name__} cannot be partitioned. Give a GraphData or a dataset.")
+    names = SPLITS if hops == 0 else tuple(phases)
+    _check(data, num_parts, hops, seed, names)
+    graph = data.graph
+    names = tuple(phase for phase in SPLITS if phase in names)  # training first, as methods have it
+    seeds = {phase: data.split(phase) for phase in names}
+    try:
+        with new_folder(folder, overwrite=overwrite) as place, _stages(progress) as (advance, clock):
+            owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
+            owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
+            numbering = number_nodes(owner, num_parts)
+            checksums = write_parts(place, graph, holdings, dealt, numbering, advance)
+            written = write_features(place, data, numbering.node_ids, advance) if features else {"arrays": {}}
+            written["arrays"] |= write_numbering(place, numbering)
+            advance(_MEASURING, 0.0)
+            described = {
+                "hops": hops,
+                "method": way.name,
+                "fingerprint": graph.fingerprint,
+                "num_edges": graph.num_edges,
+                "phases": list(names),
+                "settings": {"seed": seed, **_settings(way)},
+                "parts": checksums,
+            }
+            describe = partial(
+                write_manifest, place, num_nodes=graph.num_nodes, num_classes=data._num_classes, **written
+            )
+            describe(attributes={"partition": described | {"report": {}}})
+            report = _measured(place, graph, clock, advance)
+            describe(attributes={"partition": described | {"report": report}})
+    except FeatureFileError:
+        raise  # rows that could not be read
+    except OSError as error:
+        raise FeatureFileError(f"{folder} cannot be written: {error}. Give a folder on a disk with room.") from error
+    return load_partition(folder)
+
+
+def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequence[str]) -> None:
+    if data.graph.origin is not None:
+        raise PartitionError("this graph is a part of another already. Give the whole graph to partition_graph.")
+    if not 0 <= hops <= MAX_HOPS:
+        raise PartitionError(f"hops is {hops}, but must lie in [0, {MAX_HOPS}]: a sampler's reach, or 0.")
+    if not 0 <= seed < 2**64:
+        raise PartitionError(f"seed is {seed}, but must lie in [0, 2**64).")
+    if num_parts < 1:
+        raise PartitionError(f"num_parts is {num_parts}, but must be 1 or more: one a trainer, or one a sampler rank.")
+    if hops and num_parts > ops.MAX_CLOSED_PARTS:
+        raise PartitionError(
+            f"{num_parts} parts that hold {hops} hops are more than the {ops.MAX_CLOSED_PARTS} that can be. Give fewer "
+            f"parts, or hops=0 for parts that are sampled together."
+        )
+    if "train" not in phases or not {*phases} <= {*SPLITS} or len({*phases}) < len(phases):
+        raise PartitionError(
+            f'phases is {phases!r}, but must be of "train", "val" and "test", with "train" among them.'
+        )
+    if len(data.train) < num_parts:
+        raise PartitionError(
+            f"{num_parts} parts cannot share {len(data.train)} training nodes: each part needs one. Give fewer parts, "
+            f"or data with more of them in train."
+        )
+
+
+def _assign(
+    way: Partitioner,
+    graph: Graph,
+    seeds: Mapping[str, np.ndarray],
+    num_parts: int,
+    hops: int,
+    seed: int,
+    advance: Advance,
+) -> np.ndarray:
+    """int32 ``[N]``, as the method has it; checked, for others' methods decide what memory is written."""
+    advance("Assigning nodes", 0.0)
+    if num_parts == 1:
+        return np.zeros(graph.num_nodes, np.int32)
+    owner = way.assign(graph, seeds, num_parts, hops=hops, seed=seed, advance=advance)
+    if not isinstance(owner, np.ndarray) or owner.dtype != np.int32 or owner.shape != (graph.num_nodes,):
+        raise PartitionError(f"{way.name}: assign must return int32 [{graph.num_nodes}], one a node, but did not.")
+    if owner.size and not (owner.min() >= OPEN and owner.max() < num_parts):
+        raise PartitionError(
+            f"{way.name}: assign returned parts from {owner.min()} to {owner.max()}, but there are {num_parts}, from 0."
+        )
+    for phase, ids in seeds.items():
+        if (owner[ids] == OPEN).any():
+            raise PartitionError(f"{way.name}: assign left a node of {phase} without a part; seeds need one.")
+    return owner
+
+
+def _close(
+    graph: Graph, seeds: Mapping[str, np.ndarray], owner: np.ndarray, num_parts: int, hops: int, advance: Advance
+) -> tuple[np.ndarray, Seeds, Holdings]:
+    """The owner of every node, int32 ``[N]``; the part of each seed; and what parts hold."""
+    if hops == 0:
+        owner = settle(graph, owner, None, num_parts, advance)
+        return owner, {phase: (ids, owner[ids]) for phase, ids in seeds.items()}, OwnLists(graph, owner)
+    owner, dealt = deal(graph, seeds, owner, num_parts)
+    closure = close_parts(graph, dealt.values(), hops, advance)
+    return settle(graph, owner, closure.held, num_parts, advance), dealt, closure
+
+
+def _measured(place: Path, graph: Graph, clock: StageClock, advance: Advance) -> dict[str, Any]:
+    """The report of a partition that is whole but for it."""
+    clock.enter(None)
+    quality = measure_quality(
+        load_partition(place), graph, clock.stages, advance=lambda share: advance(_MEASURING, share)
+    )
+    return quality.to_json()
+
+
+def _settings(way: Partitioner) -> dict[str, Any]:
+    return {name: value for name, value in vars(way).items() if isinstance(value, bool | int | float | str | None)}
+
+
+@contextmanager
+def _stages(progress: bool) -> Iterator[tuple[Advance, StageClock]]:
+    """A bar for each thing that is being done, and a clock of them."""
+    console = Console(stderr=True)
+    disable = not (progress and console.is_terminal)  # else a log gets a blank line
+    with StageClock() as clock, Progress(console=console, transient=True, disable=disable) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(what: str, share: float) -> None:
+            clock.enter(what)
+            if what not in tasks:
+                for task in tasks.values():  # what came before is done, whatever was told of it last
+                    bars.update(task, completed=1.0)
+                tasks[what] = bars.add_task(what, total=1.0)
+            bars.update(tasks[what], completed=share)
+
+        yield advance, clock

@@ -1,0 +1,95 @@
+"""Ldg: nodes dealt out in one stream, each to where its in-neighbours are (linear deterministic greedy)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import PartitionError
+from lightning_gnnload.partition.partitioner import OPEN, Partitioner
+
+
+@dataclass(frozen=True)
+class Ldg(Partitioner):
+    """Deals nodes out by ascending id, each to the part that maximizes
+
+        ``in-neighbours in the part * (1 - nodes / C)``, for a training node ``* (1 - training nodes / C_T)``
+
+    of what was dealt to the part so far, with C and C_T a part's exact share of all nodes and training nodes. So no
+    part has more than its share of training nodes, rounded up.
+
+    Args:
+        streams: passes over the graph; from the second on, in-neighbours that are still to come count for the part that
+            the last pass gave them.
+        slack: what a part may have above its share of nodes, as a fraction of it. Training nodes have none.
+
+    Memory: 5 bytes a node. Time: a visit to each edge and stream; the graph is read in turn.
+
+    Raises:
+        PartitionError: settings out of range.
+
+    Source: Stanton & Kliot, "Streaming graph partitioning for large distributed graphs", KDD'12. The second capacity
+    is BGL's (NSDI'23, section 3.3.2); further streams: Nishimura & Ugander, KDD'13.
+    """
+
+    name: ClassVar[str] = "ldg"
+
+    streams: int = 1
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        if ops.as_integer("Ldg: streams", self.streams, PartitionError) < 1:
+            raise PartitionError(f"Ldg: streams is {self.streams}, but must be 1 or more.")
+        if not 0 <= self.slack < math.inf:
+            raise PartitionError(f"Ldg: slack is {self.slack}, but must be 0 or more: a fraction of a part's nodes.")
+
+    def assign(
+        self,
+        graph: Graph,
+        seeds: Mapping[str, np.ndarray],
+        num_parts: int,
+        *,
+        hops: int,
+        seed: int,
+        advance: Callable[[str, float], None],
+    ) -> np.ndarray:
+        part_of = np.full(graph.num_nodes, OPEN, np.int32)
+        stream_nodes(graph, seeds["train"], part_of, num_parts, self.streams, self.slack, advance)
+        return part_of
+
+
+def stream_nodes(
+    graph: Graph,
+    train: np.ndarray,
+    part_of: np.ndarray,
+    num_parts: int,
+    streams: int,
+    slack: float,
+    advance: Callable[[str, float], None],
+) -> None:
+    """Deals all nodes out, in place, by as many streams; fewer where one changes nothing.
+
+    Args:
+        graph: N nodes.
+        train: int64 node ids, balanced by :class:`Ldg`'s second capacity.
+        part_of: int32 ``[N]``, what an earlier stream or another method has given, or :data:`.OPEN`.
+        num_parts: at least 1.
+        streams: at most so many.
+        slack: as :class:`Ldg` has it.
+        advance: is told which share is done.
+    """
+    is_seed = np.zeros(graph.num_nodes, np.uint8)
+    is_seed[train] = 1
+    node_capacity = max(1, math.ceil(graph.num_nodes / num_parts * (1 + slack)))
+    seed_capacity = -(-len(train) // num_parts)
+    for number in range(streams):
+        advance("Streaming nodes", number / streams)
+        if not ops.deal_nodes(graph.indptr, graph.indices, is_seed, part_of, num_parts, node_capacity, seed_capacity):
+            break
+    advance("Streaming nodes", 1.0)

@@ -1,0 +1,39 @@
+"""In-neighbour lists of some nodes, one after the other, a few megabytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+CHUNK_EDGES = 1 << 20
+
+
+def list_degrees(indptr: np.ndarray, nodes: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """int64 ``[n]``: the length of each node's list; 0 where it is not kept."""
+    return np.where(kept, indptr[nodes + 1] - indptr[nodes], 0)
+
+
+def edge_chunks(
+    indptr: np.ndarray, nodes: np.ndarray, degrees: np.ndarray, chunk_edges: int = CHUNK_EDGES
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The edges of those lists, in turn.
+
+    Args:
+        indptr: int64 ``[N + 1]``, of the graph.
+        nodes: int64 ``[n]``.
+        degrees: int64 ``[n]``, how many edges of each list are wanted, from its first on.
+        chunk_edges: the most that are given at once.
+
+    Yields:
+        For each edge its position in the graph's ``indices``, and the position in ``nodes`` of whose list it is of;
+        both int64.
+    """
+    ends = np.cumsum(degrees)
+    shift = indptr[nodes] - (ends - degrees)  # from an edge's number among these to its place in the graph
+    for begin in range(0, int(ends[-1]) if len(ends) else 0, chunk_edges):
+        end = min(begin + chunk_edges, int(ends[-1]))
+        first, last = np.searchsorted(ends, [begin, end - 1], side="right")
+        counts = np.diff(np.clip(ends[first : last + 1], begin, end), prepend=begin)
+        lists = np.repeat(np.arange(first, last + 1), counts)
+        yield np.arange(begin, end) + shift[lists], lists

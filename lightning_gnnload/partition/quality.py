@@ -1,0 +1,156 @@
+"""Quality: how good a partition is, in numbers that a manifest keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.partition.cut import SampledCut, count_cross_edges
+from lightning_gnnload.partition.stages import Stage
+
+
+@dataclass(frozen=True)
+class CacheRates:
+    """Hit rates of the trainers' caches, each with places for the same share of all rows.
+
+    Attributes:
+        ratio: that share.
+        policy: what chose the rows.
+        by_part: of each part's own cache, filled for that part's mini-batches.
+        shared: of one cache that is filled for all, and copied to each trainer, as without a partition.
+
+    Source: PaGraph (TPDS'21), section 5.5, figure 17a.
+    """
+
+    ratio: float
+    policy: str
+    by_part: list[float]
+    shared: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a partition costs and gains. Lists have an entry a part.
+
+    Attributes:
+        num_nodes: of the whole graph, N.
+        num_edges: likewise.
+        own_nodes: whose owner a part is; they add up to N.
+        held_nodes: in the part's graph, mirrors of others' nodes included, and without those that no seed reaches.
+        held_edges: in the part's graph.
+        mirrors: nodes in the part's graph that another part owns.
+        seeds: by phase.
+        cross_edges: of the whole graph, between nodes of different owners.
+        sampled: the same of mini-batches; None where nothing was sampled.
+        caches: None where nothing was cached.
+        stages: where time and memory went when it was made.
+    """
+
+    num_nodes: int
+    num_edges: int
+    own_nodes: list[int]
+    held_nodes: list[int]
+    held_edges: list[int]
+    mirrors: list[int]
+    seeds: dict[str, list[int]]
+    cross_edges: int
+    sampled: SampledCut | None = None
+    caches: CacheRates | None = None
+    stages: list[Stage] = field(default_factory=list)
+
+    @property
+    def num_parts(self) -> int:
+        return len(self.own_nodes)
+
+    @property
+    def node_share(self) -> float:
+        """Of the whole graph, what a part holds on average (PaGraph, figure 17b)."""
+        return sum(self.held_nodes) / (self.num_parts * max(self.num_nodes, 1))
+
+    @property
+    def edge_share(self) -> float:
+        return sum(self.held_edges) / (self.num_parts * max(self.num_edges, 1))
+
+    @property
+    def node_replication(self) -> float:
+        """How often a node is held on average; below 1 where parts leave out what no seed reaches."""
+        return self.node_share * self.num_parts
+
+    @property
+    def edge_replication(self) -> float:
+        return self.edge_share * self.num_parts
+
+    @property
+    def cross_share(self) -> float:
+        return self.cross_edges / max(self.num_edges, 1)
+
+    @property
+    def random_cross_share(self) -> float:
+        """What a random partition into parts of these sizes is expected to cut: ``1 - sum of squared shares``."""
+        return 1 - sum((nodes / max(self.num_nodes, 1)) ** 2 for nodes in self.own_nodes)
+
+    def with_samples(self, sampled: SampledCut | None, caches: CacheRates | None) -> Quality:
+        """The same, with what only sampling tells."""
+        return replace(self, sampled=sampled, caches=caches)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values: the attributes, and the shares that come of them for readers who do not count."""
+        shares = ("node_share", "edge_share", "node_replication", "edge_replication", "cross_share")
+        return {**asdict(self), "shares": {name: getattr(self, name) for name in (*shares, "random_cross_share")}}
+
+    @classmethod
+    def from_json(cls, report: Mapping[str, Any]) -> Quality:
+        """The reverse of :meth:`to_json`."""
+        values = {name: value for name, value in report.items() if name != "shares"}
+        for name, kind in (("sampled", SampledCut), ("caches", CacheRates)):
+            values[name] = kind(**values[name]) if values.get(name) else None
+        values["stages"] = [Stage(**stage) for stage in values.get("stages", [])]
+        return cls(**values)
+
+
+def imbalance(sizes: Sequence[int]) -> float:
+    """The largest over the mean: 1 where all are equal. 1 as well where all are 0.
+
+    Example:
+        >>> imbalance([3, 1, 2])
+        1.5
+    """
+    return max(sizes) * len(sizes) / sum(sizes) if any(sizes) else 1.0
+
+
+def measure_quality(
+    partition: Partition,
+    graph: Graph,
+    stages: Sequence[Stage] = (),
+    *,
+    advance: Callable[[float], object] = lambda share: None,
+) -> Quality:
+    """Sizes and cut of a partition, in one pass over the graph's edges.
+
+    Args:
+        partition: of ``graph``.
+        graph: the whole, N nodes.
+        stages: of its making.
+        advance: is told which share is done.
+
+    Raises:
+        PartitionError: the partition has another number of nodes.
+    """
+    parts = list(partition.parts)
+    owners = np.repeat(np.arange(partition.num_parts, dtype=np.int32), np.diff(partition.starts))
+    return Quality(
+        num_nodes=graph.num_nodes,
+        num_edges=graph.num_edges,
+        own_nodes=np.diff(partition.starts).tolist(),
+        held_nodes=[part.graph.num_nodes for part in parts],
+        held_edges=[part.graph.num_edges for part in parts],
+        mirrors=[part.num_mirrors for part in parts],
+        seeds={phase: [len(part.seeds[phase]) for part in parts] for phase in parts[0].seeds},
+        cross_edges=count_cross_edges(graph, owners[partition.new_ids], advance=advance),
+        stages=list(stages),
+    )

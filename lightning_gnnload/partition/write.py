@@ -1,0 +1,147 @@
+"""Writing a partition's folder: the numbering, features in the order of new ids, and one graph folder a part.
+
+Parts are made and written one at a time, and no edge is kept in memory: 4 or 8 bytes a node, and some megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.folders import array_entry, byte_chunks, raw_bytes, write_chunks, write_manifest
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.selected import SelectedFeatureStore
+from lightning_gnnload.data.store import quantized_dtypes, raw_stores, table_name
+from lightning_gnnload.data.stored_parts import manifest_checksum, part_folder
+from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.partition.closure import Holdings
+from lightning_gnnload.partition.lists import edge_chunks, list_degrees
+from lightning_gnnload.partition.numbering import Numbering
+
+Column = Callable[[np.ndarray], np.ndarray]
+"""Gives what a part keeps of edges, by their place in the whole graph."""
+Advance = Callable[[str, float], None]
+Seeds = Mapping[str, tuple[np.ndarray, np.ndarray]]
+"""By phase: node ids, and the part of each."""
+
+
+def write_parts(
+    folder: Path, graph: Graph, holdings: Holdings, seeds: Seeds, numbering: Numbering, advance: Advance
+) -> list[int]:
+    """Writes each part as a graph folder. Returns the checksum of each one's manifest."""
+    num_parts = len(numbering.starts) - 1
+    local = np.empty(graph.num_nodes, _index_dtype(graph.num_nodes))
+    checksums = []
+    for part in range(num_parts):
+        advance("Writing parts", part / num_parts)
+        nodes, reach = holdings.of(part)
+        new_ids = numbering.new_ids[nodes]
+        own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
+        order = np.concatenate([np.flatnonzero(own), np.flatnonzero(~own)])
+        nodes, reach = nodes[order], reach[order]
+        local[nodes] = np.arange(len(nodes))
+        of_phase = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
+        place = folder / part_folder(part)
+        place.mkdir(mode=0o700)
+        _write_part(place, graph, nodes, reach, local, of_phase)
+        checksums.append(manifest_checksum(place))
+    advance("Writing parts", 1.0)
+    return checksums
+
+
+def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance: Advance) -> dict[str, Any]:
+    """Writes features and labels in the order of ``node_ids``; tables of one node type are left out.
+
+    Returns:
+        What :func:`.write_manifest` is to be told: ``arrays``, ``quantized``, ``tables``.
+    """
+    tables = {name: table for name, table in data.tables.items() if not isinstance(table, NodeTable)}
+    stores = {"x": data.x, **{table_name(name): table for name, table in tables.items()}}
+    given = {name: store for name, store in stores.items() if store is not None}
+    per_node: dict[str, torch.Tensor | FeatureStore] = {**raw_stores(given)}
+    shapes = {name: array.shape for name, array in per_node.items()}
+    if data.y is not None:
+        per_node["y"], shapes["y"] = MemoryFeatureStore(data.y.reshape(len(node_ids), -1)), data.y.shape
+    entries, total = {}, sum(map(_num_bytes, per_node.values()))
+    done = 0
+    for name, array in per_node.items():
+
+        def note(chunk_bytes: int) -> None:
+            nonlocal done
+            done += chunk_bytes
+            advance("Writing features", done / max(total, 1))
+
+        rows = SelectedFeatureStore(array, node_ids) if isinstance(array, FeatureStore) else array
+        entries[name] = _write(folder, name, rows.dtype, shapes[name], _noted(byte_chunks(rows), note))
+    return {"arrays": entries, "quantized": quantized_dtypes(given), "tables": dict.fromkeys(tables)}
+
+
+def write_numbering(folder: Path, numbering: Numbering) -> dict[str, Any]:
+    """Writes its three arrays, and returns their entries."""
+    return {name: _write_array(folder, name, array) for name, array in numbering._asdict().items()}
+
+
+def _write_part(
+    folder: Path,
+    graph: Graph,
+    nodes: np.ndarray,
+    reach: np.ndarray,
+    local: np.ndarray,
+    seeds: Mapping[str, np.ndarray],
+) -> None:
+    """One part's graph and seeds; ``nodes`` in its own order, ``local`` the place of each in it."""
+    degrees = list_degrees(graph.indptr, nodes, reach > 0)
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    num_edges = int(indptr[-1])
+    arrays = {
+        "indptr": indptr,
+        "node_ids": nodes,
+        "reach": reach,
+        "edge_starts": graph.indptr[nodes],
+        **{phase: np.sort(local[ids]).astype(np.int64) for phase, ids in seeds.items()},
+    }
+    entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
+    narrow = _index_dtype(len(nodes))
+    columns: dict[str, Column] = {"indices": lambda edges: local[graph.indices[edges]].astype(narrow, copy=False)}
+    for name in ("edge_weight", "edge_type"):
+        if getattr(graph, name) is not None:
+            columns[name] = getattr(graph, name).__getitem__
+    for name, column in columns.items():
+        dtype = tensor_view(column(np.empty(0, np.int64))).dtype
+        chunks = (raw_bytes(tensor_view(column(edges))) for edges, _ in edge_chunks(graph.indptr, nodes, degrees))
+        entries[name] = _write(folder, name, dtype, [num_edges], chunks)
+    write_manifest(folder, entries, num_nodes=len(nodes), lost_order=graph.lost_order)
+
+
+def _write(
+    folder: Path, name: str, dtype: torch.dtype, shape: Iterable[int], chunks: Iterable[memoryview]
+) -> dict[str, Any]:
+    shape, file = list(shape), folder / f"{name}.bin"
+    return array_entry(file, dtype, shape, write_chunks(file, chunks, math.prod(shape) * dtype.itemsize))
+
+
+def _write_array(folder: Path, name: str, array: np.ndarray) -> dict[str, Any]:
+    rows = tensor_view(np.ascontiguousarray(array))
+    return _write(folder, name, rows.dtype, rows.shape, byte_chunks(rows))
+
+
+def _noted(chunks: Iterator[memoryview], note: Callable[[int], None]) -> Iterator[memoryview]:
+    for chunk in chunks:
+        yield chunk
+        note(len(chunk))
+
+
+def _num_bytes(array: torch.Tensor | FeatureStore) -> int:
+    return math.prod(array.shape) * array.dtype.itemsize
+
+
+def _index_dtype(num_nodes: int) -> type[np.int32] | type[np.int64]:
+    return np.int32 if num_nodes <= 2**31 else np.int64

@@ -1,0 +1,52 @@
+"""Stages: their order, their time, and memory that was given back before they ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+
+from lightning_gnnload.partition.stages import StageClock, held_bytes
+
+MIB = 1 << 20
+
+
+def test_a_stage_keeps_the_most_memory_that_was_held() -> None:
+    with StageClock() as clock:
+        clock.enter("small")
+        clock.enter("large")
+        before = held_bytes()
+        taken = np.ones(64 * MIB, np.uint8)
+        while clock._peak_bytes < before + 60 * MIB:  # until the watcher has looked
+            time.sleep(0.01)
+        del taken
+        clock.enter("small again")
+    small, large, again = clock.stages
+    assert [small.name, large.name, again.name] == ["small", "large", "small again"]
+    assert large.peak_bytes > max(small.peak_bytes, again.peak_bytes) + 60 * MIB
+
+
+def test_the_last_stage_ends_with_an_error_and_no_thread_is_left() -> None:
+    clock = StageClock()
+    try:
+        with clock:
+            clock.enter("fails")
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert [stage.name for stage in clock.stages] == ["fails"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "gnnload-stages"]
+
+
+def test_children_count() -> None:
+    before = held_bytes()
+    code = f"import sys; held = bytearray(b'x' * {64 * MIB}); print(1, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert held_bytes() > before + 60 * MIB
+        assert child.stdin is not None
+        child.stdin.close()
