@@ -13,6 +13,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Workspace
+from lightning_gnnload.sample.naming import local_seeds, name_batch
 
 _FIRST_ARENA_BYTES = 1 << 20
 _threads = threading.local()
@@ -26,12 +27,21 @@ class Sampler(ABC):
     def num_layers(self) -> int:
         """Number of blocks in a mini-batch."""
 
+    @property
+    def reach(self) -> int | None:
+        """How many hops of in-neighbours it reads of a seed: so many a part of a graph has to hold for it.
+
+        None where nobody said, or where it reads the whole graph; parts then do not serve it.
+        """
+        return None
+
     @abstractmethod
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         """Samples the neighbourhood of ``seeds`` straight into ``arena``.
 
         Args:
-            graph: N nodes.
+            graph: N nodes. A part of another graph is one like any other: ids are its own, but for draws, which are
+                made in the name of :meth:`.Graph.names_of`.
             seeds: int64 ``[S]``, distinct.
             key: decides every draw.
             arena: writable uint8 ``[bytes]``, aligned to 64 bytes.
@@ -44,6 +54,9 @@ class Sampler(ABC):
     def sample(self, graph: Graph, seeds: Any, seed: int = 0, epoch: int = 0, step: int = 0) -> MiniBatch:
         """One mini-batch in memory of its own, without features.
 
+        From a part of a graph, ids of nodes and edges are those of the whole graph, given and returned; and so is the
+        batch, for the same seeds and key.
+
         Args:
             graph: N nodes.
             seeds: distinct node ids ``[S]``: tensor, array or list.
@@ -53,9 +66,12 @@ class Sampler(ABC):
 
         Raises:
             SeedError: a seed is not a node, or repeats.
+            PartReachError: the graph is a part that does not hold as many hops of the seeds as :attr:`reach` says.
         """
         ids = as_ids(seeds, what="seeds")
-        arena, layout = self._sample_here(graph, ids, DrawKey(seed, epoch, step))
+        local = local_seeds(graph, ids, self.reach, self)
+        arena, layout = self._sample_here(graph, local, DrawKey(seed, epoch, step))
+        name_batch(graph, layout, arena)
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 
@@ -63,7 +79,7 @@ class Sampler(ABC):
         """The nodes of one mini-batch alone, int64, seeds first: those whose features it gathers.
 
         Args:
-            graph: N nodes.
+            graph: N nodes, whose own ids these are.
             seeds: int64 ``[S]``, distinct.
             key: decides every draw.
 
@@ -84,12 +100,12 @@ class Sampler(ABC):
 
 
 def thread_workspace(num_nodes: int) -> Workspace:
-    """This thread's scratch memory for graphs of this size; a thread keeps one, for the graph it last sampled."""
-    held: tuple[int, Workspace] | None = getattr(_threads, "held", None)
-    if held is None or held[0] != num_nodes:
+    """This thread's scratch memory for graphs of up to this size; a thread keeps one, for the largest it sampled."""
+    held: Workspace | None = getattr(_threads, "held", None)
+    if held is None or held.num_nodes < num_nodes:
         _threads.held = None  # free the old table before the new one is allocated
-        _threads.held = held = (num_nodes, Workspace(num_nodes))
-    return held[1]
+        _threads.held = held = Workspace(num_nodes)
+    return held
 
 
 def _thread_arena(num_bytes: int) -> np.ndarray:

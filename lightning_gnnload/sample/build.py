@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.ops.reference import philox, stream_keys
-
-_MAX_LOCAL = 2**31 - 1
+from lightning_gnnload.sample.base import thread_workspace
 
 
 class ArenaBuilder:
@@ -20,7 +21,7 @@ class ArenaBuilder:
     prefix of its sources.
 
     Args:
-        graph: N nodes.
+        graph: N nodes; or a partition of it, whose new ids the batch is to be in.
         seeds: int64 ``[S]``, distinct.
         arena: writable uint8 ``[bytes]``, aligned to 64 bytes, as ``Sampler.sample_into`` gets it.
 
@@ -40,19 +41,22 @@ class ArenaBuilder:
         ([0, 2, 1], 3)
     """
 
-    def __init__(self, graph: Graph, seeds: np.ndarray, arena: np.ndarray) -> None:
-        _check_seeds(seeds, graph.num_nodes)
+    def __init__(self, graph: Graph | Partition, seeds: np.ndarray, arena: np.ndarray) -> None:
+        check_seeds(seeds, graph.num_nodes)
         self._num_graph_nodes = graph.num_nodes
         self._arena = arena
-        self._hops_begin = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT
         self._hops: list[HopLayout] = []
-        self._nodes = np.empty(0, np.int64)
-        self._keep_nodes(seeds, hop_bytes=0)
+        self._num_nodes = len(seeds)
+        self._nodes_end = _aligned(8 * len(seeds))
+        self._hops_begin = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT
+        if self._nodes_end > self._hops_begin:
+            raise ArenaTooSmall(self._nodes_end)
+        self.nodes[:] = seeds
 
     @property
     def nodes(self) -> np.ndarray:
         """int64 ``[D]``, not to be written to: the nodes known so far, which are the next hop's destinations."""
-        return self._nodes
+        return self._arena[: 8 * self._num_nodes].view(np.int64)
 
     def add_hop(
         self,
@@ -75,9 +79,9 @@ class ArenaBuilder:
         Raises:
             SamplerConfigError: arrays that do not fit each other, or an id that is not a node.
         """
-        counts, neighbors = np.asarray(counts, np.int64), np.asarray(neighbors, np.int64)
+        counts, neighbors = np.asarray(counts, np.int64, order="C"), np.asarray(neighbors, np.int64, order="C")
         columns = {
-            name: np.asarray(values, dtype)
+            name: np.asarray(values, dtype, order="C")
             for name, values, dtype in (
                 ("edge_ids", edge_ids, np.int64),
                 ("edge_weights", edge_weight, np.float32),
@@ -86,36 +90,29 @@ class ArenaBuilder:
             if values is not None
         }
         self._check_hop(counts, neighbors, columns)
-        nodes, local = _relabel(self._nodes, neighbors)
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        parts = {"indptr": indptr, "indices": local.astype(np.int32), **columns}
-        self._keep_nodes(nodes, hop_bytes=sum(_aligned(part.nbytes) for part in parts.values()))
-        offsets = {f"{name}_offset": self._place(part) for name, part in parts.items()}
-        self._hops.append(HopLayout(len(counts), len(nodes), len(neighbors), **offsets))
+        added = ops.add_hop(
+            thread_workspace(self._num_graph_nodes),
+            self._num_graph_nodes,
+            self._num_nodes,
+            counts,
+            neighbors,
+            self._arena,
+            hops_begin=self._hops_begin,
+            **columns,
+        )
+        self._hops.extend(added.hops)
+        self._num_nodes, self._nodes_end, self._hops_begin = added.num_nodes, added.free_begin, added.free_end
 
     def layout(self) -> SampleLayout:
         """Where everything lies: what ``Sampler.sample_into`` returns."""
-        return SampleLayout(len(self._nodes), tuple(self._hops), _aligned(self._nodes.nbytes), self._hops_begin)
-
-    def _keep_nodes(self, nodes: np.ndarray, hop_bytes: int) -> None:
-        """Nodes grow from the arena's begin, hops from its end; between them is room for ``hop_bytes`` more."""
-        nodes_end = _aligned(8 * len(nodes))
-        if nodes_end + hop_bytes > self._hops_begin:
-            used = self._arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT - self._hops_begin
-            raise ArenaTooSmall(nodes_end + hop_bytes + used)
-        self._arena[: 8 * len(nodes)].view(np.int64)[:] = nodes
-        self._nodes = nodes
-
-    def _place(self, part: np.ndarray) -> int:
-        self._hops_begin -= _aligned(part.nbytes)
-        self._arena[self._hops_begin : self._hops_begin + part.nbytes].view(part.dtype)[:] = part
-        return self._hops_begin
+        return SampleLayout(self._num_nodes, tuple(self._hops), self._nodes_end, self._hops_begin)
 
     def _check_hop(self, counts: np.ndarray, neighbors: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-        if counts.shape != self._nodes.shape or counts.min(initial=0) < 0 or counts.sum() != len(neighbors):
+        num_known = self._num_nodes
+        if counts.shape != (num_known,) or counts.sum() != len(neighbors):
             raise SamplerConfigError(
                 f"add_hop: counts has shape {list(counts.shape)} and sums to {counts.sum()}, but needs a number for "
-                f"each of the {len(self._nodes)} known nodes, {len(neighbors)} neighbors in all. "
+                f"each of the {num_known} known nodes, {len(neighbors)} neighbors in all. "
                 f"Give 0 for a node that draws nothing."
             )
         for name, values in columns.items():
@@ -124,16 +121,6 @@ class ArenaBuilder:
                     f"add_hop: {name} has shape {list(values.shape)}, but there are {len(neighbors)} neighbors; "
                     f"give one of each an edge."
                 )
-        if (bad := _first_outside(neighbors, self._num_graph_nodes)) is not None:
-            raise SamplerConfigError(
-                f"add_hop: neighbors[{bad}] is {neighbors[bad]}, but the graph has {self._num_graph_nodes} nodes. "
-                f"Neighbours are node ids: graph.indices[edge_ids], not positions in an adjacency list."
-            )
-        if len(neighbors) + len(self._nodes) > _MAX_LOCAL:
-            raise SamplerConfigError(
-                f"add_hop: {len(neighbors)} edges are more than int32 local ids can count; "
-                f"take fewer seeds a batch or fewer neighbours a node."
-            )
 
 
 def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndarray:
@@ -145,7 +132,8 @@ def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndar
     Args:
         key: the key that ``Sampler.sample_into`` got.
         hop: 0 for the seeds' neighbours; each hop draws afresh.
-        nodes: int64 ``[D]``, node ids below 2**48.
+        nodes: int64 ``[D]``, below 2**48: the nodes' names, ``graph.names_of(build.nodes)``, which are their ids but
+            in a part of a graph.
         count: words a node.
 
     Returns:
@@ -161,23 +149,15 @@ def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndar
     nodes = np.asarray(nodes, np.int64)
     counter = np.empty((len(nodes), (count + 3) // 4, 4), np.uint32)
     counter[..., 0] = (nodes & 0xFFFFFFFF)[:, None]
-    counter[..., 1] = ((nodes >> 32) & 0xFFFF | hop << 16)[:, None]
+    counter[..., 1] = ((nodes >> 32) & 0xFFFF | key.hop + hop << 16)[:, None]
     counter[..., 2] = key.step
     counter[..., 3] = np.arange(counter.shape[1])
     words = philox(counter, stream_keys(key.seed, key.epoch)[0])
     return words.reshape(len(nodes), 4 * counter.shape[1])[:, :count]
 
 
-def _relabel(known: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All nodes in the order of first occurrence, and where each of ``more`` stands among them."""
-    every, first, inverse = np.unique(np.concatenate([known, more]), return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return every[order], rank[inverse[len(known) :]]
-
-
-def _check_seeds(seeds: np.ndarray, num_nodes: int) -> None:
+def check_seeds(seeds: np.ndarray, num_nodes: int) -> None:
+    """Raises SeedError: a seed is not a node, or repeats."""
     if (bad := _first_outside(seeds, num_nodes)) is not None:
         raise SeedError(
             f"seeds[{bad}] is {seeds[bad]}, but the graph has {num_nodes} nodes; ids must lie in [0, {num_nodes})."

@@ -89,6 +89,10 @@ class LaborSampler(Sampler):
     def num_layers(self) -> int:
         return len(self.fanouts)
 
+    @property
+    def reach(self) -> int:
+        return len(self.fanouts)
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_labor(
             thread_workspace(graph.num_nodes),
@@ -104,6 +108,7 @@ class LaborSampler(Sampler):
             estimate=self.estimate,
             expand=self.expand,
             edge_ids=self.edge_ids,
+            names=graph.names,
         )
 
     def __repr__(self) -> str:

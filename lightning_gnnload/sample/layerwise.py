@@ -96,6 +96,10 @@ class LayerSampler(Sampler):
     def num_layers(self) -> int:
         return len(self.budgets)
 
+    @property
+    def reach(self) -> int | None:
+        return None if self.method == "fastgcn" else len(self.budgets)
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_layers(
             thread_workspace(graph.num_nodes),
@@ -112,6 +116,7 @@ class LayerSampler(Sampler):
             keep_known=self.keep_known,
             expand=self.expand,
             edge_ids=self.edge_ids,
+            names=graph.names,
         )
 
     def __repr__(self) -> str:

@@ -61,12 +61,19 @@ class NeighborSampler(Sampler):
     def num_layers(self) -> int:
         return len(self.fanouts)
 
+    @property
+    def reach(self) -> int:
+        return len(self.fanouts)
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         workspace = thread_workspace(graph.num_nodes)
         options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+        options["names"] = graph.names
         topology, fanouts = (graph.indptr, graph.indices), self.fanouts
         if any(isinstance(fanout, dict) for fanout in fanouts):
             types = graph.edge_type_index
+            if graph.origin is not None:
+                fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
             return ops.sample_typed_neighbors(workspace, *topology, types, seeds, fanouts, key, arena, **options)
         return ops.sample_neighbors(workspace, *topology, seeds, fanouts, key, arena, **options)  # type: ignore[arg-type]
 
@@ -75,3 +82,10 @@ class NeighborSampler(Sampler):
             f", {name}={value!r}" for name, value in (("replace", self.replace), ("edge_ids", self.edge_ids)) if value
         )
         return f"NeighborSampler({self.fanouts}, expand={self.expand!r}{settings})"
+
+
+def _of_types_in(fanouts: int | dict[int, int], num_types: int) -> int | dict[int, int]:
+    """Those of edge types that a part has; others are of edges elsewhere."""
+    if not isinstance(fanouts, dict):
+        return fanouts
+    return {kind: fanout for kind, fanout in fanouts.items() if kind < num_types}

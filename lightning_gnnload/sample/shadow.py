@@ -58,6 +58,10 @@ class ShadowSampler(Sampler):
     def num_layers(self) -> int:
         return self._num_layers
 
+    @property
+    def reach(self) -> int:
+        return len(self.fanouts) + 1  # the last nodes found keep their edges, too
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_shadow(
             thread_workspace(graph.num_nodes),
@@ -69,6 +73,7 @@ class ShadowSampler(Sampler):
             arena,
             num_layers=self.num_layers,
             edge_ids=self.edge_ids,
+            names=graph.names,
         )
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
 from lightning_gnnload.sample.base import Sampler, thread_workspace
 from lightning_gnnload.sample.fanouts import check_expand
+from lightning_gnnload.sample.naming import local_seeds
 
 
 def random_walk(
@@ -35,7 +36,7 @@ def random_walk(
     (seed, epoch, step), whatever the other starts are.
 
     Args:
-        graph: N nodes.
+        graph: N nodes; ids of a part are those of the whole graph, as in :meth:`.Sampler.sample`.
         starts: distinct node ids ``[S]``: tensor, array or list.
         length: steps a walk.
         num_walks: walks from each start.
@@ -54,6 +55,7 @@ def random_walk(
     Raises:
         SeedError: a start is not a node, or repeats.
         SamplerConfigError: a length or number below 1, a probability outside [0, 1].
+        PartReachError: the graph is a part that does not hold ``length`` hops of the starts.
 
     Source: DSP (PPoPP'23), section 4.2: a walk is node-wise sampling with fanout 1; Pixie (WWW'18), section 3.1,
     for restarts.
@@ -64,8 +66,13 @@ def random_walk(
         [[0, 2, 1, 0, 2], [1, 0, 2, 1, 0]]
     """
     walks = Walks(length, num_walks, termination_prob, restart_prob)
-    ids = as_ids(starts, what="starts")
-    return torch.from_numpy(ops.random_walk(graph.indptr, graph.indices, ids, walks, DrawKey(seed, epoch, step)))
+    ids = local_seeds(graph, as_ids(starts, what="starts"), length, "random_walk")
+    key = DrawKey(seed, epoch, step)
+    traces = ops.random_walk(graph.indptr, graph.indices, ids, walks, key, names=graph.names)
+    if graph.origin is not None:
+        on_way = traces >= 0
+        traces[on_way] = graph.names_of(traces[on_way])
+    return torch.from_numpy(traces)
 
 
 class RandomWalkSampler(Sampler):
@@ -131,6 +138,10 @@ class RandomWalkSampler(Sampler):
     def num_layers(self) -> int:
         return self._num_layers
 
+    @property
+    def reach(self) -> int:
+        return self.num_layers * self.walks.length
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_walks(
             thread_workspace(graph.num_nodes),
@@ -145,6 +156,7 @@ class RandomWalkSampler(Sampler):
             include_self=self.include_self,
             normalize=self.normalize,
             expand=self.expand,
+            names=graph.names,
         )
 
     def __repr__(self) -> str:

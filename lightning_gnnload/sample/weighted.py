@@ -70,7 +70,7 @@ class WeightedNeighborSampler(NeighborSampler):
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         table = graph.alias_table
         if self.on_zero != "ignore" and len(table.zero_nodes):
-            self._tell(table.zero_nodes)
+            self.tell_zero(graph.names_of(table.zero_nodes))
         return ops.sample_weighted(
             thread_workspace(graph.num_nodes),
             graph.indptr,
@@ -83,9 +83,11 @@ class WeightedNeighborSampler(NeighborSampler):
             replace=self.replace,
             expand=self.expand,
             edge_ids=self.edge_ids,
+            names=graph.names,
         )
 
-    def _tell(self, zero_nodes: np.ndarray) -> None:
+    def tell_zero(self, zero_nodes: np.ndarray) -> None:
+        """Does what ``on_zero`` says about these nodes, at least one."""
         some = ", ".join(map(str, zero_nodes[:5])) + (", ..." if len(zero_nodes) > 5 else "")
         message = (
             f"{len(zero_nodes)} nodes ({some}) have in-neighbours, but only edges of weight zero: they draw nothing. "

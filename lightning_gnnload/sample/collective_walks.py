@@ -1,0 +1,157 @@
+"""Random walks over lists that lie with several ranks: a walk's next step is taken by who owns the node it stands on.
+
+Who asks for walks keeps them: where each began, its number, and the nodes it has reached. A step draws in the name of
+its walk's start, so that any rank takes it as the one with the whole graph would.
+
+Shapes: D nodes that walks start from, W walks a node, T steps a walk, M walks that have not ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.ops import DrawKey, Walks
+from lightning_gnnload.sample.build import check_seeds
+from lightning_gnnload.sample.colleagues import Colleagues, Holding
+from lightning_gnnload.sample.hops import HopEdges
+from lightning_gnnload.sample.messages import Message, narrow
+from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists
+from lightning_gnnload.sample.walk import RandomWalkSampler
+
+Step = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+"""Takes a step of many walks: ``(places, names of starts, numbers, t) -> (nodes, fates)``, nodes by their new ids."""
+
+_FATE_BITS = 2
+
+
+def walk_wise(sampler: RandomWalkSampler, colleagues: Colleagues, paradigm: Paradigm) -> HopDrawer:
+    """How a hop of RandomWalkSampler is drawn: walks by all ranks, then the nodes visited most often by this one."""
+    node_ids, new_ids = np.asarray(colleagues.partition.node_ids), np.asarray(colleagues.partition.new_ids)
+
+    def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+        frontier = nodes[first:]
+        traces = _walk(colleagues, frontier, sampler.walks, key, paradigm)
+        counts, neighbors, weights = ops.rank_visits(
+            node_ids[frontier],
+            np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), sampler.walks.num_walks * sampler.walks.length),
+            num_neighbors=sampler.num_neighbors,
+            include_self=sampler.include_self,
+            normalize=sampler.normalize,
+        )
+        return HopEdges(counts, new_ids[neighbors], edge_weight=weights)
+
+    return draw
+
+
+def collective_random_walk(
+    colleagues: Colleagues,
+    starts: Any,
+    length: int,
+    *,
+    num_walks: int = 1,
+    termination_prob: float = 0.0,
+    restart_prob: float = 0.0,
+    seed: int = 0,
+    epoch: int = 0,
+    step: int = 0,
+    paradigm: Paradigm = "push",
+) -> torch.Tensor:
+    """The walks of :func:`.random_walk`, step by step over the parts of a graph.
+
+    Args:
+        colleagues: the ranks that hold the parts; others need not ask for walks at the same time.
+        starts: distinct node ids of the whole graph ``[D]``: tensor, array or list.
+        paradigm: ``"push"`` sends each walk to the list where it goes on; ``"pull"`` fetches the list, to compare.
+
+    All other arguments, and the result, are those of :func:`.random_walk`.
+
+    Raises:
+        SeedError: a start is not a node, or repeats.
+        SamplerConfigError: a length or number below 1, a probability outside [0, 1].
+        ExchangeError: another rank cannot answer.
+
+    Source: DSP (PPoPP'23), section 4.2.
+    """
+    walks = Walks(length, num_walks, termination_prob, restart_prob)
+    ids = as_ids(starts, what="starts")
+    check_seeds(ids, colleagues.partition.num_nodes)
+    new_ids = np.asarray(colleagues.partition.new_ids)[ids]
+    return torch.from_numpy(_walk(colleagues, new_ids, walks, DrawKey(seed, epoch, step), paradigm))
+
+
+def _walk(colleagues: Colleagues, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm) -> np.ndarray:
+    """Traces by ids of the whole graph, int64 ``[D * W, T + 1]``, -1 after the end; ``starts`` are new ids."""
+    take_step = (_pushed if paradigm == "push" else _pulled)(colleagues, walks, key)
+    node_ids = np.asarray(colleagues.partition.node_ids)
+    begun = np.repeat(starts, walks.num_walks)
+    names = node_ids[begun]
+    numbers = np.tile(np.arange(walks.num_walks), len(starts))
+    traces = np.full((len(begun), walks.length + 1), -1, np.int64)
+    traces[:, 0] = names
+    going, places = np.arange(len(begun)), begun
+    for t in range(walks.length):
+        if not len(going):
+            break
+        nodes, fates = take_step(places, names[going], numbers[going], t)
+        moved = fates != ops.STUCK
+        traces[going[moved], t + 1] = node_ids[nodes[moved]]
+        goes_on = fates < ops.ENDS
+        places = np.where(fates == ops.RESTARTS, begun[going], nodes)[goes_on]
+        going = going[goes_on]
+    return traces
+
+
+def _pushed(colleagues: Colleagues, walks: Walks, key: DrawKey) -> Step:
+    settings = {"walks": astuple(walks), "key": astuple(key)}
+    num_steps = colleagues.partition.num_nodes << _FATE_BITS  # that there can be
+
+    def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+        columns = {
+            "names": narrow(names, colleagues.partition.num_nodes),
+            "numbers": narrow(numbers, walks.num_walks),
+        }
+        steps = np.empty(len(places), np.int64)
+        for answer in colleagues.ask("step", places, {**settings, "t": t}, columns):
+            steps[answer.places] = answer.numbers("steps", num_steps, len(answer.places))
+        return steps >> _FATE_BITS, steps & (1 << _FATE_BITS) - 1
+
+    return take_step
+
+
+def _pulled(colleagues: Colleagues, walks: Walks, key: DrawKey) -> Step:
+    def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+        stood_on, row = np.unique(places, return_inverse=True)
+        graph, new_ids = pull_lists(colleagues, stood_on, [])
+        nodes, fates = ops.step_walks(graph.indptr, graph.indices, row, names, numbers, walks, key, t)
+        return new_ids[nodes], fates
+
+    return take_step
+
+
+# What owners do.
+
+
+def step(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """Operation ``"step"``: a step of each walk; the node it reaches and its fate are one number."""
+    nodes, fates = ops.step_walks(
+        holding.graph.indptr,
+        holding.graph.indices,
+        rows,
+        task.arrays["names"].astype(np.int64),
+        task.arrays["numbers"].astype(np.int64),
+        Walks(*task.about["walks"]),
+        DrawKey(*task.about["key"]),
+        task.about["t"],
+    )
+    reached = np.where(fates == ops.STUCK, 0, holding.new_ids[nodes])
+    return {"steps": narrow(reached << _FATE_BITS | fates, holding.num_nodes << _FATE_BITS)}
+
+
+OPERATIONS = {"step": step}

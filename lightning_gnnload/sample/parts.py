@@ -1,0 +1,160 @@
+"""PartSampler: mini-batches of a graph that are sampled in its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.partition import Part, Partition
+from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
+from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.naming import name_batch
+
+
+class PartSampler(Sampler):
+    """Samples the seeds of each part in that part, and gives what ``sampler`` gives on the whole graph, id for id.
+
+    Seeds, nodes and edge ids are those of the whole graph, so that features, labels and caches need not know of parts.
+    All other settings (``fanouts``, ``expand``, ``edge_ids``...) are the sampler's.
+
+    Args:
+        sampler: what is drawn.
+        partition: self-reliant, as deep as the sampler looks.
+
+    Raises:
+        PartReachError: the parts are not as deep, or the sampler looks at the whole graph.
+
+    Source: PaGraph (TPDS'21), section 3.2, self-reliant partitions.
+    """
+
+    def __init__(self, sampler: Sampler, partition: Partition) -> None:
+        check_reach(sampler, partition)
+        self.sampler = sampler
+        self.partition = partition
+
+    @property
+    def num_layers(self) -> int:
+        return self.sampler.num_layers
+
+    @property
+    def reach(self) -> int | None:
+        return self.sampler.reach
+
+    def __getattr__(self, name: str) -> Any:
+        """A setting of the sampler's."""
+        if name == "sampler":  # not there yet, while a copy is made
+            raise AttributeError(name)
+        return getattr(self.sampler, name)
+
+    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        """As :meth:`.Sampler.sample_into`, with ``graph`` the whole one, whose lists are not read.
+
+        Raises:
+            PartitionMismatchError: the parts are of a graph of another size.
+            PartitionError: the seeds are not all of one part.
+            PartReachError: a seed is none that its part was made for.
+        """
+        if graph.num_nodes != self.partition.num_nodes:
+            raise PartitionMismatchError(
+                f"the partition is of a graph of {self.partition.num_nodes} nodes, but this one has "
+                f"{graph.num_nodes}. Give the graph that was partitioned, or partition this one: gnnload partition."
+            )
+        part, local = place_seeds(self.partition, seeds, self.sampler.reach or 0)
+        layout = self.sampler.sample_into(part.graph, local, key, arena)
+        name_batch(part.graph, layout, arena)
+        return layout
+
+    def __repr__(self) -> str:
+        return f"PartSampler({self.sampler!r}, {self.partition!r})"
+
+
+def check_reach(sampler: Sampler, partition: Partition) -> None:
+    """Raises PartReachError: the parts do not hold all that the sampler reads of their seeds."""
+    reach = sampler.reach
+    if reach is None:
+        raise PartReachError(
+            f"{sampler!r} may read any node of the graph (its reach is None), and no part holds all. Sample without a "
+            f"partition, or with one that reads neighbourhoods only, such as NeighborSampler."
+        )
+    if reach > partition.hops:
+        raise PartReachError(
+            f"{sampler!r} reads {reach} hops of in-neighbours, but the parts hold {partition.hops}. Partition the "
+            f"graph for it: gnnload partition ... --hops {reach}."
+        )
+
+
+def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tuple[Part, np.ndarray]:
+    """The part that seeds of one rank are of, and their ids in it, int64 ``[S]``.
+
+    Args:
+        partition: of N nodes.
+        seeds: int64 ``[S]``, ids of the whole graph.
+        reach: hops of in-neighbours that the part has to hold of them.
+
+    Raises:
+        SeedError: one is not a node.
+        PartitionError: they are of several parts.
+        PartReachError: the part was not made for one of them.
+    """
+    if seeds.size and not (seeds.min() >= 0 and seeds.max() < partition.num_nodes):
+        raise SeedError(
+            f"seeds span [{seeds.min()}, {seeds.max()}], but the graph has {partition.num_nodes} nodes; ids must lie "
+            f"in [0, {partition.num_nodes})."
+        )
+    owners = partition.part_of(seeds)
+    num_owned = np.bincount(owners, minlength=partition.num_parts)
+    reasons = []
+    # A node of two phases may be a seed of a part that does not own it: where its owner does not serve, look further.
+    for index in np.argsort(-num_owned, kind="stable").tolist():
+        part = partition.parts[index]
+        try:
+            return part, held_ids(part, seeds, reach)
+        except PartReachError as error:
+            reasons.append(error)
+    if num_owned.max() == len(seeds):
+        raise reasons[0]
+    raise PartitionError(
+        f"the seeds of a mini-batch are of the parts {np.flatnonzero(num_owned).tolist()}, but each part samples its "
+        f"own alone. Order seeds by part, as LocalOrder does, and give {partition.num_parts} trainers one part each."
+    ) from reasons[0]
+
+
+def held_ids(part: Part, seeds: np.ndarray, reach: int = 0) -> np.ndarray:
+    """Where nodes of the whole graph stand in a part, int64 ``[S]``: in logarithmic time, with no memory beside the
+    part's.
+
+    Args:
+        part: of a partition.
+        seeds: int64 ``[S]``, ids of the whole graph.
+        reach: hops of in-neighbours that the part has to hold of them.
+
+    Raises:
+        PartReachError: one is not in the part, or not as deep.
+    """
+    assert part.graph.origin is not None
+    local = np.full_like(seeds, -1)
+    # Its own nodes ascend, and its mirrors do. A seed may be a mirror: a node that two phases name.
+    for begin, end in ((0, part.num_own), (part.num_own, part.graph.num_nodes)):
+        nodes = part.graph.origin.node_ids[begin:end]
+        places = np.searchsorted(nodes, seeds)
+        found = places < len(nodes)
+        found[found] = nodes[places[found]] == seeds[found]
+        local[found] = begin + places[found]
+    missing = seeds[local < 0]
+    if len(missing):
+        raise PartReachError(
+            f"part {part.index} does not hold node {missing[0]}, nor {len(missing) - 1} more of {len(seeds)}. It was "
+            f"made for the seeds of {', '.join(part.seeds)}; sample others in the whole graph."
+        )
+    held = part.graph.origin.reach[local]
+    short = np.flatnonzero(held < reach)
+    if len(short):
+        raise PartReachError(
+            f"part {part.index} holds {held[short[0]]} hops of the in-neighbours of node {seeds[short[0]]}, but "
+            f"{reach} are needed. It was made for the seeds of {', '.join(part.seeds)}; sample others in the whole "
+            f"graph."
+        )
+    return local

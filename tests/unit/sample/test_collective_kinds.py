@@ -1,0 +1,130 @@
+"""Walks, layers and scopes over parts equal those of the whole graph, id for id."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_gnnload import Graph, LayerSampler, RandomWalkSampler, Sampler, ShadowSampler
+from lightning_gnnload.errors import ExchangeError, SamplerConfigError, SeedError
+from lightning_gnnload.sample.colleagues import Colleagues
+from lightning_gnnload.sample.collective import CollectiveSampler
+from lightning_gnnload.sample.collective_walks import collective_random_walk
+from lightning_gnnload.sample.walk import random_walk
+from tests.unit.sample.ranks import disjoint, over_parts
+from tests.unit.toy import content, toy_graph
+
+GRAPH = toy_graph()
+PARTS = np.random.default_rng(0).integers(0, 3, GRAPH.num_nodes)
+SEEDS = np.array([17, 3, 250, 99, 42])
+
+
+def assert_equal_batches(sampler: Sampler, graph: Graph, parts: np.ndarray, seeds: Any, paradigm: Any) -> None:
+    """Every rank's batch of one step, and the only rank's."""
+
+    def work(colleagues: Colleagues) -> Any:
+        mine = CollectiveSampler(sampler, colleagues, paradigm)
+        return content(mine.sample(graph, seeds, 1, 2, colleagues.rank))
+
+    batches = over_parts(disjoint(graph, parts, int(parts.max(initial=0)) + 1), work)
+    for step, batch in enumerate(batches):
+        assert batch == content(sampler.sample(graph, seeds, 1, 2, step))
+
+
+LAYERS = [
+    LayerSampler([20, 30, 10], "dsp", edge_ids=True),
+    LayerSampler([20, -1], "dsp", replace=True, normalize=True, expand="new"),
+    LayerSampler([10**6, 3], "dsp", expand="new", edge_ids=True),
+    LayerSampler([20, 30, 10], edge_ids=True),
+    LayerSampler([20, 30, 10], expand="new", edge_ids=True, keep_known=True),
+    LayerSampler([30, -1], replace=True, normalize=False, expand="new"),
+]
+WALKS = [
+    RandomWalkSampler(),
+    RandomWalkSampler(2, 3, 5, 4, 0.1, 0.4, include_self=False, normalize=True, expand="new"),
+    RandomWalkSampler(1, 9, 1, 1, 0.0),
+]
+SCOPES = [ShadowSampler([4, 3], 3, edge_ids=True), ShadowSampler([-1], 1, edge_ids=True), ShadowSampler([], 2)]
+
+
+@pytest.mark.parametrize("paradigm", ["push", "pull"])
+@pytest.mark.parametrize("sampler", LAYERS + WALKS + SCOPES, ids=str)
+def test_batches_equal_the_whole_graphs(sampler: Sampler, paradigm: str) -> None:
+    assert_equal_batches(sampler, GRAPH, PARTS, SEEDS, paradigm)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_batches_equal_the_whole_graphs_on_any_graph(data) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    num_nodes, num_edges = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 90))
+    graph = Graph.from_coo(rng.integers(0, num_nodes, num_edges), rng.integers(0, num_nodes, num_edges), num_nodes)
+    num_parts = data.draw(st.integers(1, 4))
+    parts = np.append(rng.integers(0, num_parts, num_nodes - 1), num_parts - 1)  # some own nothing
+    seeds = rng.permutation(num_nodes)[: data.draw(st.integers(0, num_nodes))]
+    expand, flags = data.draw(st.sampled_from(["all", "new"])), data.draw(st.tuples(*[st.booleans()] * 3))
+    method = data.draw(st.sampled_from(["walks", "dsp", "ladies", "scope"]))
+    budgets = data.draw(st.lists(st.sampled_from([-1, 1, 3, 20]), min_size=1, max_size=3))
+    sampler: Sampler
+    if method == "scope":
+        sampler = ShadowSampler([*budgets[1:]], data.draw(st.integers(1, 3)), edge_ids=flags[0])
+    elif method == "walks":
+        sampler = RandomWalkSampler(len(budgets), 2, 3, 3, 0.2, 0.3, flags[0], flags[1], expand)
+    else:
+        keep_known = flags[2] and method == "ladies"
+        sampler = LayerSampler(budgets, method, flags[0], flags[1], keep_known, expand, edge_ids=True)
+    assert_equal_batches(sampler, graph, parts, seeds, data.draw(st.sampled_from(["push", "pull"])))
+
+
+@pytest.mark.parametrize("paradigm", ["push", "pull"])
+def test_random_walks_equal_the_whole_graphs(paradigm: Any) -> None:
+    options: dict[str, Any] = {"num_walks": 3, "termination_prob": 0.1, "restart_prob": 0.2, "seed": 5, "step": 1}
+    traces = over_parts(
+        disjoint(GRAPH, PARTS, 3),
+        lambda colleagues: collective_random_walk(colleagues, SEEDS, 6, paradigm=paradigm, **options).tolist(),
+    )
+    assert traces == [random_walk(GRAPH, SEEDS, 6, **options).tolist()] * 3
+
+
+def test_kinds_that_meet_in_a_turn_keep_their_tasks_apart() -> None:
+    kinds = [LAYERS[0], WALKS[0], SCOPES[0]]
+
+    def work(colleagues: Colleagues) -> list[Any]:
+        samplers = [CollectiveSampler(kind, colleagues) for kind in kinds]
+
+        def sample(turn: int) -> Any:
+            # Each rank begins with another kind, and its threads with others still.
+            at = (turn + colleagues.rank) % len(kinds)
+            return at, content(samplers[at].sample(None, SEEDS, 1, 2, turn))
+
+        with ThreadPoolExecutor(3) as threads:
+            return list(threads.map(sample, range(9)))
+
+    for batches in over_parts(disjoint(GRAPH, PARTS, 3), work):
+        for turn, (at, batch) in enumerate(batches):
+            assert batch == content(kinds[at].sample(GRAPH, SEEDS, 1, 2, turn))
+
+
+def test_what_cannot_be_is_refused() -> None:
+    def work(colleagues: Colleagues) -> None:
+        with pytest.raises(SamplerConfigError, match="whole graph, which no rank holds"):
+            CollectiveSampler(LayerSampler([5], "fastgcn"), colleagues)
+        with pytest.raises(SeedError, match="300"):
+            collective_random_walk(colleagues, [300], 2)
+
+    over_parts(disjoint(GRAPH, PARTS, 3), work)
+
+
+def test_a_place_beyond_its_list_ends_in_an_error() -> None:
+    # A rank that speaks of another graph is told, and reads no memory of others.
+    def work(colleagues: Colleagues) -> None:
+        nodes = np.arange(GRAPH.num_nodes)
+        colleagues.ask("edges", nodes, {"edge_ids": False}, {"places": np.full(len(nodes), 10**6)})
+
+    with pytest.raises((ExchangeError, SamplerConfigError), match="beyond the list"):
+        over_parts(disjoint(GRAPH, PARTS, 3), work)
