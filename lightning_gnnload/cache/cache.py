@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -39,7 +40,7 @@ class FeatureCache:
             holds; where neither is, a quarter of the machine's free memory, or of its control group's.
         share: by the ranks of a machine that gather: ``"partitioned"``: each row once; ``"replicated"``: each rank
             has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike, but for policies that
-            evict, where each rank has its own.
+            evict, and where each rank trains on a part of the graph (PaGraph): there each has its own.
         window: epochs that ``"clairvoyant"`` looks ahead.
 
     Raises:
@@ -125,20 +126,24 @@ class FeatureCache:
                 num_rows = self._agreed_rows(store, meeting, progress, SLOT_BYTES[str(self.policy)])
                 return open_evicting(str(self.policy), store, workload, num_rows, tier)
             policy = policy_named(self.policy, window=self.window, progress=progress)
-            together = meeting is not None and self.share != "replicated"
+            together = meeting is not None and self.share != "replicated" and not policy.is_own
             slot_bytes = 0 if policy.window is None else _MOVE_BYTES
             num_rows = self._agreed_rows(store, meeting, progress, slot_bytes, together)
-            return open_ranked(
+            ranked = partial(
+                open_ranked,
                 store,
                 workload,
                 policy,
                 num_rows,
-                meeting=meeting,
                 together=together,
                 epoch=epoch,
                 progress=progress,
                 tier=tier,
             )
+            if not policy.is_own:
+                return ranked(meeting=meeting)
+        # They share the machine's memory, but no rows: from here on nobody waits for another.
+        return ranked(meeting=None)
 
     @property
     def _evicts(self) -> bool:

@@ -33,6 +33,7 @@ class OfNodes(CachePolicy):
         self.policy = policy
         self.nodes = nodes
         self.window = policy.window
+        self.is_own = policy.is_own
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         ranked = checked_hotness(self.policy.hotness(workload, epoch), workload.graph.num_nodes)

@@ -15,6 +15,7 @@ class CachePolicy(ABC):
 
     Attributes:
         window: epochs for which a ranking holds; None: for the whole run.
+        is_own: it ranks by what this rank gathers alone, so that ranks do not share the rows.
 
     Source: GNNLab (EuroSys'22), section 6.1: a caching policy is a hotness metric.
 
@@ -25,6 +26,7 @@ class CachePolicy(ABC):
     """
 
     window: int | None = None
+    is_own: bool = False
 
     @abstractmethod
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:

@@ -181,7 +181,7 @@ def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.n
     dealt out, hottest first, over the slots of rows that are hot no more.
 
     Args:
-        location: int32 ``[N]``, as it is now.
+        location: int32 ``[N]``, as it is now. Other sharers may still be busy with the moves before.
         sizes: slots of each shard.
         hot: node ids, int64, hottest first; no more than there are slots.
 
@@ -193,6 +193,7 @@ def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.n
         >>> moves(location, [2], np.array([3, 1]))
         (array([3]), array([0]))
     """
+    location = np.array(location)  # of one moment: else a row could count as cached first and as a newcomer then
     is_hot = np.zeros(len(location), bool)
     is_hot[hot] = True
     stays = location[(location >= 0) & is_hot].astype(np.int64)

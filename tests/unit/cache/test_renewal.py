@@ -155,6 +155,22 @@ def test_without_sharer_0_the_rows_stay() -> None:
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 
 
+class Busy(np.ndarray):
+    """Locations of which another sharer takes away the first ones while they are read."""
+
+    def __getitem__(self, at):
+        taken = super().__getitem__(at)
+        self.view(np.ndarray)[:3] = -1
+        return taken
+
+
+def test_moves_are_of_one_moment_though_another_sharer_still_moves_rows() -> None:
+    location = np.array([0, 1, 2, 3, -1, -1], np.int32).view(Busy)
+    nodes, places = moves(location, [4], np.array([4, 0, 1, 2]))
+    assert nodes.tolist() == [4]
+    assert places.tolist() == [3]
+
+
 @given(SIZES, st.integers(0, 2**32 - 1), st.data())
 def test_moves_place_each_newcomer_once_and_nothing_else(sizes: list[int], seed: int, data) -> None:
     rng, total = np.random.default_rng(seed), sum(sizes)
