@@ -10,12 +10,15 @@ from lightning_gnnload.data.disk import DiskFeatureStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.partition import Part, Partition
+from lightning_gnnload.data.partition_store import load_partition
 from lightning_gnnload.data.prepare import save_features
 from lightning_gnnload.data.proximity import ProximityOrder
 from lightning_gnnload.data.quantize import quantization_error, quantize
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.pipeline.contributed import ContributedStep
 from lightning_gnnload.plugin.baseline import NoGraphBaseline
 from lightning_gnnload.plugin.cachemonitor import CacheMonitor
@@ -23,6 +26,8 @@ from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
+from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -38,6 +43,7 @@ __all__ = [
     "CacheMonitor",
     "CachePolicy",
     "Clairvoyant",
+    "CollectiveSampler",
     "ContributedStep",
     "Dataset",
     "Debian",
@@ -57,6 +63,8 @@ __all__ = [
     "NeighborSampler",
     "NoGraphBaseline",
     "NodeTable",
+    "Part",
+    "Partition",
     "PipelineMonitor",
     "PreSample",
     "ProximityOrder",
@@ -66,7 +74,11 @@ __all__ = [
     "ShadowSampler",
     "Synthetic",
     "WeightedNeighborSampler",
+    "collective_random_walk",
     "load_graph_data",
+    "load_partition",
+    "open_colleagues",
+    "partition_graph",
     "quantization_error",
     "quantize",
     "random_walk",

@@ -10,6 +10,8 @@ from lightning_gnnload.errors import (
     CacheConfigError,
     CacheDisagreementError,
     CacheTooSmallError,
+    ExchangeError,
+    PartitionError,
     PeerError,
     QueueStalledError,
     SamplerDiedError,
@@ -27,8 +29,10 @@ _ERRORS: dict[tuple[str, bool], type[PeerError]] = {
 }
 
 
-FINAL = (CacheConfigError, CacheTooSmallError, CacheDisagreementError)
-"""A sampler's errors that who took over would hide, as it does without a cache, and that training must not."""
+FINAL = (CacheConfigError, CacheTooSmallError, CacheDisagreementError, PartitionError, ExchangeError)
+"""A sampler's errors after which nobody is to take over: who did would do without a cache, which would hide that there
+is none; or would miss the part of the graph that the sampler holds.
+"""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +21,7 @@ from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.seeds import seed_order
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
-from lightning_gnnload.plugin.compat import lightning_cli
+from lightning_gnnload.plugin.arguments import parse_module, share
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.sample.workload import Workload
 
@@ -148,7 +145,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
         "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
     )
     own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule, as gnnload fit --help has them")
-    own.add_argument("--ratios", type=_ratio, nargs="+", default=RATIOS, help="sizes, as shares of all rows")
+    own.add_argument("--ratios", type=share, nargs="+", default=RATIOS, help="sizes, as shares of all rows")
     own.add_argument("--epochs", type=int, default=3, help="to record, the first of them to warm up; default 3")
     own.add_argument("--trainers", type=int, default=1, help="that share each step; default 1")
     own.add_argument("--table", default="x", metavar="NAME", help="whose rows are cached; default x")
@@ -165,52 +162,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
         own.error(
             f"unknown: {' '.join(strangers)}" if strangers else "give --config FILE, or --data.data and --data.sampler"
         )
-    parser = lightning_cli.LightningArgumentParser(prog="gnnload cache", exit_on_error=False)
-    parser.add_argument("--config", action=_config_action())
-    parser.add_class_arguments(GraphDataModule, "data")
-    given = [] if options.config is None else ["--config", _data_of(options.config, own)]
-    with _one_line(own):
-        # Older releases have the longer name only, newer ones warn of it.
-        instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
-        parsed = instantiate(parser.parse_args([*given, *rest]))
-    return options, parsed.data
-
-
-def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
-    """The part ``data`` of a configuration file, as YAML: trainer and model do not matter here."""
-    try:
-        read = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        own.error(f"--config {file}: {error}")
-    if not isinstance(read, dict) or not isinstance(read.get("data"), dict):
-        own.error(f"--config {file} has no part data, with the settings of a GraphDataModule")
-    return str(yaml.safe_dump({"data": read["data"]}))
-
-
-@contextmanager
-def _one_line(own: argparse.ArgumentParser) -> Any:
-    import jsonargparse
-
-    try:
-        yield
-    except jsonargparse.ArgumentError as error:
-        own.error(" ".join(str(error).split()))
-
-
-def _config_action() -> Any:
-    import jsonargparse
-
-    return jsonargparse.ActionConfigFile
-
-
-def _ratio(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a share above 0 and at most 1 is needed")
-    return value
+    return options, parse_module(own, options.config, rest).data
 
 
 def _title(workload: Workload) -> str:

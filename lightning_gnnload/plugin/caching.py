@@ -114,8 +114,11 @@ class ModuleCache:
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
             epoch = trainer.current_epoch
-        levels = fitting(self.levels[name], module.data.tables.get(name), name, progress=progress)
-        sharers, workload = gathering.sharers(f"cache-{name}"), module.workload(self._phase)
+        workload, levels = module.workload(self._phase), self.levels[name]
+        if gathering.trainer is not None:
+            levels = module.parting.own_levels(levels, workload, self._phase, gathering.trainer, progress=progress)
+        levels = fitting(levels, module.data.tables.get(name), name, progress=progress)
+        sharers = gathering.sharers(f"cache-{name}")
         return open_all(levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)
 
 

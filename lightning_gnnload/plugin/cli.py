@@ -1,4 +1,5 @@
-"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI; ``gnnload conform``, ``gnnload cache``."""
+"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI; ``gnnload conform``, ``gnnload cache``,
+``gnnload partition``."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from lightning_gnnload.conform import command as conform
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
 from lightning_gnnload.errors import GnnLoadError, PeerError
-from lightning_gnnload.plugin import baseline, cache_command, cachemonitor, monitor, strategy  # noqa: F401
+from lightning_gnnload.plugin import baseline, cache_command, cachemonitor, monitor, partition_command, strategy  # noqa: F401
+from lightning_gnnload.plugin.arguments import ours
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 
@@ -33,7 +35,7 @@ class GraphCLI(lightning_cli.LightningCLI):
 def main() -> None:
     """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
     sys.path.insert(0, os.getcwd())
-    for name, command in (("conform", conform), ("cache", cache_command)):
+    for name, command in (("conform", conform), ("cache", cache_command), ("partition", partition_command)):
         if sys.argv[1:2] == [name]:
             sys.exit(command.main(sys.argv[2:]))
     try:
@@ -44,7 +46,8 @@ def main() -> None:
             save_config_kwargs={"overwrite": True},
             parser_kwargs={
                 "description": "Train graph neural networks on sampled neighbourhoods. "
-                "Other commands: gnnload conform --help examines samplers, gnnload cache --help caches of features."
+                "Other commands: gnnload conform --help examines samplers, gnnload cache --help caches of features, "
+                "gnnload partition --help cuts graphs into parts."
             },
         )
     except PeerError:
@@ -52,17 +55,10 @@ def main() -> None:
     except GnnLoadError as error:
         _exit(error)
     except ValueError as error:  # the parser's, which lists all that a setting may be
-        ours = _ours(error)
-        if ours is None:
+        reason = ours(error)
+        if reason is None:
             raise
-        _exit(ours)
-
-
-def _ours(error: BaseException | None) -> GnnLoadError | None:
-    """The error of ours that another one came of."""
-    while error is not None and not isinstance(error, GnnLoadError):
-        error = error.__cause__
-    return error
+        _exit(reason)
 
 
 def _exit(error: GnnLoadError) -> NoReturn:

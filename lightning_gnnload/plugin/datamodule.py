@@ -22,6 +22,7 @@ from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
 from lightning_gnnload.plugin.mixed import OfOneLightning
+from lightning_gnnload.plugin.parting import Parting, Partitioned
 from lightning_gnnload.plugin.settings import check_choice, check_data, check_expansion, check_numbers
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
@@ -57,6 +58,9 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             batch size and number of trainers, so that metrics are comparable; ``"fresh"``: new ones each epoch.
         predict: node ids, or ``"train"``, ``"val"``, ``"test"``, or ``"all"`` nodes.
         drop_last: leave out a training epoch's last step when it is not full.
+        partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
+            seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
+            all ranks together. See :mod:`.parting`.
         feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
         label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
         edge_feature_name: for ``"dgl"``, the name of edge features in ``edata``.
@@ -64,6 +68,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
     Raises:
         LoaderConfigError: settings that cannot work.
         CacheConfigError: ``cache`` is no such thing.
+        PartitionError: on ``setup`` or when loaders are made: ``partition`` is of another graph, too shallow for the
+            sampler, or has more or fewer parts than there are trainers.
 
     Example:
         >>> import torch
@@ -91,6 +97,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         eval_draws: Literal["fixed", "fresh"] = "fixed",
         predict: Any = "all",
         drop_last: bool = False,
+        partition: Partitioned = None,
         feature_name: str = "feat",
         label_name: str = "label",
         edge_feature_name: str = "feat",
@@ -121,6 +128,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self._data = data if isinstance(data, GraphData) else None
         self._copies = DeviceCopies()
         self._cache = ModuleCache(cache)
+        self.parting = Parting(partition)
 
     @classmethod
     def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
@@ -179,14 +187,19 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
     def setup(self, stage: str | None = None) -> None:
         if self._data is None and self._dataset is not None:
             self._data = self._dataset.load()
+        if self._data is not None:
+            self.parting.open(self._data.graph)
+            self.parting.meet(self.trainer)
 
     def teardown(self, stage: str | None = None) -> None:
-        """Closes the cache."""
+        """Closes the cache, and parts from the ranks that this one samples with."""
         self._cache.close()
+        self.parting.leave()
 
     def on_exception(self, exception: BaseException) -> None:
         """Where a fit fails, Lightning calls no ``teardown``."""
         self._cache.close()
+        self.parting.leave(exception)
 
     def train_dataloader(self) -> SampledLoader:
         """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
@@ -238,6 +251,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 
         Raises:
             SeedError: the phase has no seeds.
+            PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
         training = phase == "train"
         seeds = self._predict_ids() if phase == "predict" else self.data.split(phase)
@@ -247,7 +261,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             )
         # overfit_batches means the same batches in every epoch.
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
-        return Workload(
+        workload = Workload(
             self.data.graph,
             self.sampler if training else self.eval_sampler,
             seeds,
@@ -259,6 +273,9 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
             labels=self.data.y,
         )
+        if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
+            return workload
+        return self.parting.workload(workload, phase)
 
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks, rank, num_local, pinned = 1, 0, 1, False

@@ -27,6 +27,7 @@ class Gathering:
         count: how many they are.
         name: what they call themselves, alike in all of them and in no other job.
         timeout_s: how long they wait for each other to come.
+        trainer: the rank of the trainer that this rank alone gathers for, and no other one; None: for all of them.
     """
 
     is_here: bool = True
@@ -34,6 +35,7 @@ class Gathering:
     count: int = 1
     name: str = ""
     timeout_s: float = 0.0
+    trainer: int | None = None
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> Gathering:
@@ -46,13 +48,14 @@ class Gathering:
             return told
         environment = getattr(trainer.strategy, "cluster_environment", None)
         if trainer.num_devices == 1 or environment is None:
-            return cls()
+            return cls(trainer=trainer.global_rank)
         timeout = getattr(trainer.strategy, "_timeout", None)
         return cls(
             index=trainer.local_rank,
             count=trainer.num_devices,
             name=f"{run_name(environment, trainer.node_rank)}-{next(_openings)}",
             timeout_s=_WAIT_S if timeout is None else timeout.total_seconds(),
+            trainer=trainer.global_rank,
         )
 
     def sharers(self, what: str, *, at_most_s: float = _A_DAY_S) -> Sharers | None:

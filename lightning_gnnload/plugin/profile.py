@@ -148,6 +148,9 @@ def describe(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
 class _Probe(pl.strategies.SingleDeviceStrategy):
     """Lightning's plainest strategy, with the measurement in the place where loaders pass through."""
 
+    is_rehearsal = True
+    """Of ranks that there are not yet: who trains on which part of a graph is not asked for."""
+
     def __init__(self, setting: Setting, is_known: Callable[[dict[str, Any]], bool]) -> None:
         super().__init__(device=setting.device)
         self.setting = setting

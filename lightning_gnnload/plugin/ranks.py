@@ -4,6 +4,7 @@ sampler serves instead."""
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +31,7 @@ from lightning_gnnload.plugin.compat import (
     pl,
     requeue_signals,
 )
+from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.resources import own_cores
@@ -152,7 +154,7 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
             raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
         raise
     finally:
-        sources.close()
+        sources.close(sys.exc_info()[1])
     return _adopt(trainer, sources.model, outcome)
 
 
@@ -181,8 +183,10 @@ class _Sources:
         is_successor = self.service is not None and self.service.is_successor
         return open_on_sampler(self.loader(spec).source, is_successor=is_successor, takeover=self.strategy.takeover)
 
-    def close(self) -> None:
-        """When nothing is sampled any more."""
+    def close(self, error: BaseException | None) -> None:
+        """When nothing is sampled any more, or because of ``error``."""
+        if isinstance(self.datamodule, GraphDataModule):
+            self.datamodule.parting.leave(error)
         for loader in (each for loaders in self._loaders.values() for each in loaders):
             if isinstance(loader, SampledLoader):
                 close_caches(loader.source)

@@ -68,6 +68,19 @@ def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: tim
     return _stores[address, port]
 
 
+def open_local_store() -> tuple[Store, int]:
+    """A store for some ranks of this machine, which lives here, and its port."""
+    listening = _listen(LOOPBACK, 0, is_local=True)
+    with socket.socket(fileno=os.dup(listening)) as bound:
+        port = bound.getsockname()[1]
+    return TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listening), port
+
+
+def join_local_store(port: int) -> Store:
+    """The store that another rank of this machine has opened."""
+    return TCPStore(LOOPBACK, port, is_master=False, wait_for_workers=False)
+
+
 def is_loopback(address: str) -> bool:
     """Whether it means this machine to every machine. A host's own name may mean loopback there, and only there."""
     try:

@@ -30,7 +30,11 @@ class At(environments.LightningEnvironment):
 def trainer(local_rank: int, num_devices: int, port: int = 1234, node: int = 0, **strategy: Any) -> Any:
     strategy = {"cluster_environment": At(local_rank, port), "_timeout": timedelta(seconds=7), **strategy}
     return SimpleNamespace(
-        strategy=SimpleNamespace(**strategy), num_devices=num_devices, local_rank=local_rank, node_rank=node
+        strategy=SimpleNamespace(**strategy),
+        num_devices=num_devices,
+        local_rank=local_rank,
+        global_rank=10 * node + local_rank,
+        node_rank=node,
     )
 
 
@@ -40,14 +44,15 @@ def names(*trainers: Any) -> list[str]:
 
 
 def test_a_rank_alone_shares_with_nobody() -> None:
-    for each in (None, trainer(0, 1), trainer(0, 2, cluster_environment=None)):
-        assert Gathering.of(each) == Gathering()
+    for each, of in ((None, None), (trainer(0, 1, node=2), 20), (trainer(0, 2, cluster_environment=None), 0)):
+        assert Gathering.of(each) == Gathering(trainer=of)
         assert Gathering.of(each).sharers("cache") is None
 
 
 def test_all_local_ranks_of_another_strategy_gather() -> None:
     found = Gathering.of(trainer(1, 3))
     assert (found.is_here, found.index, found.count, found.timeout_s) == (True, 1, 3, 7)
+    assert found.trainer == 1
     sharers = found.sharers("cache")
     assert sharers is not None
     assert (sharers.index, sharers.count, sharers.timeout_s) == (1, 3, 7)
