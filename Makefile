@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test bench bench-strategy bench-features docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
+.PHONY: help setup train test bench bench-strategy bench-features bench-partition docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench-strategy: $(ready)  ## measure what the strategy's parts win and cost (ARG
 
 bench-features: $(ready)  ## measure what caches and tiers of features win and cost (ARGS='--parts disk' for one of them)
 	$(BIN)/python -m tests.benchmarks.features $(ARGS)
+
+bench-partition: $(ready)  ## measure what parts of graphs cost and save (ARGS='--parts collective' for one of them)
+	$(BIN)/python -m tests.benchmarks.partition $(ARGS)
 
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict
@@ -100,7 +103,7 @@ $(VENV)/.torch: constraints.txt $(VENV)/.created
 # Editable: changed Python files need nothing, changed kernels are compiled again. Without build isolation, so
 # that the tools above serve and CMake's build folder is kept from one build to the next.
 $(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(filter-out kernels/fuzz/%,$(kernel_sources)) $(VENV)/.torch
-	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb]'
+	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb,partition]'
 	@touch $@
 
 $(VENV)/.ready-lint: $(VENV)/.ready
