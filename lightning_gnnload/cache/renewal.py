@@ -155,9 +155,7 @@ class RenewedCache(StaticCache):
         is_mine = places >> ops.SLOT_BITS == self.holding.own
         nodes, places = nodes[is_mine], places[is_mine].astype(np.int32)
         slots = places & _SLOT_MASK
-        held = np.flatnonzero((location >= 0) & (location >> ops.SLOT_BITS == self.holding.own))
-        node_of = np.full(len(shard), -1, np.int64)
-        node_of[location[held] & _SLOT_MASK] = held
+        node_of = nodes_in(location, self.holding.own, len(shard))
         step = max(_LOCKED_BYTES // max(self.row_bytes, 1), 1)
         rows = np.empty((min(step, len(nodes)), self.row_bytes), np.uint8)
         for begin in range(0, len(nodes), step):
@@ -174,6 +172,20 @@ class RenewedCache(StaticCache):
                 shard[slots[now]] = rows[:count]
                 location[nodes[now]] = places[now]
         self.renewals += 1
+
+
+def nodes_in(location: np.ndarray, shard: int, num_slots: int) -> np.ndarray:
+    """The node whose row each slot of a shard has, int64 ``[num_slots]``; -1: nobody's.
+
+    Args:
+        location: int32 ``[N]``, as it is now. Other sharers may at this moment take nodes over from this shard, or
+            away from theirs; none enters a node into this one.
+    """
+    location = np.array(location)  # of one moment: else a slot of another shard could be taken for one of this
+    nodes = np.flatnonzero((location >= 0) & (location >> ops.SLOT_BITS == shard))
+    node_of = np.full(num_slots, -1, np.int64)
+    node_of[location[nodes] & _SLOT_MASK] = nodes
+    return node_of
 
 
 def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

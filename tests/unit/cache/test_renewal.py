@@ -22,7 +22,7 @@ from lightning_gnnload.cache.holding import Holding
 from lightning_gnnload.cache.lock import SharedLock
 from lightning_gnnload.cache.opening import _ranking_of
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.renewal import RenewedCache, moves
+from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from tests.unit.cache.ranks import together
@@ -169,6 +169,20 @@ def test_moves_are_of_one_moment_though_another_sharer_still_moves_rows() -> Non
     nodes, places = moves(location, [4], np.array([4, 0, 1, 2]))
     assert nodes.tolist() == [4]
     assert places.tolist() == [3]
+
+
+class TakenOver(np.ndarray):
+    """Locations of which another sharer enters node 1 into slot 1 of its shard while they are read."""
+
+    def __rshift__(self, bits):
+        shards = super().__rshift__(bits)
+        self[1] = 1 << ops.SLOT_BITS | 1
+        return shards
+
+
+def test_a_slot_keeps_its_node_though_another_sharer_takes_a_node_over() -> None:
+    location = np.array([1, 0, -1], np.int32).view(TakenOver)
+    assert nodes_in(location, shard=0, num_slots=2).tolist() == [1, 0]
 
 
 @given(SIZES, st.integers(0, 2**32 - 1), st.data())
