@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import PartitionError, PartitionMismatchError
+from lightning_gnnload.errors import PartitionMismatchError
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +119,9 @@ class Partition:
         """Which part owns each node, int64, by its id in the whole graph.
 
         Raises:
-            PartitionError: an id that is no node.
+            GraphDataError: no integers in one dimension, or an id that is no node.
         """
-        if ids.size and not (ids.min() >= 0 and ids.max() < self.num_nodes):
-            raise PartitionError(
-                f"part_of: ids span [{ids.min()}, {ids.max()}], but the partition has {self.num_nodes} nodes."
-            )
-        return self.owner_of(self.new_ids[ids])
+        return self.owner_of(self.new_ids[as_ids(ids, what="part_of", num_nodes=self.num_nodes)])
 
     def __repr__(self) -> str:
         return f"Partition({self.method}, num_parts={self.num_parts}, num_nodes={self.num_nodes}, " + (

@@ -97,7 +97,7 @@ def partition_graph(
         data = data.load()
     if not isinstance(data, GraphData):
         raise PartitionError(f"a {type(data).__name__} cannot be partitioned. Give a GraphData or a dataset.")
-    names = SPLITS if hops == 0 else tuple(phases)
+    names = SPLITS if hops == 0 else phases
     _check(data, num_parts, hops, seed, names)
     graph = data.graph
     names = tuple(phase for phase in SPLITS if phase in names)  # training first, as methods have it
@@ -147,7 +147,8 @@ def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequen
             f"{num_parts} parts that hold {hops} hops are more than the {ops.MAX_CLOSED_PARTS} that can be. Give fewer "
             f"parts, or hops=0 for parts that are sampled together."
         )
-    if "train" not in phases or not {*phases} <= {*SPLITS} or len({*phases}) < len(phases):
+    named = not isinstance(phases, str) and isinstance(phases, Sequence) and [*phases]
+    if not named or "train" not in named or any(named.count(phase) > 1 or phase not in SPLITS for phase in named):
         raise PartitionError(
             f'phases is {phases!r}, but must be of "train", "val" and "test", with "train" among them.'
         )

@@ -19,7 +19,7 @@ import torch
 from lightning_gnnload import Partition, load_graph_data, load_partition, partition_graph, save_graph_data
 from lightning_gnnload.data import folders, stored_parts
 from lightning_gnnload.data.folders import new_folder
-from lightning_gnnload.errors import PartitionError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, StoreFormatError
 from tests.forked import in_child
 from tests.unit.partition.by_id import ById
 from tests.unit.toy import toy_data
@@ -122,8 +122,10 @@ def test_owners_are_found_by_both_numbers(original: Path) -> None:
     assert partition.part_of(ids).tolist() == partition.owner_of(partition.new_ids).tolist()
     for part in partition.parts:
         assert (partition.part_of(part.graph.origin.node_ids[: part.num_own]) == part.index).all()
-    with pytest.raises(PartitionError, match=r"ids span \[0, 300\], but the partition has 300 nodes"):
-        partition.part_of(np.array([0, 300]))
+    beyond, halves = np.array([0, 300]), np.array([0.5])
+    for ids, reason in ((beyond, "id 300 at position 1 is not a node"), (halves, "integer node ids")):
+        with pytest.raises(GraphDataError, match=reason):
+            partition.part_of(ids)
 
 
 @pytest.mark.parametrize("file", ["x.bin", "new_ids.bin", "part-0001/indices.bin", "part-0002/reach.bin"])

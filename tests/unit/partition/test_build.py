@@ -264,6 +264,8 @@ def test_parts_of_another_graph_are_told_apart(tmp_path: Path) -> None:
         (2, {"phases": ("val",)}, 'with "train" among them'),
         (2, {"phases": ("train", "tests")}, "phases is"),
         (2, {"phases": ("train", "train")}, "phases is"),
+        (2, {"phases": "train"}, "phases is 'train'"),
+        (2, {"phases": None}, "phases is None"),
         (2, {"method": "mitis"}, "method='mitis' is not known; give one of 'self-reliant', 'metis'"),
         (2, {"method": Given([0] * 300)}, r"given: assign must return int32 \[300\]"),
         (2, {"method": Given(np.zeros(300))}, r"given: assign must return int32 \[300\]"),
