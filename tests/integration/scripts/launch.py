@@ -57,9 +57,17 @@ class Job:
         while left := self.processes():
             if time.monotonic() - began > timeout_s:
                 names = [f"{p.pid} {p.status()} rank {p.environ().get('LOCAL_RANK')}" for p in left]
+                self._write_stacks(left)
                 raise TimeoutError(f"after {timeout_s:.0f} s there still run {names}:\n{self.output}")
             time.sleep(0.05)
         return time.monotonic() - began
+
+    def _write_stacks(self, hanging: Sequence[psutil.Process]) -> None:
+        """Ends them in such a way that the output says where they hang."""
+        for process in hanging:
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGABRT)
+        psutil.wait_procs(hanging, timeout=5)
 
     @property
     def output(self) -> str:
@@ -103,6 +111,7 @@ def start(
     mark = uuid.uuid4().hex
     variables = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.fullmatch(name)}
     variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", JOB_MARK: mark}
+    variables |= {"PYTHONFAULTHANDLER": "1"}
     variables |= environment or {}
     command = [*prefix, sys.executable]
     if how == "torchrun":
