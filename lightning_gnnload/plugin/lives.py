@@ -61,16 +61,30 @@ def _serve(service: SamplerService, twice: bool) -> dict[str, Any]:
 def _serve_in_child(service: SamplerService) -> dict[str, Any] | None:
     """The child's last words; None when it was killed."""
     reading, writing = os.pipe()
-    rank_pid = os.getpid()
+    rank_pid, child = os.getpid(), 0
+    early: list[int] = []
+
+    def pass_on(number: int) -> None:
+        if child:
+            os.kill(child, number)
+        else:
+            early.append(number)
+
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else what is buffered is written twice
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _live(service, rank_pid, writing)
-    os.close(writing)
-    with _signals_to(lambda number: os.kill(pid, number)), open(reading, "rb") as pipe:
-        said = pipe.read()
+    with _signals_to(pass_on):
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            _live(service, rank_pid, writing)
+        os.close(writing)
+        with open(reading, "rb", buffering=0) as pipe:
+            pipe.read(1)  # it has handlers of its own now, or is gone; what came before, it would not have heard
+            child = pid
+            for number in early:
+                os.kill(child, number)
+            said = pipe.read()
+            child = 0
         os.waitpid(pid, 0)
     return json.loads(said) if said else None
 
@@ -81,6 +95,7 @@ def _live(service: SamplerService, rank_pid: int, writing: int) -> None:
     try:
         _end_with(rank_pid)
         with _signals_to(lambda number: _interrupt_unless_served(service)):
+            os.write(writing, b"\n")
             words = {"outcome": service.serve()}
     except BaseException as error:
         words = {"failure": Failure.of(error, role="sampler", rank=service.rank, stage="serve").to_json()}

@@ -81,6 +81,26 @@ def test_signals_go_to_the_child_and_handlers_come_back() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)] == before
 
 
+def test_a_signal_amid_the_fork_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes to the rank before the child can hear of it."""
+    fork = os.fork
+
+    def fork_and_hear() -> int:
+        if pid := fork():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pid
+
+    def wait() -> None:
+        for _ in range(2000):  # in pieces: Python hears of a signal that comes just before a sleep only after it
+            time.sleep(0.01)
+
+    monkeypatch.setattr(os, "fork", fork_and_hear)
+    service = Service(wait)
+    service.has_all_trainers = False
+    with pytest.raises(SamplerFailedError, match="was interrupted"):
+        lives.serve(service, twice=True)
+
+
 def test_before_trainers_come_a_signal_ends_it() -> None:
     def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
