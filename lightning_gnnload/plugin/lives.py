@@ -11,6 +11,7 @@ import ctypes
 import json
 import logging
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.service import SamplerService
 
 _PR_SET_PDEATHSIG = 1
+_POLL_MS = 500
 _log = logging.getLogger(__name__)
 
 
@@ -83,6 +85,10 @@ def _serve_in_child(service: SamplerService) -> dict[str, Any] | None:
             child = pid
             for number in early:
                 os.kill(child, number)
+            poll = select.poll()
+            poll.register(pipe, select.POLLIN)
+            while not poll.poll(_POLL_MS):
+                pass  # in pieces: Python hears of a signal that comes just before a wait only after it
             said = pipe.read()
             child = 0
         os.waitpid(pid, 0)
