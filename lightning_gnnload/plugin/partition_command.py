@@ -217,6 +217,8 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
     strangers = [text for text in rest if text.startswith("--") and not text.startswith(_FURTHER)]
     if strangers:
         own.error(f"unknown: {' '.join(strangers)}")
+    if options.parts is None:  # after what is unknown, for that may be what it was meant to be
+        own.error("give --parts K: one part a trainer, or one a sampler rank")
     settings = [f"--data.{text[2:]}" if text.startswith("--sampler.") else text for text in rest]
     names_data = any(text.startswith("--data.data") for text in settings)
     if data is None and options.config is None and not names_data:
@@ -276,7 +278,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         allow_abbrev=False,
     )
-    own.add_argument("--parts", type=int, required=True, metavar="K", help="one a trainer, or one a sampler rank")
+    own.add_argument("--parts", type=int, metavar="K", help="one a trainer, or one a sampler rank")
     own.add_argument("--method", default="self-reliant", metavar="NAME", help=f"{', '.join(METHODS)}; first is default")
     own.add_argument("--method.KEY", metavar="VALUE", help="a setting of the method")
     own.add_argument("--hops", type=int, metavar="L", help="that each part holds of its seeds")

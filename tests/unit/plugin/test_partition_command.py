@@ -130,7 +130,8 @@ def test_an_interrupt_is_a_line_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "--parts"),
+        ([], "give --parts K"),
+        (["Debian", "--part", "2"], "unknown: --part\n"),
         (["--parts", "2"], "give DATA first"),
         (["--parts", "2", "Debian"], "unknown: Debian"),
         (["Debian", "--parts", "many"], "invalid int value: 'many'"),
