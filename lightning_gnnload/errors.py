@@ -29,6 +29,18 @@ class MissingExtraError(GnnLoadError, ImportError):
         self.module, self.extra = module, extra
 
 
+class CudaUnavailableError(GnnLoadError, RuntimeError):
+    """A CUDA device was asked for, but there is none that works: no GPU, driver or CuPy, or one that is too old."""
+
+
+class KernelCompileError(GnnLoadError, RuntimeError):
+    """A CUDA kernel does not compile on this machine; the message carries the compiler's log."""
+
+
+class DeviceMemoryError(GnnLoadError, MemoryError):
+    """A device has less memory than is needed, even after what could shrink has shrunk."""
+
+
 class GraphFormatError(GnnLoadError, ValueError):
     """Arrays that do not describe a graph: wrong dtype, shape, order or range."""
 
