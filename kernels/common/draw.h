@@ -71,7 +71,7 @@ LG_HD uint32_t draw_below(const NodeDraws& draws, uint32_t j, uint32_t n, uint32
 // Draw j of 64 bits, exactly uniform in [0, n), 1 <= n: its low word is draw 2 j, its high one draw
 // 2 j + 1. So j < 2^25, and a stream's draws are all of one size.
 LG_HD uint64_t draw_below64(const NodeDraws& draws, uint32_t j, uint64_t n) {
-  __extension__ using uint128_t = unsigned __int128;
+  LG_EXTENSION using uint128_t = unsigned __int128;
   const auto product = [&](uint32_t attempt) {
     const Words4 words = draw_block(draws, j >> 1, attempt);
     const uint64_t word =
