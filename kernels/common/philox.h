@@ -12,9 +12,7 @@
 
 #ifndef __CUDACC_RTC__  // NVRTC has no host headers
 #include <cstdint>
-#define LG_EXTENSION __extension__  // before what is no standard C++
 #else
-#define LG_EXTENSION
 using int32_t = int;
 using int64_t = long long;
 using uint32_t = unsigned int;
