@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -32,6 +33,14 @@ def can_sample(sampler: Sampler) -> str | None:
 def draws_by_weight(sampler: Sampler) -> bool:
     """Whether it needs a topology with alias tables."""
     return isinstance(sampler, WeightedNeighborSampler)
+
+
+def heed_zero_weights(sampler: Sampler, graph: Graph) -> None:
+    """Does what ``on_zero`` of a sampler by weight says, which on the CPU is done as it samples."""
+    if not isinstance(sampler, WeightedNeighborSampler) or sampler.on_zero == "ignore":
+        return
+    if len(zero_nodes := graph.alias_table.zero_nodes):
+        sampler.tell_zero(graph.names_of(zero_nodes))
 
 
 class OnDevice:
@@ -64,7 +73,10 @@ class OnDevice:
 
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
-        workspace = self._idle.pop() if self._idle else DeviceWorkspace(self.device, self.topology.num_nodes)
+        try:
+            workspace = self._idle.pop()
+        except IndexError:
+            workspace = DeviceWorkspace(self.device, self.topology.num_nodes)
         sample = self._draw(workspace, seeds, key)
         self._idle.append(workspace)
         return sample
