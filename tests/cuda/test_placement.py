@@ -8,15 +8,20 @@ from lightning_gnnload import Graph, NeighborSampler
 from lightning_gnnload.data.datasets.random_edges import Pairs, chung_lu, citations, simple_graph
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.errors import DeviceMemoryError, SamplerConfigError
-from lightning_gnnload.ops.cuda.device import Mapped
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.cuda.device import Device, Mapped
+from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from lightning_gnnload.sample import hotness, placement
 from lightning_gnnload.sample.placement import budget_alone, budget_beside_model, place
-from tests.cuda.small_device import SmallDevice
 from tests.unit.toy import toy_graph
+
+from .small_device import SmallDevice
 
 GRAPH = toy_graph()  # 300 nodes, 2,400 edges of 4 bytes
 NODE_BYTES, BEGIN_BYTES, LIST_BYTES = 8 * 301, 8 * 300, 4 * 2400
+SEEDS = [17, 3, 250, 99]
 WHOLE, HOT, OFFSETS, HOST = "whole", "hot", "offsets", "host"
 BUDGETS = {
     WHOLE: NODE_BYTES + LIST_BYTES,
@@ -83,6 +88,24 @@ def test_wherever_lists_lie_they_are_the_graphs(where: str, index: type) -> None
         spoil(topology)
     assert lists(topology) == in_lists(GRAPH.indices)
     assert (device.num_synchronized, device.num_reads) == (1, 0)  # before another stream reads it
+
+
+@pytest.mark.parametrize("where", BUDGETS)
+def test_batches_are_the_same_wherever_lists_lie(where: str, device: Device) -> None:
+    graph = graph_of()
+    topology = place(graph, device, budget_bytes=BUDGETS[where])
+    assert place_of(topology) == where
+    wanted = NeighborSampler([4, -1]).sample(graph, SEEDS, 1, 2, 3)
+    if where == HOT:
+        spoil(topology)
+    num_reads = device.num_reads
+    workspace = DeviceWorkspace(device, graph.num_nodes)
+    sample = sample_neighbors(workspace, topology, np.array(SEEDS), [4, -1], DrawKey(1, 2, 3))
+    assert device.num_reads == num_reads + 2  # one more for the hop that takes all
+    assert sample.nodes.tolist() == wanted.nodes.tolist()
+    for hop, block in zip(sample.hops, reversed(wanted.blocks), strict=True):
+        assert hop.indptr.tolist() == block.indptr.tolist()
+        assert hop.indices.tolist() == block.indices.tolist()
 
 
 @pytest.mark.parametrize("where", BUDGETS)

@@ -107,7 +107,7 @@ def allowance(uses: Sequence[MemoryUse]) -> Allowance:
     Args:
         uses: of each rank that shares the cache, in order.
 
-    Source: GNNLab (EuroSys'22), section 6, whose cache takes what training leaves; PaGraph (SoCC'20), 3.1, looks at
+    Source: GNNLab (EuroSys'22), section 6, whose cache takes what training leaves; PaGraph (SoCC'20), 4, looks at
     the first mini-batch, as here at some.
 
     Example:
