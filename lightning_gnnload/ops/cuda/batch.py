@@ -251,18 +251,22 @@ class DeviceBatch:
 
     def _finished(self) -> DeviceSample:
         nodes, edges = self._read()
-        hops = tuple(
-            DeviceHop(
-                num_dst=nodes[hop.index],
-                num_src=nodes[hop.index + 1],
-                indptr=hop.starts[: nodes[hop.index] + 1],
-                indices=indices[: edges[hop.index]],
-                edge_ids=None if hop.edge_ids is None else hop.edge_ids[: edges[hop.index]],
-                edge_weights=None if hop.edge_weights is None else hop.edge_weights[: edges[hop.index]],
+        # Edges that hops share lie in the arrays of the last one, which may have grown since the hops before.
+        shares = any(hop.first_edge is not self.state.zero for hop in self._hops)
+        hops = []
+        for hop, num_edges in zip(self._hops, edges, strict=True):
+            held, indices = (self._hops[-1], self._indices[-1]) if shares else (hop, self._indices[hop.index])
+            hops.append(
+                DeviceHop(
+                    num_dst=nodes[hop.index],
+                    num_src=nodes[hop.index + 1],
+                    indptr=held.starts[: nodes[hop.index] + 1],
+                    indices=indices[:num_edges],
+                    edge_ids=None if held.edge_ids is None else held.edge_ids[:num_edges],
+                    edge_weights=None if held.edge_weights is None else held.edge_weights[:num_edges],
+                )
             )
-            for hop, indices in zip(self._hops, self._indices, strict=True)
-        )
-        return DeviceSample(self.nodes[: nodes[-1]], hops)
+        return DeviceSample(self.nodes[: nodes[-1]], tuple(hops))
 
     def _read(self) -> tuple[list[int], list[int]]:
         error, nodes, edges = self.state.read()
