@@ -151,7 +151,7 @@ def test_nothing_to_draw(device: Device) -> None:
 
 def test_settings_are_checked(device: Device) -> None:
     topology = topology_of(device, *skewed_graph(seed=1))
-    with pytest.raises(SamplerConfigError, match="60 nodes"):
+    with pytest.raises(SamplerConfigError, match="graphs of 59 nodes"):
         sample_neighbors(DeviceWorkspace(device, 59), topology, SEEDS, [2], DrawKey(0, 0, 0))
     with pytest.raises(SamplerConfigError, match="expand"):
         sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [2], DrawKey(0, 0, 0), expand="some")  # type: ignore[arg-type]
