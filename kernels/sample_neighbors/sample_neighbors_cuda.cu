@@ -6,8 +6,8 @@
 // scheduling by degree (III-C) work around does not arise.
 #include "common/cuda/adjacency.h"
 #include "common/cuda/kernel.h"
-#include "common/cuda/node_stamps.h"
-#include "common/cuda/scan.h"
+#include "common/cuda/picked_edges.h"
+#include "common/cuda/start_edges.h"
 #include "sample_neighbors/draw_distinct.h"
 #include "sample_neighbors/fanout.h"
 
@@ -25,41 +25,13 @@ __global__ void count_edges(const int64_t* indptr, const int64_t* nodes, const i
                             int32_t replace, int64_t max_edges, int32_t* starts, int64_t* last_edge,
                             Word* words, Word* error) {
   if (has_failed(error)) return;
-  const int64_t begin = *first, count = *num_dst - begin, edges_before = *first_edge;
-  TileScan scan(words);
-  for (int64_t tile = scan.next_tile(); tile == 0 || tile * kScanThreads < count;
-       tile = scan.next_tile()) {
-    const int64_t i = tile * kScanThreads + threadIdx.x;
-    int64_t num_edges = 0;
-    if (i < count) {
-      const int64_t node = nodes[begin + i];
-      num_edges = num_picked(indptr[node + 1] - indptr[node], fanout, replace != 0);
-    }
-    const BlockSum sum = block_sum(num_edges);
-    const int64_t of_tile = edges_before + scan.before(tile, sum.total);
-    if (tile == 0 && threadIdx.x == 0) starts[begin] = int32_t(edges_before);
-    if (i < count) starts[begin + i + 1] = int32_t(of_tile + sum.before + num_edges);
-    if ((tile + 1) * kScanThreads >= count && threadIdx.x == 0) {
-      *last_edge = of_tile + sum.total;
-      if (*last_edge > max_edges) report(error, kTooManyEdges, *last_edge);
-    }
-  }
+  const auto num_edges_of = [=](int64_t dst) {
+    const int64_t node = nodes[dst];
+    return num_picked(indptr[node + 1] - indptr[node], fanout, replace != 0);
+  };
+  start_edges(*first, *num_dst, *first_edge, max_edges, num_edges_of, starts, last_edge, words,
+              error);
 }
-
-// What both kernels below make of an edge: its neighbour, which occurs there, and its place.
-template <class Index>
-struct PickedEdges {
-  NodeStamps known;
-  int64_t position_of_edge_0;
-  Index* picked;
-  int64_t* edge_ids;  // nullptr: not asked for
-
-  __device__ void put(int64_t edge, Index neighbor, int64_t edge_id) const {
-    picked[edge] = neighbor;
-    if (edge_ids != nullptr) edge_ids[edge] = edge_id;
-    known.occur(int64_t(neighbor), position_of_edge_0 + edge);
-  }
-};
 
 //   in   starts                of count_edges()
 //   in   table                 [groups of the grid][table_size]: scratch, for fanouts above kLanes
