@@ -35,7 +35,6 @@ __device__ void move_rows(RowMove move, uint32_t row_vectors) {
   for (uint32_t next = lane; next < num_vectors;) {
     Vector vectors[kVectorsAhead];
     Vector* to[kVectorsAhead];
-#pragma unroll
     for (int k = 0; k < kVectorsAhead; ++k, next += 32) {
       to[k] = nullptr;
       if (next >= num_vectors) continue;
@@ -51,7 +50,6 @@ __device__ void move_rows(RowMove move, uint32_t row_vectors) {
         ++row;
       }
     }
-#pragma unroll
     for (int k = 0; k < kVectorsAhead; ++k) {
       if (to[k] != nullptr) *to[k] = vectors[k];
     }

@@ -1,7 +1,8 @@
 """Rows of feature tables, gathered on a device: from one table, or from the shards that hold a cache.
 
 Nothing here waits for the device. What kernels find wrong is kept in a word on the device until somebody reads it; the
-rows concerned are zeros meanwhile, and no memory is read that is not the table's.
+rows concerned are zeros meanwhile, and no memory is read that is not the table's. That word and the counts of rows grow
+by atomics, so several streams may share them, and are handed over as addresses, which no stream owns.
 
 Shapes: N graph nodes, B requested ids, R rows of the output, F feature width, S shards.
 """
@@ -120,24 +121,23 @@ def gather_rows(
         )
     if not count or not row_bytes:
         return
-    vector = _vector(row_bytes, _address(table), out.data_ptr())
-    rows_a_warp = _rows_a_warp(row_bytes)
+    vector, row_vectors, rows_a_warp, blocks = move_shape(device, count, row_bytes, _address(table), out.data_ptr())
     device.launch(
         "gather_rows",
         "gather_rows",
-        (_VECTORS[vector],),
-        blocks=_blocks(device, count, rows_a_warp, on_bus=isinstance(table, Mapped)),
+        (vector,),
+        blocks=min(blocks, blocks_on_bus(device)) if isinstance(table, Mapped) else blocks,
         threads=MOVE_THREADS,
         table=_bytes(table),
         num_rows=len(host),
         ids=ids,
         positions=positions,
         count=count,
-        row_vectors=row_bytes // vector,
+        row_vectors=row_vectors,
         rows_a_warp=rows_a_warp,
         out=_bytes(out),
         num_out=len(out),
-        error=error,
+        error=error.data_ptr(),
     )
 
 
@@ -171,14 +171,14 @@ def gather_tiered(
     if not len(ids) or not table.row_bytes:
         return
     backing_at = 0 if table.backing is None else _address(table.backing)
-    vector = _vector(table.row_bytes, table.alignment, backing_at, out.data_ptr())
-    rows_a_warp = _rows_a_warp(table.row_bytes)
-    near = _blocks(device, len(ids), rows_a_warp)
+    vector, row_vectors, rows_a_warp, near = move_shape(
+        device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr()
+    )
     far = 0 if table.backing is None else min(blocks_on_bus(device) if host_blocks is None else host_blocks, near)
     device.launch(
         "gather_tiered",
         "gather_tiered",
-        (_VECTORS[vector],),
+        (vector,),
         blocks=near + far,
         threads=MOVE_THREADS,
         location=table.location,
@@ -189,12 +189,12 @@ def gather_tiered(
         backing=None if table.backing is None else _bytes(table.backing),
         ids=ids,
         count=len(ids),
-        row_vectors=table.row_bytes // vector,
+        row_vectors=row_vectors,
         rows_a_warp=rows_a_warp,
         host_blocks=far,
         out=_bytes(out),
-        taken=taken,
-        error=error,
+        taken=taken.data_ptr(),
+        error=error.data_ptr(),
     )
 
 
@@ -202,7 +202,7 @@ def list_missed(
     device: Device,
     location: torch.Tensor,
     ids: torch.Tensor,
-    missed_ids: torch.Tensor | Mapped,
+    missed_ids: torch.Tensor | int,
     missed_positions: torch.Tensor,
 ) -> torch.Tensor:
     """The ids that no shard holds, in the order of ``ids``, as :func:`.ops.gather_tiered` lists them.
@@ -210,7 +210,7 @@ def list_missed(
     Args:
         location: int32 ``[N]``.
         ids: int64 ``[B]``; those that are none are not missed.
-        missed_ids: int64 ``[B]`` or longer, whose first entries are written.
+        missed_ids: int64 ``[B]`` or longer, whose first entries are written; or the address of mapped memory.
         missed_positions: likewise: where in ``ids`` they are.
 
     Returns:
@@ -281,26 +281,14 @@ def scan_blocks(device: Device, tiles: int) -> int:
 
 
 def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> tuple[str, int, int, int]:
-    """How rows are moved between addresses: type and number of the vectors of a row, rows a warp takes at a time, and
-    blocks for up to ``count`` rows."""
-    vector, rows_a_warp = _vector(row_bytes, *addresses), _rows_a_warp(row_bytes)
-    return _VECTORS[vector], row_bytes // vector, rows_a_warp, _blocks(device, count, rows_a_warp)
-
-
-def _blocks(device: Device, count: int, rows_a_warp: int, *, on_bus: bool = False) -> int:
-    most = blocks_on_bus(device) if on_bus else device.num_processors * _BLOCKS_A_PROCESSOR
-    return max(min(-(-count // (rows_a_warp * _WARPS)), most), 1)
-
-
-def _rows_a_warp(row_bytes: int) -> int:
-    return min(max(_WARP_BYTES // row_bytes, 1), 32)
-
-
-def _vector(row_bytes: int, *addresses: int) -> int:
-    """Bytes of the widest vector that divides rows and addresses."""
+    """How ``count`` rows are moved between addresses: type and number of the vectors of a row, the widest that divide
+    it and them; rows that a warp takes at a time; and blocks."""
     if row_bytes >= _MAX_ROW_BYTES:
         raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
-    return min(_alignment(row_bytes, *addresses), 16)
+    vector = min(_alignment(row_bytes, *addresses), max(_VECTORS))
+    rows_a_warp = min(max(_WARP_BYTES // row_bytes, 1), 32)
+    blocks = min(-(-count // (rows_a_warp * _WARPS)), device.num_processors * _BLOCKS_A_PROCESSOR)
+    return _VECTORS[vector], row_bytes // vector, rows_a_warp, blocks
 
 
 def _alignment(*numbers: int) -> int:
