@@ -209,7 +209,9 @@ def test_what_does_not_fit_is_refused(device: Device) -> None:
     with pytest.raises(GnnLoadError, match="shards"):
         TieredTable.of(device, location, [0] * 9, [0] * 9, 8)
     with pytest.raises(GnnLoadError, match="rows"):
-        gather_tiered(device, TieredTable.of(device, location, [], [], 8), ids, device.zeros(3, torch.int32), ids, error)
+        gather_tiered(
+            device, TieredTable.of(device, location, [], [], 8), ids, device.zeros(3, torch.int32), ids, error
+        )
 
 
 def test_no_error_and_errors_of_nobody() -> None:

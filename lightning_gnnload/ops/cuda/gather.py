@@ -253,7 +253,9 @@ def raise_error(word: int, num_rows: int) -> None:
         return
     code, place = error
     if code == BAD_ID:
-        raise SeedError(f"ids[{place}] of a batch is no row of the table, which has {num_rows}: ids lie in [0, {num_rows}).")
+        raise SeedError(
+            f"ids[{place}] of a batch is no row of the table, which has {num_rows}: ids lie in [0, {num_rows})."
+        )
     if code == BAD_POSITION:
         raise SeedError(f"positions[{place}] of a batch is no row of its output.")
     if code == BAD_LOCATION:
