@@ -10,7 +10,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.dynamic_cache import DynamicCache
-from lightning_gnnload.ops.cuda.gather import gather_tiered
+from lightning_gnnload.ops.cuda.tiers import gather_tiered
 
 
 class Twins:

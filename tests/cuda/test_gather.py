@@ -9,8 +9,9 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.errors import CacheShareError, GnnLoadError, SeedError
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.gather import TieredTable, gather_rows, gather_tiered, list_missed, raise_error
+from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
 from lightning_gnnload.ops.cuda.state import BAD_ID
+from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
 
 ROW_BYTES = (1, 2, 3, 6, 100, 400, 512, 4096)
 LEFT_ALONE = 77

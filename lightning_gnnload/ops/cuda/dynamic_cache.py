@@ -9,7 +9,8 @@ import torch
 
 from ...errors import GnnLoadError
 from .device import Device
-from .gather import MOVE_THREADS, TieredTable, move_shape, scan_blocks, scan_tiles
+from .rows import MOVE_THREADS, move_shape, scan_blocks, scan_tiles
+from .tiers import TieredTable
 
 
 class DynamicCache:
