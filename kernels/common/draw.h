@@ -68,22 +68,29 @@ LG_HD uint32_t draw_below(const NodeDraws& draws, uint32_t j, uint32_t n, uint32
   return uint32_t(product >> 32);
 }
 
+// The high half of a product of 128 bits, a type that device code does without.
+LG_HD uint64_t high_product(uint64_t a, uint64_t b) {
+#ifdef __CUDA_ARCH__
+  return __umul64hi(a, b);
+#else
+  __extension__ using uint128_t = unsigned __int128;
+  return uint64_t(uint128_t(a) * b >> 64);
+#endif
+}
+
 // Draw j of 64 bits, exactly uniform in [0, n), 1 <= n: its low word is draw 2 j, its high one draw
 // 2 j + 1. So j < 2^25, and a stream's draws are all of one size.
 LG_HD uint64_t draw_below64(const NodeDraws& draws, uint32_t j, uint64_t n) {
-  __extension__ using uint128_t = unsigned __int128;
-  const auto product = [&](uint32_t attempt) {
+  const auto draw = [&](uint32_t attempt) {
     const Words4 words = draw_block(draws, j >> 1, attempt);
-    const uint64_t word =
-        j & 1 ? words.z | uint64_t(words.w) << 32 : words.x | uint64_t(words.y) << 32;
-    return uint128_t(word) * n;
+    return j & 1 ? words.z | uint64_t(words.w) << 32 : words.x | uint64_t(words.y) << 32;
   };
-  uint128_t drawn = product(0);
-  if (uint64_t(drawn) < n) {
+  uint64_t drawn = draw(0);
+  if (drawn * n < n) {
     const uint64_t threshold = (uint64_t(0) - n) % n;  // 2^64 mod n
-    for (uint32_t attempt = 1; uint64_t(drawn) < threshold; ++attempt) drawn = product(attempt);
+    for (uint32_t attempt = 1; drawn * n < threshold; ++attempt) drawn = draw(attempt);
   }
-  return uint64_t(drawn >> 64);
+  return high_product(drawn, n);
 }
 
 // Not the number of a draw block but after 108 failed attempts: probability below 2^-108.

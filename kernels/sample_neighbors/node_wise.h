@@ -14,6 +14,7 @@
 
 #include "common/batch.h"
 #include "common/prefetch.h"
+#include "sample_neighbors/fanout.h"
 
 namespace lg {
 
@@ -21,8 +22,6 @@ namespace lg {
 // prefetched too late; with more, it is pushed out of the first-level cache again.
 constexpr int kMaxChunk = 64;
 constexpr int64_t kChunkEdges = 256;
-
-constexpr int64_t kAllNeighbors = -1;  // as a fanout
 
 enum class Expand {
   kAll,  // every node known so far is a destination of the next hop (DGL)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/draw.h"
+#include "sample_neighbors/fanout.h"
 #include "sample_neighbors/node_wise.h"
 #include "sample_neighbors/picked_set.h"
 
@@ -16,15 +17,6 @@ namespace lg {
 
 constexpr int kMaxUniformChunk = 16;
 constexpr int64_t kVectorSlack = 64;  // entries that may be written beyond the last
-
-// Destinations with fewer in-neighbours than the fanout take them all.
-inline bool is_drawn(int64_t degree, int64_t fanout, bool replace) {
-  if (fanout == kAllNeighbors) return false;
-  return replace ? degree > 0 : degree > fanout;
-}
-inline int64_t num_picked(int64_t degree, int64_t fanout, bool replace) {
-  return is_drawn(degree, fanout, replace) ? fanout : degree;
-}
 
 struct UniformChunk {
   int64_t fanout;  // positive, or kAllNeighbors

@@ -43,6 +43,11 @@ struct WeightedNode {
   const Trial* ready;
   uint32_t num_ready;
 
+  LG_HD Trial trial(uint32_t n) const {
+    const Words4 words = draw_block(draws, n >> 1, 0);
+    return make_trial(draws, n, degree, n & 1 ? words.z : words.x, n & 1 ? words.w : words.y);
+  }
+
   // A position in [0, degree), or kNobody if the weights are all zero.
   LG_HD uint32_t neighbor(const Trial& trial) const {
     return resolve(entries[trial.slot], trial.slot, trial.coin);

@@ -16,7 +16,7 @@
 #include "emulate/cuda.h"
 #else
 #define LG_INSTANTIATE(...)
-#define LG_DYNAMIC_SHARED(type, name)                              \
+#define LG_DYNAMIC_SHARED(type, name)                             \
   extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(dynamic_shared)
 #endif
