@@ -5,13 +5,12 @@ Shapes: N graph nodes, E edges, H edges of hot nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from .device import Argument, Mapped
-
-TypeName = str
+from .device import Mapped
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Topology:
         table: uint64 as int64 ``[E]``, the alias tables of edge weights; None where nobody draws by weight.
         hot_table: ``[H]``; None as ``hot_begin`` or ``table`` is.
         max_degree: of any node.
+        about: what lies where, and why, in a few words.
 
     Source: topology in host memory read by the device, hot lists on it: DSP (PPoPP'23), section 6.
     """
@@ -46,19 +46,19 @@ class Topology:
     table: torch.Tensor | Mapped | None = None
     hot_table: torch.Tensor | None = None
     max_degree: int = 0
-    about: str = field(default="", compare=False)
+    about: str = ""
 
     @property
     def index_dtype(self) -> torch.dtype:
         return (self.indices.tensor if isinstance(self.indices, Mapped) else self.indices).dtype
 
     @property
-    def index_type(self) -> TypeName:
+    def index_type(self) -> str:
         """Of ``indices``, as kernels name it."""
         return "int32_t" if self.index_dtype == torch.int32 else "int64_t"
 
     @property
-    def arguments(self) -> dict[str, Argument]:
+    def arguments(self) -> dict[str, Any]:
         """What ``Adjacency`` (kernels/common/cuda/adjacency.h) is made of."""
         return {
             "indptr": self.indptr,

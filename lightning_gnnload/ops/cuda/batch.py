@@ -1,0 +1,299 @@
+"""DeviceBatch: a mini-batch in the making on a device; what all node-wise samplers have in common.
+
+Shapes: S seeds, N graph nodes; D destinations and E edges of a hop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, Protocol
+
+import numpy as np
+import torch
+
+from ...errors import SamplerConfigError, SeedError
+from ..checks import check_choice
+from ..dispatch import DrawKey, check_hops
+from . import state as codes
+from .device import Device
+from .sample import DeviceHop, DeviceSample
+from .state import State
+from .topology import Topology
+from .workspace import DeviceWorkspace
+
+THREADS = 256
+"""Of a block: what kernels/common/cuda/scan.h counts on."""
+MAX_LOCAL = 2**31 - 1
+MAX_BOUND_EDGES = 1 << 27
+"""A hop whose edges may be more waits for their number, and takes memory for that."""
+_APPEND_TILE = 4 * THREADS
+_BLOCKS_A_PROCESSOR = 8
+
+
+@dataclass
+class HopInMaking:
+    """What a picker sees of a hop, and fills.
+
+    Attributes:
+        number: that its draws are made with.
+        index: in the batch.
+        first: where the destinations to expand begin, among the nodes; and ``num_dst`` where they end: on the device.
+        first_edge: where their edges begin, and ``last_edge`` where they end: on the device.
+        most_dst: of destinations to expand, at most.
+        starts: int32, for each destination where its edges begin, and where the last one's end.
+        most_edges: where edges end, at most; set once it is known.
+        picked: neighbours by edge, in the dtype of the graph's indices.
+        edge_ids: int64, or None.
+        edge_weights: float32, or None.
+    """
+
+    number: int
+    index: int
+    first: torch.Tensor
+    num_dst: torch.Tensor
+    first_edge: torch.Tensor
+    last_edge: torch.Tensor
+    most_dst: int
+    starts: torch.Tensor
+    most_edges: int = 0
+    picked: torch.Tensor | None = None
+    edge_ids: torch.Tensor | None = None
+    edge_weights: torch.Tensor | None = None
+
+
+class Picker(Protocol):
+    """How a node-wise sampler takes edges."""
+
+    edge_ids: bool
+    edge_weights: bool
+
+    def most_edges(self, hop: HopInMaking) -> int | None:
+        """Of the hop, at most; None where only counting tells, for which the host then waits."""
+
+    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        """Writes ``hop.starts`` and ``hop.last_edge``."""
+
+    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
+        ``num_dst + e - first_edge``."""
+
+
+class DeviceBatch:
+    """Nodes and hops of a batch, kept in memory for as many as there can be.
+
+    Args:
+        workspace: of this thread alone.
+        topology: N nodes.
+        seeds: int64 ``[S]``, distinct; on the host, or on the device.
+        key: decides every draw.
+        num_hops: of the batch.
+
+    Attributes:
+        nodes: int64; as many as the state says are written.
+        most_nodes: that there are, at most.
+
+    Raises:
+        SamplerConfigError: more hops than draws have numbers for, or a workspace of a smaller graph.
+    """
+
+    def __init__(
+        self,
+        workspace: DeviceWorkspace,
+        topology: Topology,
+        seeds: np.ndarray | torch.Tensor,
+        key: DrawKey,
+        num_hops: int,
+    ) -> None:
+        check_hops("the sampler", num_hops, key)
+        if workspace.num_nodes < topology.num_nodes:
+            raise SamplerConfigError(
+                f"The DeviceWorkspace is for graphs of {workspace.num_nodes} nodes, but this graph has "
+                f"{topology.num_nodes}. Make a DeviceWorkspace(device, {topology.num_nodes})."
+            )
+        self.device: Device = workspace.device
+        self.workspace, self.topology, self.key, self.num_hops = workspace, topology, key, num_hops
+        self.seeds = seeds
+        self.state = State(self.device, num_hops)
+        self.most_nodes = len(seeds)
+        self._hops: list[HopInMaking] = []
+        self._indices: list[torch.Tensor] = []
+        workspace.begin(self.most_nodes, self.most_nodes)
+        self.nodes = self.device.empty(len(seeds), torch.int64)
+        self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
+
+    def blocks(self, count: int, of_block: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
+        """Of a launch for up to ``count`` items: at least one, and no more than the device runs at once."""
+        return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
+
+    def run(self, picker: Picker, expand: Literal["all", "new"]) -> DeviceSample:
+        """All hops, one after the other.
+
+        Raises:
+            SeedError: a seed out of range or repeated.
+            SamplerConfigError: more edges than local ids can number.
+        """
+        check_choice("expand", expand, ("all", "new"))
+        for index in range(self.num_hops):
+            hop = self._begin_hop(index, expand)
+            picker.count(self, hop)
+            self._make_room(picker, hop)
+            picker.pick(self, hop)
+            self._end_hop(hop)
+        return self._finished()
+
+    def _add_seeds(self, seeds: torch.Tensor) -> None:
+        table = self.workspace.arguments
+        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": self.topology.num_nodes}
+        blocks = self.blocks(len(seeds))
+        self.device.launch(
+            "number_nodes",
+            "add_seeds",
+            blocks=blocks,
+            threads=THREADS,
+            seeds=seeds,
+            **sizes,
+            **table,
+            nodes=self.nodes,
+            num_nodes=self.state.num_nodes(0),
+            error=self.state.error,
+        )
+        self.device.launch(
+            "number_nodes",
+            "check_seeds",
+            blocks=blocks,
+            threads=THREADS,
+            **sizes,
+            **table,
+            nodes=self.nodes,
+            error=self.state.error,
+        )
+
+    def _begin_hop(self, index: int, expand: str) -> HopInMaking:
+        state, before = self.state, self._hops[-1] if self._hops and expand == "new" else None
+        most_dst = self.most_nodes if before is None else min(before.most_edges, self.most_nodes)
+        return HopInMaking(
+            number=self.key.hop + index,
+            index=index,
+            first=state.zero if before is None else before.num_dst,
+            num_dst=state.num_nodes(index),
+            first_edge=state.zero if before is None else before.last_edge,
+            last_edge=state.num_edges(index),
+            most_dst=most_dst,
+            starts=self._grown(None if before is None else before.starts, self.most_nodes + 1, torch.int32),
+        )
+
+    def _make_room(self, picker: Picker, hop: HopInMaking) -> None:
+        """Memory for the edges and nodes of a hop: for as many as there can be or, where these are too many or
+        unknown, for as many as there are, for which the host waits."""
+        shares = hop.first_edge is not self.state.zero
+        before = self._hops[-1] if shares else None
+        bound = picker.most_edges(hop)
+        edges_before = 0 if before is None else before.most_edges
+        if bound is None or edges_before + bound > MAX_BOUND_EDGES:
+            nodes, edges = self._read()
+            self.most_nodes = nodes[hop.index]
+            hop.most_edges = edges[hop.index]
+        else:
+            hop.most_edges = edges_before + bound
+        most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes)
+        if self.workspace.widen(most_after, self.most_nodes + hop.most_edges):
+            self.device.launch(
+                "number_nodes",
+                "note_known",
+                blocks=self.blocks(self.most_nodes),
+                threads=THREADS,
+                nodes=self.nodes,
+                num_known=hop.num_dst,
+                **self.workspace.arguments,
+                error=self.state.error,
+            )
+        self.most_nodes = most_after
+        self.nodes = self._grown(self.nodes, most_after, torch.int64)
+        hop.picked = self._grown(None if before is None else before.picked, hop.most_edges, self.topology.index_dtype)
+        if picker.edge_ids:
+            hop.edge_ids = self._grown(None if before is None else before.edge_ids, hop.most_edges, torch.int64)
+        if picker.edge_weights:
+            hop.edge_weights = self._grown(
+                None if before is None else before.edge_weights, hop.most_edges, torch.float32
+            )
+        self._indices.append(self._grown(self._indices[-1] if before else None, hop.most_edges, torch.int32))
+
+    def _end_hop(self, hop: HopInMaking) -> None:
+        edges: dict[str, Any] = {"picked": hop.picked, "first_edge": hop.first_edge, "last_edge": hop.last_edge}
+        num_tiles = -(-hop.most_edges // _APPEND_TILE)
+        types = (self.topology.index_type,)
+        self.device.launch(
+            "number_nodes",
+            "append_nodes",
+            types,
+            blocks=self.blocks(hop.most_edges, _APPEND_TILE),
+            threads=THREADS,
+            **edges,
+            num_known=hop.num_dst,
+            **self.workspace.arguments,
+            nodes=self.nodes,
+            num_nodes=self.state.num_nodes(hop.index + 1),
+            words=self.state.scan_words(num_tiles + 1),
+            error=self.state.error,
+        )
+        self.device.launch(
+            "number_nodes",
+            "relabel",
+            types,
+            blocks=self.blocks(hop.most_edges),
+            threads=THREADS,
+            **edges,
+            **self.workspace.arguments,
+            indices=self._indices[-1],
+            error=self.state.error,
+        )
+        self._hops.append(hop)
+
+    def _finished(self) -> DeviceSample:
+        nodes, edges = self._read()
+        hops = tuple(
+            DeviceHop(
+                num_dst=nodes[hop.index],
+                num_src=nodes[hop.index + 1],
+                indptr=hop.starts[: nodes[hop.index] + 1],
+                indices=indices[: edges[hop.index]],
+                edge_ids=None if hop.edge_ids is None else hop.edge_ids[: edges[hop.index]],
+                edge_weights=None if hop.edge_weights is None else hop.edge_weights[: edges[hop.index]],
+            )
+            for hop, indices in zip(self._hops, self._indices, strict=True)
+        )
+        return DeviceSample(self.nodes[: nodes[-1]], hops)
+
+    def _read(self) -> tuple[list[int], list[int]]:
+        error, nodes, edges = self.state.read()
+        if error is not None:
+            self._fail(*error)
+        return nodes, edges
+
+    def _fail(self, code: int, place: int) -> NoReturn:
+        if code == codes.TOO_MANY_EDGES:
+            raise SamplerConfigError(
+                f"A batch of {len(self.seeds)} seeds reaches more than {MAX_LOCAL} edges, beyond int32 local ids. Use "
+                f"a smaller batch or smaller fanouts."
+            )
+        seeds = self.seeds if isinstance(self.seeds, np.ndarray) else self.device.read(self.seeds)
+        num_nodes = self.topology.num_nodes
+        if code == codes.SEED_OUT_OF_RANGE:
+            raise SeedError(
+                f"seeds[{place}] is {seeds[place]}, but the graph has {num_nodes} nodes: seeds must lie in [0, "
+                f"{num_nodes})."
+            )
+        first = int(np.flatnonzero(seeds == seeds[place])[0])
+        raise SeedError(
+            f"seeds[{place}] is {seeds[place]}, the same node as seeds[{first}]. The seeds of a batch must be "
+            f"distinct: remove repeats, for example with numpy.unique."
+        )
+
+    def _grown(self, held: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """What is held, in room for ``count``."""
+        if held is not None and len(held) >= count:
+            return held
+        grown = self.device.empty(count, dtype)
+        if held is not None:
+            grown[: len(held)] = held
+        return grown

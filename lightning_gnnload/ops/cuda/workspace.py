@@ -1,0 +1,92 @@
+"""DeviceWorkspace: the table that finds the nodes of a batch on a device."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+from ...errors import SamplerConfigError
+from ..checks import check_choice
+from ..dispatch import MAX_NODES, MAX_STAMP_NODES
+from .device import Device
+
+_WORD_BITS = 32
+_LEAST_BITS = 22
+
+
+class DeviceWorkspace:
+    """Scratch memory of one thread on a device, reused from batch to batch.
+
+    Args:
+        device: where it lies.
+        num_nodes: N of the largest graph it is used with.
+        table: ``"stamp"``: 4 bytes for each node of the graph; ``"hash"``: 24 to 48 bytes for each node that the
+            largest batch so far could have; ``"auto"``: stamps up to 2**28 nodes.
+
+    Raises:
+        SamplerConfigError: no such table, or more nodes than draws have numbers for.
+        DeviceMemoryError: the device has no room for it.
+
+    Source: ``kernels/common/cuda/node_stamps.h``.
+    """
+
+    def __init__(self, device: Device, num_nodes: int, table: Literal["auto", "stamp", "hash"] = "auto") -> None:
+        check_choice("DeviceWorkspace: table", table, ("auto", "stamp", "hash"))
+        if not 0 <= num_nodes < MAX_NODES:
+            raise SamplerConfigError(f"DeviceWorkspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
+        if table == "auto":
+            table = "stamp" if num_nodes <= MAX_STAMP_NODES else "hash"
+        self.device, self.num_nodes, self.table = device, num_nodes, table
+        self._stamps = device.empty(max(num_nodes, 1) if table == "stamp" else 0, torch.int32)
+        self._slots = device.empty(0, torch.int64) if table == "hash" else None
+        self._bits = _LEAST_BITS
+        self._batch = 0  # numbers left: a batch takes the next lower one
+
+    def begin(self, most_nodes: int, most_positions: int) -> None:
+        """Forgets the batch before.
+
+        Args:
+            most_nodes: that the batch will have, as far as is known.
+            most_positions: likewise; at most ``2**32 - 1``.
+        """
+        if self._make_room(most_nodes, most_positions) or self._batch == 0 or self._slots is not None:
+            self._clear()
+        self._batch -= 1
+
+    def widen(self, most_nodes: int, most_positions: int) -> bool:
+        """Makes room in mid-batch: whether the table was cleared for it, so that known nodes must be noted anew."""
+        if not self._make_room(most_nodes, most_positions):
+            return False
+        self._clear()
+        self._batch -= 1
+        return True
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What ``NodeStamps`` is made of, in this batch."""
+        return {
+            "stamps": self._stamps,
+            "slots": self._slots,
+            "slot_mask": 0 if self._slots is None else len(self._slots) - 1,
+            "batch": self._batch << self._bits,
+            "position_mask": (1 << self._bits) - 1,
+        }
+
+    def _make_room(self, most_nodes: int, most_positions: int) -> bool:
+        # All bits set means that a node never occurred.
+        bits = max(self._bits, (most_positions + 1).bit_length())
+        has_grown, self._bits = bits > self._bits, bits
+        if self._slots is not None and len(self._slots) < 2 * most_nodes + 2:
+            num_slots = 1 << (2 * most_nodes + 1).bit_length()
+            self._slots = self._stamps = self.device.empty(0, torch.int64)  # free the old ones before
+            self._slots = self.device.empty(num_slots, torch.int64)
+            self._stamps = self.device.empty(num_slots, torch.int32)
+            has_grown = True
+        return has_grown
+
+    def _clear(self) -> None:
+        self._stamps.fill_(-1)
+        if self._slots is not None:
+            self._slots.fill_(-1)
+        self._batch = 1 << (_WORD_BITS - self._bits)

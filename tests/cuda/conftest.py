@@ -1,0 +1,35 @@
+"""Devices to run a test on: the emulated one, and a real one where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_gnnload.errors import CudaUnavailableError
+from lightning_gnnload.ops.cuda.device import Device
+
+from .emulated import EmulatedDevice
+
+
+@pytest.fixture(params=["emulated", "cuda"])
+def device(request: pytest.FixtureRequest) -> Device:
+    """Each test runs on both, with one body."""
+    return EmulatedDevice() if request.param == "emulated" else _cuda_device()
+
+
+@pytest.fixture
+def emulated() -> EmulatedDevice:
+    return EmulatedDevice(kernels=Path(__file__).parent / "kernels")
+
+
+def _cuda_device() -> Device:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    try:
+        from lightning_gnnload.ops.cuda.opening import open_device
+
+        return open_device(torch.device("cuda", torch.cuda.current_device()))
+    except (CudaUnavailableError, ImportError) as error:
+        pytest.skip(str(error))

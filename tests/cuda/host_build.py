@@ -1,0 +1,80 @@
+"""Kernels of a ``.cu`` file, compiled for the host with the emulator (kernels/emulate/), once for each content."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from lightning_gnnload.errors import KernelCompileError
+
+REPOSITORY = Path(__file__).parents[2]
+KERNELS = REPOSITORY / "kernels"
+BUILD = REPOSITORY / "build" / "emulated"
+COMPILER = os.environ.get("CXX", "g++")
+# Fibers share their thread's memory, and the host's compiler may not fuse what a device rounds twice.
+FLAGS = [
+    *("-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique"),
+    *("-fno-strict-aliasing", "-ffp-contract=off", "-D_FORTIFY_SOURCE=0", "-Wall", "-Wextra", "-Werror"),
+    *("-DLG_EMULATE", f"-I{KERNELS}", "-include", "common/cuda/kernel.h"),  # headers come in any order
+]
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+
+
+@functools.cache
+def load(source: Path) -> ctypes.CDLL:
+    """The file's kernels, behind ``lg_emulate_launch`` (kernels/emulate/launch.h).
+
+    Raises:
+        KernelCompileError: the host's compiler refuses them.
+    """
+    digest = hashlib.sha256(" ".join([COMPILER, *FLAGS]).encode())
+    for path in sorted(_included(source)):
+        digest.update(path.read_bytes())
+    BUILD.mkdir(parents=True, exist_ok=True, mode=0o700)
+    library = BUILD / f"{source.stem}-{digest.hexdigest()[:16]}.so"
+    with open(BUILD / f"{source.stem}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of the run need the same file
+        if not library.exists():
+            for outdated in BUILD.glob(f"{source.stem}-*.so"):
+                outdated.unlink()
+            _compile(source, library)
+    loaded = ctypes.CDLL(str(library))
+    loaded.lg_emulate_launch.argtypes = [
+        ctypes.c_char_p,
+        *[ctypes.c_uint] * 3,
+        ctypes.c_uint64,
+        ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_char_p,
+        ctypes.c_int,
+    ]
+    return loaded
+
+
+def _compile(source: Path, library: Path) -> None:
+    unfinished = library.with_suffix(".part")
+    command = [COMPILER, *FLAGS, "-xc++", str(source), "-o", str(unfinished)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise KernelCompileError(
+            f"{source.name} does not compile for the host. {' '.join(command)} says:\n{done.stderr}"
+        )
+    unfinished.rename(library)
+
+
+def _included(source: Path) -> set[Path]:
+    """The file and every header of ours that it includes, directly or not."""
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += [KERNELS / name for name in _INCLUDE.findall(path.read_text())]
+    return found

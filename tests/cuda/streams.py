@@ -1,0 +1,121 @@
+"""Who touches memory when: finds work on two streams that nothing orders.
+
+The emulated device does all work at once, in the order of the calls, and so would never show a forgotten wait. Each
+stream therefore keeps how far into every other one it has waited (a vector clock), and each piece of memory who wrote
+it and who has read it since.
+Source: Lamport, "Time, clocks, and the ordering of events in a distributed system", CACM 21(7), 1978.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+Clock = Counter  # stream -> how much of its work is surely done
+
+
+class UnorderedError(AssertionError):
+    """Two streams touch the same memory, one of them to write, and neither waits for the other."""
+
+
+@dataclass
+class Touched:
+    """What is known of one storage.
+
+    Attributes:
+        storage: keeps the storage's name from being used again, not its memory.
+        writer: stream and moment of the last write.
+        readers: moments of reads since, by stream.
+    """
+
+    storage: StorageWeakRef
+    writer: tuple[str, int] | None = None
+    readers: Clock = field(default_factory=Counter)
+
+
+class Streams:
+    """The streams of one device, and the memory they touch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._own = threading.local()
+        self._clocks: dict[str, Clock] = {}
+        self._host: Clock = Counter()
+        self._touched: dict[int, Touched] = {}
+
+    @property
+    def current(self) -> str:
+        """Of the calling thread."""
+        return getattr(self._own, "current", "default")
+
+    @contextmanager
+    def side(self) -> Iterator[None]:
+        before = self.current
+        self._own.current = f"side {threading.get_ident()}"
+        try:
+            yield
+        finally:
+            self._own.current = before
+
+    def work(self, what: str, reads: list[torch.Tensor], writes: list[torch.Tensor]) -> None:
+        """Notes that work of the current stream reads and writes memory.
+
+        Raises:
+            UnorderedError: another stream may do so at the same time.
+        """
+        with self._lock:
+            stream, clock = self.current, self._now()
+            clock[stream] += 1
+            for tensor in reads:
+                self._check(what, "reads", self._of(tensor), clock, written_only=True)
+            for tensor in writes:
+                self._check(what, "writes", self._of(tensor), clock, written_only=False)
+            for tensor in reads:
+                self._of(tensor).readers[stream] = clock[stream]
+            for tensor in writes:
+                touched = self._of(tensor)
+                touched.writer, touched.readers = (stream, clock[stream]), Counter()
+
+    def moment(self) -> Clock:
+        """All that is done when the current stream's work is."""
+        with self._lock:
+            return Counter(self._now())
+
+    def wait(self, moment: Clock) -> None:
+        """The current stream waits."""
+        with self._lock:
+            self._clocks[self.current] = self._now() | moment
+
+    def wait_on_host(self, moment: Clock) -> None:
+        """Whatever is launched from now on comes later."""
+        with self._lock:
+            self._host |= moment
+
+    def _now(self) -> Clock:
+        stream = self.current
+        self._clocks[stream] = self._clocks.get(stream, Counter()) | self._host
+        return self._clocks[stream]
+
+    def _of(self, tensor: torch.Tensor) -> Touched:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._touched:
+            self._touched = {name: known for name, known in self._touched.items() if not known.storage.expired()}
+            self._touched[storage._cdata] = Touched(StorageWeakRef(storage))
+        return self._touched[storage._cdata]
+
+    def _check(self, what: str, does: str, touched: Touched, clock: Clock, *, written_only: bool) -> None:
+        others = {} if written_only else {stream: (moment, "read") for stream, moment in touched.readers.items()}
+        if touched.writer is not None:
+            others[touched.writer[0]] = (touched.writer[1], "written")
+        for stream, (moment, how) in others.items():
+            if clock[stream] < moment:
+                raise UnorderedError(
+                    f"{what} {does} memory on stream {self.current!r} that was {how} on stream {stream!r}, and does "
+                    "not wait for it. Record an event there after the work, and wait for it here before the launch."
+                )

@@ -1,0 +1,156 @@
+"""The emulator runs right kernels rightly, under any order of threads, and finds wrong ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload.errors import GnnLoadError
+
+from .emulated import EmulatedDevice
+from .streams import UnorderedError
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(("types", "dtype"), [("int32_t", "int32"), ("int64_t", "int64"), ("float", "float32")])
+def test_shuffles_bring_the_values_of_other_lanes(emulated: EmulatedDevice, types: str, dtype: str) -> None:
+    values = RANDOM.integers(-1000, 1000, (3, 64)).astype(dtype)
+    sums = emulated.empty(6, emulated.put(values).dtype)
+    emulated.launch("warps", "sum_warps", (types,), blocks=3, threads=64, values=emulated.put(values), sums=sums)
+    np.testing.assert_array_equal(sums.numpy(), values.reshape(6, 32).sum(1))
+
+
+@pytest.mark.parametrize("width", [4, 32])
+def test_shuffles_stay_within_their_group(emulated: EmulatedDevice, width: int) -> None:
+    values = RANDOM.integers(-1000, 1000, 64) << 40
+    sums = emulated.empty(64, torch.int64)
+    emulated.launch("warps", "scan_groups", blocks=2, threads=32, values=emulated.put(values), sums=sums, width=width)
+    np.testing.assert_array_equal(sums.numpy(), values.reshape(-1, width).cumsum(1).ravel())
+
+
+def test_halves_of_a_warp_meet_apart(emulated: EmulatedDevice) -> None:
+    values = RANDOM.integers(0, 5, 64).astype(np.int32)
+    counts = emulated.empty(64, torch.int32)
+    emulated.launch("warps", "count_equal", blocks=1, threads=64, values=emulated.put(values), counts=counts)
+    expected = [np.sum(half == value) for half in values.reshape(4, 16) for value in half]
+    np.testing.assert_array_equal(counts.numpy(), expected)
+
+
+@pytest.mark.parametrize(("types", "dtype"), [("int32_t", torch.int32), ("double", torch.float64)])
+def test_a_barrier_orders_shared_memory_and_its_absence_shows(
+    emulated: EmulatedDevice, types: str, dtype: torch.dtype
+) -> None:
+    values = torch.arange(384).to(dtype)
+    expected = values.reshape(3, 128).flip(1).ravel()
+    right = 0
+    for with_barrier in [1] * 5 + [0] * 5:
+        reversed_values = emulated.empty(384, dtype)
+        emulated.launch(
+            "warps",
+            "reverse",
+            (types,),
+            blocks=3,
+            threads=128,
+            shared_bytes=128 * dtype.itemsize,
+            values=values,
+            reversed=reversed_values,
+            with_barrier=with_barrier,
+        )
+        right += bool(torch.equal(reversed_values, expected))
+    assert right == 5
+
+
+def test_atomics_count_and_blocks_come_in_another_order_each_time(emulated: EmulatedDevice) -> None:
+    values = RANDOM.integers(0, 7, 40 * 32).astype(np.int32)
+    orders = set()
+    for _ in range(2):
+        counts, order = emulated.zeros(7, torch.int32), emulated.empty(40, torch.int64)
+        ticket = emulated.zeros(1, torch.int64)
+        arguments = {"values": emulated.put(values), "counts": counts, "ticket": ticket, "order": order}
+        emulated.launch("warps", "count_values", blocks=40, threads=32, **arguments)
+        np.testing.assert_array_equal(counts.numpy(), np.bincount(values))
+        assert sorted(order.tolist()) == list(range(40))
+        orders.add(tuple(order.tolist()))
+    assert len(orders) == 2
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        ("lane_outside_mask", "calls __any_sync with the mask 0x0000ffff, which leaves out its own lane"),
+        ("early_end", r"waits at __any_sync.* for thread 7, which .*ended"),
+        ("other_collective", r"wait for each other: .*__a(ny|ll)_sync\(0xffffffff\), .* at __a(ny|ll)_sync"),
+        ("other_mask", "wait for each other: .*(0xffffffff|0x55555557).*(0xffffffff|0x55555557)"),
+        ("divergent_barrier", r"waits at __syncthreads.* thread \d+.* ended"),
+        ("other_barrier", "wait for each other: .*__syncthreads.*__syncthreads"),
+        ("outside_shared", "wrote behind its 256 bytes of dynamic shared memory"),
+        ("deep_stack", "needs more than 65536 bytes of stack"),
+    ],
+)
+def test_misuse_is_found_and_named_and_the_next_launch_is_sound(
+    emulated: EmulatedDevice, kernel: str, message: str
+) -> None:
+    out = emulated.empty(64, torch.int32)
+    with pytest.raises(GnnLoadError, match=f"warps/{kernel}: block 0: .*{message}"):
+        emulated.launch("warps", kernel, blocks=1, threads=64, shared_bytes=256, out=out)
+    test_halves_of_a_warp_meet_apart(emulated)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"width": None}, "takes int32_t width"),
+        ({"width": 1 << 31}, "which 2147483648 is not"),
+        ({"values": torch.zeros(64, dtype=torch.int32)}, "const int64_t\\* values, but got a tensor of torch.int32"),
+        ({"values": torch.zeros((64, 2), dtype=torch.int64)[:, 0]}, "not contiguous"),
+        ({"more": 1}, r"without \[\] and with \['more'\]"),
+        ({"threads": 48}, "multiple of 32"),
+        ({"blocks": 0}, "at least one block"),
+        ({"shared_bytes": 1 << 20}, "a device gives 49152"),
+    ],
+)
+def test_wrong_arguments_are_refused(emulated: EmulatedDevice, changed: dict, message: str) -> None:
+    words = torch.zeros(64, dtype=torch.int64)
+    arguments = {"blocks": 1, "threads": 64, "values": words, "sums": words.clone(), "width": 32}
+    with pytest.raises(GnnLoadError, match=message):
+        emulated.launch("warps", "scan_groups", **(arguments | changed))
+
+
+def test_unknown_instantiations_are_refused(emulated: EmulatedDevice) -> None:
+    words = torch.zeros(64, dtype=torch.int64)
+    with pytest.raises(GnnLoadError, match="not instantiated"):
+        emulated.launch("warps", "sum_warps", ("double",), blocks=1, threads=64, values=words, sums=words.clone())
+
+
+def scan(device: EmulatedDevice, values: torch.Tensor, sums: torch.Tensor) -> None:
+    device.launch("warps", "scan_groups", blocks=1, threads=32, values=values, sums=sums, width=32)
+
+
+def test_work_on_two_streams_that_nothing_orders_is_found(emulated: EmulatedDevice) -> None:
+    first, second, third = (emulated.zeros(32, torch.int64) for _ in range(3))
+    made = emulated.record()
+    with emulated.side_stream():
+        made.wait()
+        scan(emulated, first, second)
+        done = emulated.record()
+    scan(emulated, first, third)  # both only read
+    with pytest.raises(UnorderedError, match="reads memory on stream 'default' that was written on stream 'side"):
+        scan(emulated, second, third)
+    with pytest.raises(UnorderedError, match="writes memory on stream 'default' that was read on stream 'side"):
+        scan(emulated, third, first)
+    done.wait()
+    scan(emulated, second, third)
+    scan(emulated, third, first)
+
+
+def test_the_host_orders_streams_when_it_waits(emulated: EmulatedDevice) -> None:
+    values, sums = emulated.zeros(32, torch.int64), emulated.zeros(32, torch.int64)
+    made = emulated.record()
+    with emulated.side_stream():
+        made.wait()
+        scan(emulated, values, sums)
+        emulated.read(sums)
+    scan(emulated, sums, values)
+    assert emulated.num_reads == 1
