@@ -17,14 +17,14 @@ constexpr uint32_t kMaxTeams = 128;  // of a block
 //   out  neighbors[dst - first][most], weights
 //   tmp  scratch[teams of the grid][2 * size]   nullptr: shared memory of the blocks, as much
 template <class Index>
-__global__ void visit_most(const int64_t* indptr, const Index* indices, const int64_t* hot_begin,
-                           const Index* hot_indices, const int64_t* names, const int64_t* nodes,
-                           const int64_t* first, const int64_t* num_dst, int64_t length,
-                           int64_t num_walks, uint64_t end_below, uint64_t restart_below,
-                           uint64_t seed, uint32_t epoch, uint32_t step, uint32_t hop,
-                           uint32_t most, int32_t include_self, int32_t normalize,
-                           uint32_t team_size, uint32_t size, Word* scratch, int32_t* num_edges,
-                           Index* neighbors, float* weights, const Word* error) {
+__global__ void __launch_bounds__(1024)
+    visit_most(const int64_t* indptr, const Index* indices, const int64_t* hot_begin,
+               const Index* hot_indices, const int64_t* names, const int64_t* nodes,
+               const int64_t* first, const int64_t* num_dst, int64_t length, int64_t num_walks,
+               uint64_t end_below, uint64_t restart_below, uint64_t seed, uint32_t epoch,
+               uint32_t step, uint32_t hop, uint32_t most, int32_t include_self, int32_t normalize,
+               uint32_t team_size, uint32_t size, Word* scratch, int32_t* num_edges,
+               Index* neighbors, float* weights, const Word* error) {
   if (has_failed(error)) return;
   LG_DYNAMIC_SHARED(Word, shared);
   __shared__ uint32_t counts[kMaxTeams], totals[kMaxTeams];
