@@ -139,6 +139,10 @@ def test_edges_beyond_int32_are_refused(device: Device, monkeypatch: pytest.Monk
     topology = topology_of(device, *skewed_graph(seed=1))
     with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):
         sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [5, 5], DrawKey(0, 0, 0))
+    monkeypatch.undo()
+    monkeypatch.setattr(batches, "MAX_POSITIONS", 30)
+    with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):
+        sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [5, 5], DrawKey(0, 0, 0))
 
 
 def test_nothing_to_draw(device: Device) -> None:
@@ -157,5 +161,7 @@ def test_settings_are_checked(device: Device) -> None:
         sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [2], DrawKey(0, 0, 0), expand="some")  # type: ignore[arg-type]
     with pytest.raises(SamplerConfigError, match="fanouts"):
         sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [0], DrawKey(0, 0, 0))
+    with pytest.raises(SeedError, match="int64"):
+        sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS.astype(np.int32), [2], DrawKey(0, 0, 0))
     with pytest.raises(SamplerConfigError, match="table"):
         DeviceWorkspace(device, 60, "tree")  # type: ignore[arg-type]
