@@ -82,9 +82,10 @@ class DeviceFeatures(ABC):
             SeedError, CacheShareError: as :meth:`check`.
         """
         with self._telling:
-            told, self._told = self._told, {
-                read.tier: (read.rows, read.num_bytes) for read in self._reads(self._read_notes()[1:])
-            }
+            told, self._told = (
+                self._told,
+                {read.tier: (read.rows, read.num_bytes) for read in self._reads(self._read_notes()[1:])},
+            )
         since = {tier: np.subtract(counts, told.get(tier, (0, 0))) for tier, counts in self._told.items()}
         return tuple(TierReads(tier, int(rows), int(num_bytes)) for tier, (rows, num_bytes) in since.items())
 

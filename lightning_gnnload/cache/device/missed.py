@@ -16,8 +16,8 @@ from lightning_gnnload.ops.cuda.tiers import list_missed
 
 
 class MissedRows:
-    """Rows of a store on disk, of a quantised one or of a user's own: asked for on the host, by the thread that gathers,
-    and read by the device from page-locked memory. The host waits for the ids. Thread-safe, as the store is.
+    """Rows of a store on disk or of a user's own: asked for on the host, by the thread that gathers, and read by the
+    device from page-locked memory. The host waits for the ids. Thread-safe, as the store is.
 
     Args:
         device: that they go to.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -10,13 +10,12 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import Table, budget
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.device.budget import shrinking
 from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, DynamicFeatures, StaticFeatures
 from lightning_gnnload.cache.device.filling import OwnShard, fill, hold_alone, map_rows
 from lightning_gnnload.cache.device.quantized import QuantizedFeatures
 from lightning_gnnload.cache.opening import hot_rows, say
 from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
@@ -33,21 +32,21 @@ def open_on_device(
     workload: Workload,
     device: Device,
     *,
-    meeting: Meeting | None = None,
+    sharers: Sharers | None = None,
     room_bytes: int | None = None,
     epoch: int = 0,
     progress: bool = True,
     tier: str = "cache",
 ) -> DeviceFeatures:
-    """The rows of ``store``, gathered on a device. Takes as long as the policy and reading the rows take; says on stderr
-    how large the cache is, and why. Closing it leaves ``store`` open.
+    """The rows of ``store``, gathered on a device. Takes as long as the policy and reading the rows take; says on
+    stderr how large the cache is, and why. Closing it leaves ``store`` open.
 
     Args:
         settings: of the cache; None: none, and all rows come from the host's memory.
         store: has all rows.
         workload: the mini-batches to come.
         device: that gathers.
-        meeting: of the ranks of this machine that open it together; None for a rank alone.
+        sharers: the ranks of this machine that open it together; None for a rank alone.
         room_bytes: of the device, that the cache may take; None: a quarter of what is free, where ``settings`` have no
             limit.
         epoch: that training begins with.
@@ -66,7 +65,7 @@ def open_on_device(
             store.codes,
             workload,
             device,
-            meeting=meeting,
+            sharers=sharers,
             room_bytes=room_bytes,
             epoch=epoch,
             progress=progress,
@@ -76,29 +75,26 @@ def open_on_device(
     if settings is not None and (reason := settings.no_device_reason) is not None:
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
     backing = map_rows(device, store)
-    if meeting is not None:
-        meeting.agree({} if settings is None else settings.facts(store, epoch))
-    num_rows = 0 if settings is None else _agreed_rows(settings, store, device, meeting, room_bytes, progress)
-    if settings is None or not num_rows or not store.row_bytes:
+    if settings is None or not store.row_bytes:
         return _without_cache(device, store, backing)
-    if settings.evicts:
-        return DynamicFeatures(device, store, num_rows, backing, tier)
-    policy = policy_named(settings.policy, window=settings.window, progress=progress)
-    hot = hot_rows(store, workload, policy, num_rows, meeting=None if policy.is_own else meeting, epoch=epoch)
+    with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
+        if meeting is not None:
+            meeting.agree(settings.facts(store, epoch))
+        num_rows = _agreed_rows(settings, store, device, meeting, room_bytes, progress)
+        if not num_rows:
+            return _without_cache(device, store, backing)
+        if settings.evicts:
+            return DynamicFeatures(device, store, num_rows, backing, tier)
+        policy = policy_named(settings.policy, window=settings.window, progress=progress)
+        together = None if policy.is_own else meeting
+        hot = hot_rows(store, workload, policy, num_rows, meeting=together, epoch=epoch)
     if len(hot) == store.shape[0]:
-        with suppress(DeviceMemoryError):  # as many as there is room for, then
-            return _whole(device, store, backing, tier, progress=progress)
-
-    def hold(num_bytes: int) -> tuple[torch.Tensor, OwnShard]:
-        return hold_alone(device, store, hot[: num_bytes // store.row_bytes], backing, progress=progress)
-
-    location, shard = shrinking(hold, len(hot) * store.row_bytes)
+        return _whole(device, store, backing, tier, progress=progress)
+    location, shard = hold_alone(device, store, hot, backing, progress=progress)
     return StaticFeatures(device, store, location, shard, backing, tier)
 
 
-def _whole(
-    device: Device, store: FeatureStore, backing: Mapped | None, tier: str, *, progress: bool
-) -> DeviceFeatures:
+def _whole(device: Device, store: FeatureStore, backing: Mapped | None, tier: str, *, progress: bool) -> DeviceFeatures:
     """All rows, in the order of the store, so that nobody has to look them up."""
     num_rows = store.shape[0]
     rows = device.empty(num_rows * store.row_bytes, torch.uint8).view(num_rows, store.row_bytes)
