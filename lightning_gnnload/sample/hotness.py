@@ -53,8 +53,8 @@ def expected_visits(
     """How often a mini-batch reads each node's list, float64 ``[N]``.
 
     Its seeds are any nodes alike; a node draws each of its ``d`` in-neighbours with probability ``min(1, fanout / d)``;
-    one that several draw is visited once. Draws of different nodes count as independent, edge weights as equal. Reads the
-    edges once for each hop after the first, in chunks.
+    one that several draw is visited once. Draws of different nodes count as independent, edge weights as equal. Reads
+    the edges once for each hop after the first, in chunks.
 
     Args:
         graph: of N nodes.
