@@ -65,7 +65,8 @@ __global__ void draw_items(uint64_t* entries, int64_t num_entries, const Word* n
 
 // What draw_items() took off.
 __global__ void put_back(uint64_t* entries, int64_t num_entries, const int64_t* items,
-                         const int64_t* importances, int64_t num_drawn) {
+                         const int64_t* importances, int64_t num_drawn, const Word* error) {
+  if (has_failed(error)) return;
   const WideTree tree(entries, num_entries);
   for (int64_t j = thread_of_grid(); j < num_drawn; j += threads_of_grid()) {
     if (items[j] != kNoItem) tree.put_back({items[j], uint64_t(importances[j])});
