@@ -133,7 +133,7 @@ class DeviceBatch:
 
     def narrow(self, hop: HopInMaking) -> None:
         """Takes the number of a hop's destinations for the most of them. The host waits for it."""
-        nodes, _ = self._read()
+        nodes, _ = self.read()
         self.most_nodes = nodes[hop.index]
         hop.most_dst = self.most_nodes - (0 if hop.first is self.state.zero else nodes[hop.index - 1])
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..dispatch import DrawKey
-from .device import Device
+from .device import Device, Mapped
 
 _THREADS = 256
 _CHILDREN = 32
@@ -93,7 +93,7 @@ class DeviceTree:
         key: DrawKey,
         hop: int,
         nodes: torch.Tensor,
-        names: torch.Tensor | None,
+        names: torch.Tensor | Mapped | None,
         error: torch.Tensor,
     ) -> Drawn:
         """Items in proportion to their importance; without replacement, the tree loses them.

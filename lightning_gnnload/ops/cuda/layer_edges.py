@@ -15,14 +15,14 @@ def draw_edges(batch: DeviceBatch, hop: HopInMaking, layer: Layer, budget: int, 
 
     Source: ``kernels/draw_layer/draw_layer_cuda.cu``.
     """
-    device, error = batch.device, batch.state.error
-    drawn = {"blocks": batch.blocks(budget), "threads": THREADS, "error": error}
+    device, error, blocks = batch.device, batch.state.error, batch.blocks(budget)
     num_drawn = device.empty(1, torch.int64)
     numbers = device.empty(budget, torch.int64)
     device.launch(
         "draw_layer",
         "draw_numbers",
-        **drawn,
+        blocks=blocks,
+        threads=THREADS,
         num_edges=layer.num_edges,
         budget=budget,
         replace=int(replace),
@@ -34,55 +34,58 @@ def draw_edges(batch: DeviceBatch, hop: HopInMaking, layer: Layer, budget: int, 
         hop=hop.number,
         numbers=numbers,
         num_drawn=num_drawn,
+        error=error,
     )
     ordered = torch.sort(numbers, stable=True)
     if not replace:
-        numbers = _settled(batch, layer, numbers, ordered, num_drawn, drawn)
+        numbers = _settled(batch, layer, numbers, ordered, num_drawn)
         ordered = torch.sort(numbers)
     layer.numbers, layer.num_items, layer.most_items = ordered.values, num_drawn, budget
     layer.factors = device.empty(budget, torch.float64)
     device.launch(
         "draw_layer",
         "weigh_numbers",
-        **drawn,
+        blocks=blocks,
+        threads=THREADS,
         numbers=layer.numbers,
         num_edges=layer.num_edges,
         num_drawn=num_drawn,
         budget=budget,
         replace=int(replace),
         factors=layer.factors,
+        error=error,
     )
 
 
 def _settled(
-    batch: DeviceBatch,
-    layer: Layer,
-    numbers: torch.Tensor,
-    ordered: Any,
-    num_drawn: torch.Tensor,
-    drawn: dict[str, Any],
+    batch: DeviceBatch, layer: Layer, numbers: torch.Tensor, ordered: Any, num_drawn: torch.Tensor
 ) -> torch.Tensor:
     """Draws that drew what is taken, replaced."""
-    repeats = batch.device.empty(len(numbers), torch.int32)
+    budget = len(numbers)
+    repeats = batch.device.empty(budget, torch.int32)
     batch.device.launch(
         "draw_layer",
         "mark_repeats",
-        **drawn,
+        blocks=batch.blocks(budget),
+        threads=THREADS,
         sorted=ordered.values,
         draws=ordered.indices,
         num_drawn=num_drawn,
         repeats=repeats,
+        error=batch.state.error,
     )
-    settled = batch.device.empty(len(numbers), torch.int64)
+    settled = batch.device.empty(budget, torch.int64)
     batch.device.launch(
         "draw_layer",
         "settle_numbers",
-        **drawn,
+        blocks=batch.blocks(budget),
+        threads=THREADS,
         numbers=numbers,
         repeats=repeats,
         num_edges=layer.num_edges,
         num_drawn=num_drawn,
-        budget=len(numbers),
+        budget=budget,
         settled=settled,
+        error=batch.state.error,
     )
     return settled

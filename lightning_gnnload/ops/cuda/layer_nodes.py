@@ -28,12 +28,14 @@ def draw_from_layer(
     device, error = batch.device, batch.state.error
     candidates = _Candidates(batch, hop, layer.most_items)
     sources = device.empty(layer.most_items, batch.topology.index_dtype)
-    edges: dict[str, Any] = {"offsets": layer.offsets, "num_edges": layer.num_edges}
-    edges |= {"blocks": batch.blocks(layer.most_items), "threads": THREADS, "error": error}
+    edges: dict[str, Any] = {"offsets": layer.offsets, "num_edges": layer.num_edges, "error": error}
+    blocks = batch.blocks(layer.most_items)
     device.launch(
         "sample_layers",
         "list_sources",
         (batch.topology.index_type,),
+        blocks=blocks,
+        threads=THREADS,
         **edges,
         **lists_of(batch),
         **destinations_of(batch, hop),
@@ -45,6 +47,8 @@ def draw_from_layer(
     device.launch(
         "sample_layers",
         "add_importances",
+        blocks=blocks,
+        threads=THREADS,
         **edges,
         first=hop.first,
         num_dst=hop.num_dst,
