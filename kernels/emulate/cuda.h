@@ -7,8 +7,7 @@
 //   threads of a block   run one at a time until one meets others or comes to an atomic operation or
 //                        a fence; who goes on is drawn, so a race shows under some seed
 //   blocks               one after another, in an order that is drawn: none may wait for another
-//   shared memory        holds random bytes when a block begins where it is dynamic, and else what
-//                        the last block left
+//   shared memory        holds random bytes when a block begins
 //   collectives          the lanes of the mask have to meet at the same one, with the same mask
 //   barriers             every thread of the block has to come
 #pragma once

@@ -107,3 +107,9 @@ extern "C" __attribute__((used, visibility("default"))) inline int lg_emulate_la
   snprintf(error, size_t(error_bytes), "%s", text.c_str());
   return !text.empty();
 }
+
+// Where one __shared__ variable lies: host_build.py finds it among the library's symbols.
+extern "C" __attribute__((used, visibility("default"))) inline void lg_emulate_shared(
+    unsigned char* begin, size_t num_bytes) {
+  emulate::machine.static_shared.push_back({begin, num_bytes});
+}

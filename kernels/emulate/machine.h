@@ -54,6 +54,11 @@ struct Thread {
 
 enum Return { kFirst, kGaveWay, kFailed };
 
+struct Memory {
+  unsigned char* begin;
+  size_t num_bytes;
+};
+
 struct Machine {
   std::unique_ptr<Thread[]> threads{new Thread[kMaxThreads]};
   unsigned char* stacks = nullptr;
@@ -64,6 +69,7 @@ struct Machine {
   ucontext_t start;
   Random random{0};
   std::vector<unsigned char> dynamic_shared;
+  std::vector<Memory> static_shared;
   void (*kernel)(void**) = nullptr;
   void** arguments = nullptr;
   std::string error;
@@ -254,6 +260,9 @@ inline bool run_block(unsigned shared_bytes) {
     machine.runnable.push_back(index);
   }
   for (auto& byte : machine.dynamic_shared) byte = uint8_t(machine.random.word());
+  for (const Memory& memory : machine.static_shared) {
+    std::fill_n(memory.begin, memory.num_bytes, uint8_t(machine.random.word()));
+  }
   const std::vector<unsigned char> guard(machine.dynamic_shared.begin() + shared_bytes,
                                          machine.dynamic_shared.end());
   for (uint64_t steps = 0; !machine.runnable.empty(); ++steps) {

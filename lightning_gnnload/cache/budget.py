@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from lightning_gnnload.data.memory import free_bytes
+from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 AUTO_SHARE = 0.25
@@ -60,7 +60,7 @@ class Budget:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.num_rows} rows, {_size(self.num_bytes)} with their index: {self.reason}"
+        return f"{self.num_rows} rows, {in_units(self.num_bytes)} with their index: {self.reason}"
 
 
 def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: int | None = None) -> Budget:
@@ -90,25 +90,20 @@ def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: 
     if capacity_bytes is not None:
         limits.append((table.rows_in(capacity_bytes), f"capacity_bytes={capacity_bytes}"))
     if not limits:
-        reason = f"{AUTO_SHARE:.0%} of {_size(free)} of free memory"
+        reason = f"{AUTO_SHARE:.0%} of {in_units(free)} of free memory"
         limits.append((table.rows_in(int(free * AUTO_SHARE)), reason))
     num_rows, reason = min(limits)
     if num_rows == table.num_nodes:
         reason += ", which is all rows"
     if num_rows == 0 and table.num_nodes and ratio != 0 and capacity_bytes != 0:
         raise CacheTooSmallError(
-            f"{reason} leaves room for no row: the index takes {_size(table.index_bytes)}, and a row "
-            f"{_size(table.bytes_per_row)}. Give the cache more, or none at all."
+            f"{reason} leaves room for no row: the index takes {in_units(table.index_bytes)}, and a row "
+            f"{in_units(table.bytes_per_row)}. Give the cache more, or none at all."
         )
     needed = table.index_bytes + num_rows * table.bytes_per_row
     if num_rows and needed > free:
         raise CacheConfigError(
-            f"the cache would take {_size(needed)} ({reason}), but the machine has {_size(free)} of free memory. "
+            f"the cache would take {in_units(needed)} ({reason}), but the machine has {in_units(free)} of free memory. "
             f"Lower ratio or capacity_bytes, or leave both out to take {AUTO_SHARE:.0%} of what is free."
         )
     return Budget(num_rows, needed if num_rows else 0, reason)
-
-
-def _size(num_bytes: int) -> str:
-    power = min(max(num_bytes.bit_length() - 1, 0) // 10, 4)
-    return f"{num_bytes / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -153,6 +153,10 @@ class MiniBatch:
         """This mini-batch on ``device``."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
+    def record_stream(self, stream: Any) -> None:
+        """``stream`` uses the tensors: their memory goes to nobody else before what it was given until then is done."""
+        self._map(lambda tensor: tensor.record_stream(stream) or tensor)
+
     def clone(self) -> MiniBatch:
         """A copy in memory of its own, so that the recycled buffer is given back."""
         return self._map(torch.Tensor.clone)

@@ -20,6 +20,22 @@ def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
     return max(min([free, *_rooms(proc, cgroups)]), 0)
 
 
+def reserve_bytes(total: int) -> int:
+    """Of a device's memory, what is left to its fragments, to libraries and to other programs: 1 GiB, or 5 %."""
+    return max(1 << 30, total // 20)
+
+
+def in_units(num_bytes: int) -> str:
+    """For people.
+
+    Example:
+        >>> in_units(1_500_000), in_units(-3 << 30)
+        ('1.4 MiB', '-3.0 GiB')
+    """
+    power = min(max(abs(num_bytes).bit_length() - 1, 0) // 10, 4)
+    return f"{num_bytes / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
 def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
     """What the control groups of this process leave, those above it included; both versions of them."""
     with suppress(OSError):

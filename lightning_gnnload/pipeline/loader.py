@@ -1,4 +1,4 @@
-"""SampledLoader: mini-batches made in this process, by background threads."""
+"""SampledLoader: mini-batches made in this process, by background threads, on the host or on a device."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.contributed import place_alone
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, MadeOnDevice
 from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource, Payload
 from lightning_gnnload.pipeline.stats import Delivery, Fill, LoaderStats
@@ -142,6 +143,7 @@ class SampledLoader(EpochLoader):
         num_threads: sampling threads; 0 samples in the caller's thread.
         convert: makes of a MiniBatch what the model expects.
         pinned: write to page-locked memory, for asynchronous copies to a CUDA device.
+        on_device: asked when mini-batches are first needed; makes them in the host's place, unless it gives None.
     """
 
     def __init__(
@@ -153,10 +155,13 @@ class SampledLoader(EpochLoader):
         num_threads: int = 1,
         convert: Convert | None = None,
         pinned: bool = False,
+        on_device: Callable[[], DeviceBatches | None] = lambda: None,
     ) -> None:
         super().__init__(source, num_ranks, rank)
         self.num_threads = num_threads
         self.convert: Convert = convert or (lambda batch: batch)
+        self.on_device = on_device
+        self._device_batches: DeviceBatches | None = None
         self._slots = SlotPool(pinned=pinned)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
@@ -164,24 +169,33 @@ class SampledLoader(EpochLoader):
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Those of steps ``[start, stop)``."""
-        self.source.open()  # here, where an interrupt can end it: the sampling threads would first have to finish
+        make, num_threads = self._open()  # here, where an interrupt can end it: threads would first have to finish
         requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
-        if self.num_threads == 0:
+        if num_threads == 0:
             for request in requests:
-                yield self._deliver(request, partial(self._make, request), Fill(ready=0))
+                yield self._deliver(request, partial(make, request), Fill(ready=0))
             return
-        threads = ThreadPoolExecutor(self.num_threads, thread_name_prefix="gnnload-sample")
+        threads = ThreadPoolExecutor(num_threads, thread_name_prefix="gnnload-sample")
         # One more than there are threads: a batch waits to be consumed while each thread makes another.
-        ahead: deque[tuple[BatchRequest, Future[_Made]]] = deque()
+        ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]] = deque()
         try:
             for request in requests:
-                ahead.append((request, threads.submit(self._make, request)))
-                if len(ahead) > self.num_threads:
+                ahead.append((request, threads.submit(make, request)))
+                if len(ahead) > num_threads:
                     yield self._next(ahead)
             while ahead:
                 yield self._next(ahead)
         finally:
             threads.shutdown(cancel_futures=True)
+
+    def _open(self) -> tuple[Callable[[BatchRequest], _Made | MadeOnDevice], int]:
+        """Makes ready what makes mini-batches. Returns that, and how many threads may do so at once."""
+        self._device_batches = on_device = self.on_device()
+        if on_device is None:
+            self.source.open()
+            return self._make, self.num_threads
+        most = on_device.max_threads
+        return on_device.make, self.num_threads if most is None else min(self.num_threads, most)
 
     def _make(self, request: BatchRequest) -> _Made:
         slot = self._slots.take()
@@ -194,12 +208,12 @@ class SampledLoader(EpochLoader):
         batch = self.convert(payload.view(self._slots.lend(slot)))
         return _Made(payload, batch, (began, time.monotonic()))
 
-    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made]]]) -> Any:
+    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]]) -> Any:
         fill = Fill(ready=sum(made.done() for _, made in ahead))
         request, made = ahead.popleft()
         return self._deliver(request, made.result, fill)
 
-    def _deliver(self, request: BatchRequest, get: Callable[[], _Made], fill: Fill) -> Any:
+    def _deliver(self, request: BatchRequest, get: Callable[[], _Made | MadeOnDevice], fill: Fill) -> Any:
         asked_s = time.monotonic()
         made = get()
         taken_s = time.monotonic()
@@ -208,4 +222,7 @@ class SampledLoader(EpochLoader):
                 made.payload, request.step, asked_s=asked_s, taken_s=taken_s, convert_s=made.convert_s, fill=fill
             )
         )
+        if isinstance(made, MadeOnDevice):
+            assert self._device_batches is not None
+            return self._device_batches.hand_over(made)
         return made.batch

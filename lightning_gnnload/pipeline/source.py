@@ -60,6 +60,10 @@ class Payload:
     edge_x: TableLayout | None = None
 
     @property
+    def num_nodes(self) -> int:
+        return self.layout.num_nodes
+
+    @property
     def num_edges(self) -> int:
         """Edges of all blocks; hops that share one array (``expand="new"``) count once."""
         by_place = {hop.indices_offset: hop.num_edges for hop in self.layout.hops}

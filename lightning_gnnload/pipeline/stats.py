@@ -25,6 +25,22 @@ class Fill(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Making:
+    """What it took to make a mini-batch that lies in no slot: as a :class:`.Payload` tells of those that do."""
+
+    num_seeds: int
+    num_nodes: int
+    num_edges: int
+    made_by: int
+    thread: str
+    began_s: float
+    sample_ms: float
+    gather_ms: float
+    cpu_ms: float
+    reads: Reads = ()
+
+
+@dataclass(frozen=True)
 class Delivery:
     """One mini-batch, from its making to the trainer.
 
@@ -67,7 +83,7 @@ class Delivery:
     @classmethod
     def of(
         cls,
-        payload: Payload,
+        payload: Payload | Making,
         step: int,
         *,
         asked_s: float,
@@ -79,7 +95,7 @@ class Delivery:
         return cls(
             step,
             payload.num_seeds,
-            payload.layout.num_nodes,
+            payload.num_nodes,
             payload.num_edges,
             payload.made_by,
             payload.thread,

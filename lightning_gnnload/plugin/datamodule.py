@@ -23,6 +23,7 @@ from lightning_gnnload.plugin.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
 from lightning_gnnload.plugin.mixed import OfOneLightning
 from lightning_gnnload.plugin.parting import Parting, Partitioned
+from lightning_gnnload.plugin.sampling_device import SamplingDevice, Setting
 from lightning_gnnload.plugin.settings import check_choice, check_data, check_expansion, check_numbers
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
@@ -61,6 +62,9 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
             all ranks together. See :mod:`.parting`.
+        sampling_device: ``"cpu"``; ``"cuda"``: mini-batches are drawn and gathered on the GPU that trains on them, or
+            an error says why not; ``"auto"``: likewise, but on the CPU where there is no GPU or it cannot, and says
+            why. It changes no mini-batch.
         feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
         label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
         edge_feature_name: for ``"dgl"``, the name of edge features in ``edata``.
@@ -68,6 +72,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
     Raises:
         LoaderConfigError: settings that cannot work.
         CacheConfigError: ``cache`` is no such thing.
+        CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``sampling_device="cuda"``, when the first
+            mini-batch is needed.
         PartitionError: on ``setup`` or when loaders are made: ``partition`` is of another graph, too shallow for the
             sampler, or has more or fewer parts than there are trainers.
 
@@ -98,6 +104,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         predict: Any = "all",
         drop_last: bool = False,
         partition: Partitioned = None,
+        sampling_device: Setting = "auto",
         feature_name: str = "feat",
         label_name: str = "label",
         edge_feature_name: str = "feat",
@@ -128,6 +135,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self._data = data if isinstance(data, GraphData) else None
         self._copies = DeviceCopies()
         self._cache = ModuleCache(cache)
+        self.sampling_device = sampling_device
+        self._sampling = SamplingDevice(sampling_device)
         self.parting = Parting(partition)
 
     @classmethod
@@ -192,12 +201,14 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             self.parting.meet(self.trainer)
 
     def teardown(self, stage: str | None = None) -> None:
-        """Closes the cache, and parts from the ranks that this one samples with."""
+        """Closes the cache, gives back the device, and parts from the ranks that this one samples with."""
+        self._sampling.close()
         self._cache.close()
         self.parting.leave()
 
     def on_exception(self, exception: BaseException) -> None:
         """Where a fit fails, Lightning calls no ``teardown``."""
+        self._sampling.close()
         self._cache.close()
         self.parting.leave(exception)
 
@@ -215,7 +226,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        if isinstance(batch, MiniBatch) and device.type == "cuda":
+        if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:
             return self._copies.start(batch, device)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
@@ -287,13 +298,15 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             )
             pinned = self.trainer.strategy.root_device.type == "cuda"
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
+        source, convert = self.source(phase), self._convert() or _as_it_is
         loader = SampledLoader(
-            self.source(phase),
+            source,
             num_ranks=num_ranks,
             rank=rank,
             num_threads=num_threads,
-            convert=self._convert(),
+            convert=convert,
             pinned=pinned,
+            on_device=partial(self._sampling.batches, self, source, convert),
         )
         trainer = self.trainer
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
@@ -321,6 +334,10 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
                 )
             return np.arange(self.data.num_nodes) if self.predict == "all" else self.data.split(self.predict)
         return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
+
+
+def _as_it_is(batch: MiniBatch) -> MiniBatch:
+    return batch
 
 
 def default_num_threads(num_local_ranks: int) -> int:

@@ -70,7 +70,7 @@ class Sampler(ABC):
         """
         ids = as_ids(seeds, what="seeds")
         local = local_seeds(graph, ids, self.reach, self)
-        arena, layout = self._sample_here(graph, local, DrawKey(seed, epoch, step))
+        arena, layout = self.sample_here(graph, local, DrawKey(seed, epoch, step))
         name_batch(graph, layout, arena)
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
@@ -86,10 +86,10 @@ class Sampler(ABC):
         Raises:
             SeedError: a seed is not a node, or repeats.
         """
-        arena, layout = self._sample_here(graph, seeds, key)
+        arena, layout = self.sample_here(graph, seeds, key)
         return arena[: 8 * layout.num_nodes].view(np.int64).copy()
 
-    def _sample_here(self, graph: Graph, seeds: np.ndarray, key: DrawKey) -> tuple[np.ndarray, SampleLayout]:
+    def sample_here(self, graph: Graph, seeds: np.ndarray, key: DrawKey) -> tuple[np.ndarray, SampleLayout]:
         """One mini-batch in this thread's arena, where it stays until the thread samples the next."""
         arena = _thread_arena(0)
         while True:

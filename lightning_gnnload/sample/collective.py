@@ -113,7 +113,7 @@ class CollectiveSampler(Sampler):
     def sample(self, graph: Graph | None, seeds: Any, seed: int = 0, epoch: int = 0, step: int = 0) -> MiniBatch:
         """As :meth:`.Sampler.sample`; ``graph`` is not read, and may be None."""
         ids = as_ids(seeds, what="seeds")
-        arena, layout = self._sample_here(graph, ids, DrawKey(seed, epoch, step))  # type: ignore[arg-type]
+        arena, layout = self.sample_here(graph, ids, DrawKey(seed, epoch, step))  # type: ignore[arg-type]
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 
     def sample_into(self, graph: Graph | None, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:

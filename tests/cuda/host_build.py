@@ -54,7 +54,20 @@ def load(source: Path) -> ctypes.CDLL:
         ctypes.c_char_p,
         ctypes.c_int,
     ]
+    loaded.lg_emulate_shared.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    for address, num_bytes in _shared_variables(library, loaded):
+        loaded.lg_emulate_shared(address, num_bytes)
     return loaded
+
+
+def _shared_variables(library: Path, loaded: ctypes.CDLL) -> list[tuple[int, int]]:
+    """Address and size of each: they are the kernels' only static variables that can be written."""
+    symbols = subprocess.run(["nm", "-S", str(library)], capture_output=True, text=True, check=True).stdout
+    launch = re.search(r"^(\w+) \w+ . lg_emulate_launch$", symbols, re.MULTILINE)
+    assert launch is not None
+    base = ctypes.cast(loaded.lg_emulate_launch, ctypes.c_void_p).value - int(launch[1], 16)
+    found = re.findall(r"^(\w+) (\w+) [bBdD] _ZZ\w*2lg\w+$", symbols, re.MULTILINE)
+    return [(base + int(at, 16), int(size, 16)) for at, size in found]
 
 
 def _compile(source: Path, library: Path) -> None:

@@ -26,17 +26,31 @@ class UnorderedError(AssertionError):
 
 @dataclass
 class Touched:
-    """What is known of one storage.
+    """What is known of a range of memory.
 
     Attributes:
-        storage: keeps the storage's name from being used again, not its memory.
+        begin: its first byte within its storage, and ``end`` one beyond the last.
         writer: stream and moment of the last write.
         readers: moments of reads since, by stream.
     """
 
-    storage: StorageWeakRef
+    begin: int
+    end: int
     writer: tuple[str, int] | None = None
     readers: Clock = field(default_factory=Counter)
+
+
+@dataclass
+class Storage:
+    """Memory that was allocated in one piece.
+
+    Attributes:
+        held: keeps the storage's name from being used again, not its memory.
+        ranges: all that were touched; they may overlap.
+    """
+
+    held: StorageWeakRef
+    ranges: dict[tuple[int, int], Touched] = field(default_factory=dict)
 
 
 class Streams:
@@ -47,7 +61,7 @@ class Streams:
         self._own = threading.local()
         self._clocks: dict[str, Clock] = {}
         self._host: Clock = Counter()
-        self._touched: dict[int, Touched] = {}
+        self._storages: dict[int, Storage] = {}
 
     @property
     def current(self) -> str:
@@ -73,13 +87,13 @@ class Streams:
             stream, clock = self.current, self._now()
             clock[stream] += 1
             for tensor in reads:
-                self._check(what, "reads", self._of(tensor), clock, written_only=True)
+                self._check(what, "reads", tensor, clock)
             for tensor in writes:
-                self._check(what, "writes", self._of(tensor), clock, written_only=False)
+                self._check(what, "writes", tensor, clock)
             for tensor in reads:
-                self._of(tensor).readers[stream] = clock[stream]
+                self._of(tensor)[0].readers[stream] = clock[stream]
             for tensor in writes:
-                touched = self._of(tensor)
+                touched, _ = self._of(tensor)
                 touched.writer, touched.readers = (stream, clock[stream]), Counter()
 
     def moment(self) -> Clock:
@@ -102,20 +116,27 @@ class Streams:
         self._clocks[stream] = self._clocks.get(stream, Counter()) | self._host
         return self._clocks[stream]
 
-    def _of(self, tensor: torch.Tensor) -> Touched:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._touched:
-            self._touched = {name: known for name, known in self._touched.items() if not known.storage.expired()}
-            self._touched[storage._cdata] = Touched(StorageWeakRef(storage))
-        return self._touched[storage._cdata]
+    def _of(self, tensor: torch.Tensor) -> tuple[Touched, list[Touched]]:
+        """The tensor's own range, and all that overlap it."""
+        held = tensor.untyped_storage()
+        if held._cdata not in self._storages:
+            self._storages = {name: known for name, known in self._storages.items() if not known.held.expired()}
+            self._storages[held._cdata] = Storage(StorageWeakRef(held))
+        ranges = self._storages[held._cdata].ranges
+        begin = tensor.storage_offset() * tensor.element_size()
+        end = begin + tensor.numel() * tensor.element_size()
+        own = ranges.setdefault((begin, end), Touched(begin, end))
+        return own, [other for other in ranges.values() if other.begin < end and begin < other.end]
 
-    def _check(self, what: str, does: str, touched: Touched, clock: Clock, *, written_only: bool) -> None:
-        others = {} if written_only else {stream: (moment, "read") for stream, moment in touched.readers.items()}
-        if touched.writer is not None:
-            others[touched.writer[0]] = (touched.writer[1], "written")
-        for stream, (moment, how) in others.items():
-            if clock[stream] < moment:
-                raise UnorderedError(
-                    f"{what} {does} memory on stream {self.current!r} that was {how} on stream {stream!r}, and does "
-                    "not wait for it. Record an event there after the work, and wait for it here before the launch."
-                )
+    def _check(self, what: str, does: str, tensor: torch.Tensor, clock: Clock) -> None:
+        for touched in self._of(tensor)[1]:
+            others = [] if touched.writer is None else [(*touched.writer, "written")]
+            if does == "writes":
+                others += [(stream, moment, "read") for stream, moment in touched.readers.items()]
+            for stream, moment, how in others:
+                if clock[stream] < moment:
+                    raise UnorderedError(
+                        f"{what} {does} memory on stream {self.current!r} that was {how} on stream {stream!r}, and "
+                        "does not wait for it. Record an event there after the work, and wait for it here before the "
+                        "launch."
+                    )

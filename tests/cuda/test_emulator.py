@@ -62,6 +62,13 @@ def test_a_barrier_orders_shared_memory_and_its_absence_shows(
     assert right == 5
 
 
+def test_shared_memory_holds_nothing_when_a_block_begins(emulated: EmulatedDevice) -> None:
+    found = emulated.empty(20, torch.int32)
+    emulated.launch("warps", "leave_behind", blocks=10, threads=32, shared_bytes=128, found=found)
+    assert 7 not in found
+    assert 0 not in found
+
+
 def test_atomics_count_and_blocks_come_in_another_order_each_time(emulated: EmulatedDevice) -> None:
     values = RANDOM.integers(0, 7, 40 * 32).astype(np.int32)
     orders = set()
@@ -143,6 +150,17 @@ def test_work_on_two_streams_that_nothing_orders_is_found(emulated: EmulatedDevi
     done.wait()
     scan(emulated, second, third)
     scan(emulated, third, first)
+
+
+def test_streams_may_share_an_allocation_but_not_its_bytes(emulated: EmulatedDevice) -> None:
+    whole = emulated.zeros(160, torch.int64)
+    made = emulated.record()
+    with emulated.side_stream():
+        made.wait()
+        scan(emulated, whole[:32], whole[32:64])
+    scan(emulated, whole[64:96], whole[96:128])
+    with pytest.raises(UnorderedError, match="was written on stream 'side"):
+        scan(emulated, whole[48:80], whole[128:])
 
 
 def test_the_host_orders_streams_when_it_waits(emulated: EmulatedDevice) -> None:

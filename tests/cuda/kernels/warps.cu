@@ -44,6 +44,17 @@ __global__ void reverse(const Number* values, Number* reversed, int32_t with_bar
   reversed[first + threadIdx.x] = Number(kept[other] * also_kept[other]);
 }
 
+// Twice the same block: what the first one writes, the second one may not find.
+__global__ void leave_behind(int32_t* found) {
+  __shared__ int32_t kept;
+  LG_DYNAMIC_SHARED(int32_t, also_kept);
+  if (threadIdx.x == 0) {
+    found[2 * blockIdx.x] = kept;
+    found[2 * blockIdx.x + 1] = *also_kept;
+    kept = *also_kept = 7;
+  }
+}
+
 // A histogram, and the order in which blocks came.
 __global__ void count_values(const int32_t* values, int32_t* counts, uint64_t* ticket,
                              int64_t* order) {
@@ -111,6 +122,7 @@ LG_INSTANTIATE(scan_groups)
 LG_INSTANTIATE(count_equal)
 LG_INSTANTIATE(reverse<int32_t>)
 LG_INSTANTIATE(reverse<double>)
+LG_INSTANTIATE(leave_behind)
 LG_INSTANTIATE(count_values)
 LG_INSTANTIATE(lane_outside_mask)
 LG_INSTANTIATE(early_end)

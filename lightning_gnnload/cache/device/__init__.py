@@ -1,0 +1,1 @@
+"""Caches of feature rows in the memory of devices."""

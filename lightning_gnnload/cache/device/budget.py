@@ -1,0 +1,167 @@
+"""How much of a device's memory a cache may take: what training leaves, as its first steps have shown.
+
+To be found by looking, as no count of parameters tells what libraries, activations and fragments take.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from lightning_gnnload.data.memory import in_units, reserve_bytes
+from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+
+MAX_SHRINKS = 3
+_KEPT_PERCENT = 80
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Of a device, and of the process that asks: bytes, but for the name.
+
+    Attributes:
+        device: its UUID, as ranks number devices differently.
+        total: of the device.
+        free: that no process has taken.
+        reserved: that torch has taken in this process, used or not.
+        peak: most that it had taken at once. Not what tensors took: fragments cannot be given to others.
+    """
+
+    device: str
+    total: int
+    free: int
+    reserved: int
+    peak: int
+
+    def fields(self) -> dict[str, Any]:
+        """For other ranks."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> MemoryUse:
+        """Raises CacheShareError: another rank says something else than :meth:`fields`."""
+        numbers = [fields.get(name) for name in ("total", "free", "reserved", "peak")]
+        device = fields.get("device")
+        if not isinstance(device, str) or not all(type(number) is int and number >= 0 for number in numbers):
+            raise CacheShareError(
+                f"a rank says {fields!r} of its device's memory, where a UUID and four numbers of bytes are due. Run "
+                f"one release of the package in all ranks."
+            )
+        return cls(device, *numbers)  # type: ignore[arg-type]
+
+
+class DeviceMemory(Protocol):
+    """A device's memory as one process sees it."""
+
+    def use(self) -> MemoryUse:
+        """At this moment."""
+
+
+class TorchMemory:
+    """That of a CUDA device.
+
+    Args:
+        device: with its index.
+        uuid: its name in every process.
+    """
+
+    def __init__(self, device: torch.device, uuid: str) -> None:
+        self._device, self._uuid = device, uuid
+
+    def use(self) -> MemoryUse:
+        torch.cuda.synchronize(self._device)  # steps that were only launched have not peaked yet
+        free, total = torch.cuda.mem_get_info(self._device)
+        reserved, peak = torch.cuda.memory_reserved(self._device), torch.cuda.max_memory_reserved(self._device)
+        return MemoryUse(self._uuid, total, free, reserved, peak)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a cache may take.
+
+    Attributes:
+        num_bytes: of each device.
+        owners: the rank that takes it on each device, the first of those there.
+        reason: why so much, in a few words.
+    """
+
+    num_bytes: int
+    owners: tuple[int, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{in_units(self.num_bytes)} on each of {len(self.owners)} devices: {self.reason}"
+
+
+def allowance(uses: Sequence[MemoryUse]) -> Allowance:
+    """What a cache may take of each device, alike, after all ranks' steps have peaked.
+
+    A device has left: what is free, and what torch holds now, less what it held at its peak in each process, and less
+    a reserve. The device that has least left decides, as a shared cache lays as many rows on each.
+
+    Args:
+        uses: of each rank that shares the cache, in order.
+
+    Source: GNNLab (EuroSys'22), section 6, whose cache takes what training leaves; PaGraph (SoCC'20), 4, looks at
+    the first mini-batch, as here at some.
+
+    Example:
+        >>> gib = 1 << 30
+        >>> print(allowance([MemoryUse("GPU-1", total=80 * gib, free=60 * gib, reserved=10 * gib, peak=14 * gib)]))
+        52.0 GiB on each of 1 devices: 60.0 GiB free, 10.0 GiB held, 14.0 GiB at the peak, 4.0 GiB in reserve
+    """
+    by_device: dict[str, list[int]] = defaultdict(list)
+    for rank, use in enumerate(uses):
+        by_device[use.device].append(rank)
+    left: list[tuple[int, str]] = []
+    for ranks in by_device.values():
+        there = [uses[rank] for rank in ranks]
+        free, reserve = min(use.free for use in there), reserve_bytes(there[0].total)
+        held, peak = sum(use.reserved for use in there), sum(use.peak for use in there)
+        reason = f"{in_units(free)} free, {in_units(held)} held, {in_units(peak)} at the peak"
+        reason += f", {in_units(reserve)} in reserve"
+        left.append((max(free + held - peak - reserve, 0), reason))
+    num_bytes, reason = min(left)
+    return Allowance(num_bytes, tuple(ranks[0] for ranks in by_device.values()), reason)
+
+
+def shrinking(
+    allocate: Callable[[int], T],
+    num_bytes: int,
+    *,
+    free: Callable[[T], None] = lambda _: None,
+    all_have: Callable[[bool], bool] = lambda has: has,
+) -> T:
+    """Allocates so much, or a fifth less, again and again, three times at most: free memory may be in pieces.
+
+    Args:
+        allocate: takes bytes; raises DeviceMemoryError.
+        num_bytes: at first.
+        free: gives back what this rank has, where another rank has not.
+        all_have: whether all ranks that share the cache have theirs, once each has told whether it has its own.
+
+    Raises:
+        DeviceMemoryError: not even the last was there.
+    """
+    tried = [num_bytes * _KEPT_PERCENT**shrinks // 100**shrinks for shrinks in range(MAX_SHRINKS + 1)]
+    refusal: DeviceMemoryError | None = None
+    for each in tried:
+        try:
+            block = allocate(each)
+        except DeviceMemoryError as error:
+            refusal = error
+            all_have(False)
+            continue
+        if all_have(True):
+            return block
+        free(block)
+    sizes = ", ".join(map(in_units, tried))
+    reason = f": {refusal}" if refusal is not None else " by the device of another rank"
+    raise DeviceMemoryError(
+        f"the cache was refused {sizes}{reason}. Give FeatureCache(capacity_bytes=...) or ratio less, or device='cpu'."
+    ) from refusal

@@ -1,0 +1,95 @@
+"""Compiled kernels on disk, so that a machine compiles each but once.
+
+The folder is its owner's alone: whoever could write there could run code on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from .compile import Compiled, compile_kernels, loaded_nvrtc, options
+from .sources import fingerprint
+
+_log = logging.getLogger(__name__)
+
+
+def kept_kernels(op: str, arch: str) -> Compiled:
+    """As :func:`compile_kernels`, from the user's cache folder where they are there.
+
+    The folder is ``lightning_gnnload_kernels`` in ``$XDG_CACHE_HOME`` or ``~/.cache``. Where it cannot be used, the
+    kernels are compiled for this process alone.
+
+    Raises:
+        KernelCompileError: with the compiler's log.
+    """
+    folder = _own_folder()
+    if folder is None:
+        return compile_kernels(op, arch)
+    path = folder / f"{op}-{arch}-{_key(op, arch)}"
+    kept = _read(path)
+    if kept is None:
+        kept = compile_kernels(op, arch)
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from training
+            _write(path, kept)
+    return kept
+
+
+def _key(op: str, arch: str) -> str:
+    """Of all that the machine code depends on, but not of the place where the sources lie."""
+    said = (loaded_nvrtc().getVersion(), fingerprint(op), [o for o in options(op, arch) if "include-path" not in o])
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
+
+
+def _own_folder() -> Path | None:
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        base = Path(root) if os.path.isabs(root) else Path.home() / ".cache"
+        folder = base / "lightning_gnnload_kernels"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except (OSError, RuntimeError) as error:
+        _log.info("Kernels are compiled anew in every process: there is no cache folder (%s).", error)
+        return None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        _log.warning(
+            "Kernels are compiled anew in every process: %s has mode %s and owner %d, but has to be yours alone. "
+            "Remove it, or: chmod 700 %s",
+            folder,
+            stat.filemode(found.st_mode),
+            found.st_uid,
+            folder,
+        )
+        return None
+    return folder
+
+
+def _read(path: Path) -> Compiled | None:
+    """None of a file that is missing, cut off or spoilt."""
+    try:
+        head, _, image = path.read_bytes().partition(b"\n")
+        about = json.loads(head)
+        if about["sha256"] == hashlib.sha256(image).hexdigest():
+            return Compiled(image, {str(name): str(symbol) for name, symbol in about["symbols"].items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def _write(path: Path, kept: Compiled) -> None:
+    """Renamed into place: a reader finds all of it or nothing, and of several writers one wins."""
+    about = {"sha256": hashlib.sha256(kept.image).hexdigest(), "symbols": kept.symbols}
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with open(handle, "wb") as file:
+            file.write(json.dumps(about).encode() + b"\n" + kept.image)
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise

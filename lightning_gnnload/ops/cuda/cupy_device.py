@@ -1,0 +1,228 @@
+"""CudaDevice: launches through the CUDA driver as CuPy binds it; memory, streams and events are torch's."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import DeviceMemoryError, GnnLoadError
+from . import sources
+from .arguments import check_grid, launch_values
+from .compile import Compiled, architecture
+from .cubins import kept_kernels
+from .device import Argument, Mapped
+from .host_memory import HostMemory
+
+_CTYPES = {
+    "int32_t": ctypes.c_int32,
+    "uint32_t": ctypes.c_uint32,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+_FREE_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for
+
+
+class CudaEvent:
+    """A moment in a torch stream's work."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._event = torch.cuda.Event()
+        self._event.record(torch.cuda.current_stream(device))
+
+    def wait(self) -> None:
+        torch.cuda.current_stream(self._device).wait_event(self._event)
+
+    def is_done(self) -> bool:
+        return self._event.query()
+
+    def synchronize(self) -> None:
+        self._event.synchronize()
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A kernel on the device, and the C types by which its parameters are passed."""
+
+    source: sources.KernelSource
+    handle: int
+    ctypes: tuple[Any, ...]
+
+
+class CudaDevice:
+    """A CUDA device: see :class:`.Device` for what its functions do. Thread-safe.
+
+    Args:
+        torch_device: with an index.
+        driver: CUDA's driver, as CuPy binds it.
+        runtime: CUDA's runtime, as CuPy binds it.
+        supported: architectures that NVRTC knows, such as 90.
+        compile: an operation's kernels for an architecture.
+    """
+
+    def __init__(
+        self,
+        torch_device: torch.device,
+        driver: Any,
+        runtime: Any,
+        supported: Sequence[int],
+        compile: Callable[[str, str], Compiled] = kept_kernels,
+    ) -> None:
+        self.torch_device = torch_device
+        properties = torch.cuda.get_device_properties(torch_device)
+        self.num_processors: int = properties.multi_processor_count
+        self.num_reads = 0
+        self._driver, self._runtime, self._compile = driver, runtime, compile
+        self._arch = architecture((properties.major, properties.minor), supported)
+        self._loading = threading.Lock()
+        self._modules: dict[str, tuple[int, dict[str, str]]] = {}
+        self._functions: dict[tuple[str, str, tuple[str, ...]], _Function] = {}
+        self._shared_bytes: dict[int, int] = {}
+        self._of_thread = threading.local()
+        index = torch_device.index
+        self._host_memory = HostMemory(
+            runtime,
+            lambda: torch.cuda.synchronize(torch_device),
+            is_coherent=bool(
+                runtime.deviceGetAttribute(runtime.cudaDevAttrPageableMemoryAccessUsesHostPageTables, index)
+            ),
+            reads_only=bool(runtime.deviceGetAttribute(runtime.cudaDevAttrHostRegisterReadOnlySupported, index)),
+        )
+
+    def launch(
+        self,
+        op: str,
+        kernel: str,
+        types: Sequence[str] = (),
+        *,
+        blocks: int,
+        threads: int,
+        shared_bytes: int = 0,
+        **arguments: Argument,
+    ) -> None:
+        with self._entered():
+            function = self._functions.get((op, kernel, tuple(types))) or self._load(op, kernel, tuple(types))
+            source = function.source
+            check_grid(source, blocks, threads, shared_bytes)
+            values = launch_values(source, tuple(types), arguments, self.torch_device)
+            # The driver copies what these point to before it returns.
+            passed = [ctype(value) for ctype, value in zip(function.ctypes, values, strict=True)]
+            pointers = (ctypes.c_void_p * max(1, len(passed)))(*map(ctypes.addressof, passed))
+            stream = torch.cuda.current_stream(self.torch_device).cuda_stream
+            try:
+                self._allow_shared(function.handle, shared_bytes)
+                self._driver.launchKernel(
+                    function.handle,
+                    *(blocks, 1, 1),
+                    *(threads, 1, 1),
+                    shared_bytes,
+                    stream,
+                    ctypes.addressof(pointers),
+                    0,
+                )
+            except RuntimeError as error:
+                raise GnnLoadError(
+                    f"{self.torch_device} does not start kernel {op}/{source.expression(tuple(types))} with "
+                    f"{blocks} blocks of {threads} threads and {shared_bytes} bytes of shared memory ({error}). An "
+                    "earlier kernel may have failed: run again with CUDA_LAUNCH_BLOCKING=1 to see which."
+                ) from error
+
+    def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return self._allocate(torch.empty, count, dtype)
+
+    def zeros(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return self._allocate(torch.zeros, count, dtype)
+
+    def put(self, array: np.ndarray) -> torch.Tensor:
+        # torch keeps a pinned block from being used again until the copies out of it are done.
+        staged = _pinned(array.shape, _dtype(array))
+        staged.numpy()[...] = array
+        with self._of_memory(staged.nbytes):
+            return staged.to(self.torch_device, non_blocking=True)
+
+    def read(self, tensor: torch.Tensor) -> np.ndarray:
+        staged = _pinned(tensor.shape, tensor.dtype)
+        staged.copy_(tensor, non_blocking=True)
+        torch.cuda.current_stream(self.torch_device).synchronize()
+        with self._loading:
+            self.num_reads += 1
+        return staged.numpy().copy()
+
+    def map_host(self, array: np.ndarray) -> Mapped:
+        with self._entered():
+            return self._host_memory.map(array)
+
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        stream = getattr(self._of_thread, "side_stream", None)
+        if stream is None:
+            stream = self._of_thread.side_stream = torch.cuda.Stream(self.torch_device)
+        with torch.cuda.stream(stream):
+            yield
+
+    def record(self) -> CudaEvent:
+        return CudaEvent(self.torch_device)
+
+    def free_bytes(self) -> int:
+        free, _ = torch.cuda.mem_get_info(self.torch_device)
+        held = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        return free + held
+
+    def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> _Function:
+        source = sources.kernel(op, kernel)
+        parameters = source.parameters_of(types)
+        with self._loading:
+            if op not in self._modules:
+                compiled = self._compile(op, self._arch)
+                self._modules[op] = self._driver.moduleLoadData(compiled.image), compiled.symbols
+            module, symbols = self._modules[op]
+            handle = self._driver.moduleGetFunction(module, symbols[source.expression(types)])
+            passed_as = tuple(ctypes.c_uint64 if p.is_pointer else _CTYPES[p.ctype] for p in parameters)
+            return self._functions.setdefault((op, kernel, types), _Function(source, handle, passed_as))
+
+    def _allow_shared(self, handle: int, shared_bytes: int) -> None:
+        if shared_bytes > self._shared_bytes.get(handle, _FREE_SHARED_BYTES):
+            most = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._driver.funcSetAttribute(handle, most, shared_bytes)
+            self._shared_bytes[handle] = shared_bytes
+
+    def _allocate(self, make: Callable[..., torch.Tensor], count: int, dtype: torch.dtype) -> torch.Tensor:
+        with self._of_memory(count * dtype.itemsize):
+            return make(count, dtype=dtype, device=self.torch_device)
+
+    @contextmanager
+    def _of_memory(self, num_bytes: int) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise DeviceMemoryError(
+                f"{self.torch_device} cannot give {num_bytes:,} bytes; {self.free_bytes():,} bytes are free. Use "
+                "smaller batches, a smaller cache or sampling_device='cpu'."
+            ) from error
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """This device is the calling thread's, whose first CUDA call may be this one."""
+        with torch.cuda.device(self.torch_device):
+            if not getattr(self._of_thread, "has_context", False):
+                self._runtime.setDevice(self.torch_device.index)
+                self._runtime.free(0)  # does nothing, but on the device's context
+                self._of_thread.has_context = True
+            yield
+
+
+def _pinned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+
+
+def _dtype(array: np.ndarray) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, array.dtype)).dtype

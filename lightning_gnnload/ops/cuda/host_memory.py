@@ -1,0 +1,129 @@
+"""HostMemory: arrays of this process that a device reads in place, page-locked while anybody needs them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import DeviceMemoryError
+from .device import Mapped
+
+CHUNK_BYTES = 64 << 30
+"""Of one registration; new drivers refuse 512 GiB at once."""
+
+_PORTABLE, _READ_ONLY = 1, 8  # cudaHostRegisterPortable, cudaHostRegisterReadOnly
+
+Pages = tuple[int, int]
+
+
+class _Holder:
+    """Lives as long as a mapping; what it is made of is unregistered after it."""
+
+
+class HostMemory:
+    """Registers arrays' pages with CUDA. Thread-safe.
+
+    Pages are counted, as arrays may share them, and CUDA registers none twice.
+
+    Args:
+        runtime: CUDA's, as CuPy binds it, which clears the pending error when it raises.
+        wait: waits until no kernel reads any more; called before pages are unregistered.
+        is_coherent: the device reads pageable memory itself (``pageableMemoryAccessUsesHostPageTables``).
+        reads_only: it can register memory that this process must not write.
+    """
+
+    def __init__(
+        self, runtime: Any, wait: Callable[[], object], *, is_coherent: bool = False, reads_only: bool = True
+    ) -> None:
+        self._runtime, self._wait = runtime, wait
+        self._is_coherent, self._reads_only = is_coherent, reads_only
+        self._lock = threading.RLock()  # a holder may go while this thread holds it
+        self._uses: dict[Pages, int] = {}
+        self._pid = os.getpid()
+
+    @property
+    def num_registered_bytes(self) -> int:
+        """Page-locked at present."""
+        with self._lock:
+            return sum(end - begin for begin, end in self._uses)
+
+    def map(self, array: np.ndarray) -> Mapped:
+        """An array as kernels see it, for as long as the result lives.
+
+        Raises:
+            DeviceMemoryError: the array has gaps, or the system lets no more memory be page-locked.
+        """
+        if not array.flags.c_contiguous:
+            raise DeviceMemoryError(
+                f"An array of shape {array.shape} and strides {array.strides} cannot be mapped: kernels need it "
+                "without gaps. Pass np.ascontiguousarray(array)."
+            )
+        holder = _Holder()
+        if array.nbytes and not self._is_coherent:
+            used = self._register(array)
+            weakref.finalize(holder, self._release, used)
+        return Mapped(_tensor(array), array.ctypes.data, (array, holder))
+
+    def _register(self, array: np.ndarray) -> list[Pages]:
+        """The ranges of pages that hold the array, each with one use more."""
+        begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+        end = -(-(array.ctypes.data + array.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+        flags = _PORTABLE | (_READ_ONLY if self._reads_only and not array.flags.writeable else 0)
+        with self._lock:
+            used = sorted(pages for pages in self._uses if pages[0] < end and begin < pages[1])
+            new: list[Pages] = []
+            try:
+                for gap in _gaps(begin, end, used):
+                    self._runtime.hostRegister(gap[0], gap[1] - gap[0], flags)
+                    new.append(gap)
+            except Exception as error:
+                for pages in new:
+                    self._runtime.hostUnregister(pages[0])
+                raise DeviceMemoryError(
+                    f"{array.nbytes:,} bytes of host memory cannot be page-locked for the device to read ({error}); "
+                    f"{self.num_registered_bytes:,} bytes are already. Raise the limit (ulimit -l) or the container's, "
+                    "or keep less in host memory."
+                ) from error
+            for pages in (*used, *new):
+                self._uses[pages] = self._uses.get(pages, 0) + 1
+            return [*used, *new]
+
+    def _release(self, used: list[Pages]) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child holds no registrations, and must not touch CUDA
+        with self._lock:
+            over = [pages for pages in used if self._uses[pages] == 1]
+            if over:
+                self._wait()
+            for pages in used:
+                self._uses[pages] -= 1
+            for pages in over:
+                del self._uses[pages]
+                self._runtime.hostUnregister(pages[0])
+
+
+def _gaps(begin: int, end: int, used: list[Pages]) -> list[Pages]:
+    """What of [begin, end) no range covers, in pieces of CHUNK_BYTES at most."""
+    found = []
+    for first, last in (*used, (end, end)):
+        while begin < first:
+            found.append((begin, min(first, begin + CHUNK_BYTES)))
+            begin = found[-1][1]
+        begin = max(begin, last)
+    return found
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """Of the same memory. torch has no read-only tensors, and warns where it makes one of a read-only array."""
+    if not array.flags.writeable and array.nbytes:
+        memory = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
+        array = np.frombuffer(memoryview(memory), array.dtype).reshape(array.shape)
+    return torch.from_numpy(array)

@@ -1,0 +1,81 @@
+"""Opening a device: CuPy and NVRTC are imported here and nowhere before."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import torch
+
+from ...errors import CudaUnavailableError
+from .compile import loaded_nvrtc
+from .device import Device
+
+MIN_CAPABILITY = (7, 5)
+
+_lock = threading.Lock()
+_opened: dict[tuple[int, torch.device], Device] = {}
+
+
+def open_device(device: torch.device) -> Device:
+    """The one :class:`.Device` of a torch device, in this process.
+
+    Args:
+        device: without an index, torch's current one.
+
+    Raises:
+        CudaUnavailableError: why it cannot be used, and what to install.
+    """
+    if device.type != "cuda":
+        raise CudaUnavailableError(f"Kernels run on CUDA devices, but the device is {device}. Pass cuda or cuda:0.")
+    _check_torch(device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    device = torch.device("cuda", index)
+    with _lock:
+        key = os.getpid(), device  # a device does not survive a fork
+        if key not in _opened:
+            _opened[key] = _open(device)
+        return _opened[key]
+
+
+def _check_torch(device: torch.device) -> None:
+    if torch.version.cuda is None:
+        raise CudaUnavailableError(
+            f"{device} was asked for, but the installed torch {torch.__version__} is built without CUDA. Install a "
+            "build with CUDA: see 'Start locally' on PyTorch's site."
+        )
+    if not torch.cuda.is_available():
+        raise CudaUnavailableError(
+            f"{device} was asked for, but torch {torch.__version__} finds no device that works. Check nvidia-smi and "
+            "CUDA_VISIBLE_DEVICES, or use device='cpu'."
+        )
+    num_devices = torch.cuda.device_count()
+    if (device.index or 0) >= num_devices:
+        raise CudaUnavailableError(f"{device} was asked for, but there are {num_devices} devices, numbered from 0.")
+    capability = torch.cuda.get_device_capability(device)
+    if capability < MIN_CAPABILITY:
+        raise CudaUnavailableError(
+            f"{device} ({torch.cuda.get_device_name(device)}) has compute capability {capability[0]}.{capability[1]}, "
+            f"but the kernels need {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} (Turing, 2018) or above. Sample on the CPU."
+        )
+
+
+def _open(device: torch.device) -> Device:
+    extra = "cuda12" if (torch.version.cuda or "").startswith("12.") else "cuda13"
+    install = f"Install it with: pip install 'lightning-gnnload[{extra}]'"
+    try:
+        from cupy.cuda import driver, runtime
+
+        bound, driven = runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000
+    except Exception as error:  # a package that is missing, or that finds no CUDA
+        raise CudaUnavailableError(
+            f"{device} is driven through CuPy, which cannot be used ({error}). {install}"
+        ) from error
+    if bound > driven:
+        raise CudaUnavailableError(
+            f"CuPy is built for CUDA {bound}, but the driver of {device} knows CUDA {driven} at most. Update the "
+            f"driver, or remove CuPy and: pip install 'lightning-gnnload[cuda{driven}]'"
+        )
+    from .cupy_device import CudaDevice
+
+    return CudaDevice(device, driver, runtime, loaded_nvrtc().getSupportedArchs())

@@ -1,0 +1,173 @@
+"""DeviceBatches: the mini-batches of a phase, made on the device that trains on them.
+
+A sampling thread gives its work to a side stream of its own: draws, then gathers. The host waits there once a batch,
+when the draws are done, to learn how much was drawn. The consumer's stream waits for the batch's event, and the host
+for nothing. No thread starts a batch before the consumer's stream has begun the step before the last one: however far
+the host runs ahead of the device, no more than three batches lie there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.features import bytes_of, gather
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.stats import Making
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device, Event
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+
+
+class Draws(Protocol):
+    """What draws: :class:`.OnDevice`, or :class:`.Uploaded`."""
+
+    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+        """Raises SeedError: a seed is not a node, or repeats."""
+
+
+class Rows(Protocol):
+    """A table whose rows a device gathers: :class:`.DeviceFeatures`."""
+
+    def gather(self, ids: torch.Tensor) -> torch.Tensor:
+        """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
+
+
+class MadeOnDevice(NamedTuple):
+    """A mini-batch, as its maker left it.
+
+    Attributes:
+        payload: what it took.
+        batch: what the model expects; not for use before ``ready``.
+        convert_s: when turning it into that began and ended.
+        ready: when the device is done with it.
+    """
+
+    payload: Making
+    batch: Any
+    convert_s: tuple[float, float]
+    ready: Event
+
+
+class DeviceBatches:
+    """Makes mini-batches on a device, equal to those that ``source`` makes on the host. Thread-safe.
+
+    Args:
+        source: the phase's mini-batches; its workload and labels are used, not its stores.
+        draws: draws them.
+        rows: the tables, by name: ``"x"`` and those of ``source.data.tables``.
+        device: where they come to lie.
+        convert: makes of a MiniBatch what the model expects.
+        max_threads: that may make mini-batches at once; None for any number.
+
+    Source: TurboGNN, section III: samplers and trainer on one device, each on a stream of its own; double buffering.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        draws: Draws,
+        rows: Mapping[str, Rows],
+        device: Device,
+        *,
+        convert: Callable[[MiniBatch], Any],
+        max_threads: int | None = None,
+    ) -> None:
+        self.source = source
+        self.draws = draws
+        self.rows = dict(rows)
+        self.device = device
+        self.convert = convert
+        self.max_threads = max_threads
+        self._handed: deque[Event] = deque(maxlen=2)
+
+    def make(self, request: BatchRequest) -> MadeOnDevice:
+        """One mini-batch, by work in the calling thread's side stream.
+
+        Raises:
+            SeedError: a seed is not a node of the graph.
+            DeviceMemoryError: the device has no room for it.
+        """
+        workload = self.source.workload
+        seeds, key = workload.seeds_of(request), workload.key_of(request)
+        began, cpu_began = time.monotonic(), time.thread_time()
+        with self.device.side_stream():
+            if len(handed := tuple(self._handed)) == 2:
+                handed[0].wait()
+            sample = self.draws.sample(seeds, key)
+            sampled = time.monotonic()
+            batch = self._gathered(sample, seeds, key)
+            gathered, cpu_ended = time.monotonic(), time.thread_time()
+            converted = self.convert(batch)
+            ready = self.device.record()
+        making = Making(
+            len(seeds),
+            batch.num_nodes,
+            _num_edges(sample),
+            made_by=request.rank,
+            thread=threading.current_thread().name,
+            began_s=began,
+            sample_ms=(sampled - began) * 1e3,
+            gather_ms=(gathered - sampled) * 1e3,
+            cpu_ms=(cpu_ended - cpu_began) * 1e3,
+        )
+        return MadeOnDevice(making, converted, (gathered, time.monotonic()), ready)
+
+    def hand_over(self, made: MadeOnDevice) -> Any:
+        """The batch, for work in the current stream. The host does not wait."""
+        made.ready.wait()
+        if self.device.torch_device.type == "cuda":
+            keep_for(made.batch, torch.cuda.current_stream(self.device.torch_device))
+        self._handed.append(self.device.record())
+        return made.batch
+
+    def _gathered(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
+        tables = {name: rows.gather(sample.nodes) for name, rows in self.rows.items()}
+        return MiniBatch(
+            sample.nodes,
+            len(seeds),
+            [
+                Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights)
+                for hop in reversed(sample.hops)
+            ],
+            tables.pop("x", None),
+            self._labels(seeds),
+            key.epoch,
+            key.step,
+            tables,
+        )
+
+    def _labels(self, seeds: np.ndarray) -> torch.Tensor | None:
+        """Gathered on the host, which knows the seeds: few rows, and the device need not hold all nodes' labels."""
+        y = self.source.data.y
+        if y is None:
+            return None
+        rows = torch.empty((len(seeds), *y.shape[1:]), dtype=y.dtype)
+        if not rows.numel():
+            return rows.to(self.device.torch_device)
+        gather(y, torch.from_numpy(seeds), rows)
+        return self.device.put(bytes_of(rows)).view(y.dtype).view(rows.shape)
+
+
+def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:
+    """The memory of a mini-batch, of any format, is not given to others before ``stream`` is done with it."""
+    if isinstance(batch, tuple | list):
+        for part in batch:
+            keep_for(part, stream)
+    else:  # a tensor, a MiniBatch, a Data of PyG or a block of DGL
+        batch.record_stream(stream)
+
+
+def _num_edges(sample: DeviceSample) -> int:
+    """Edges of all blocks; hops that share one array (``expand="new"``) count once."""
+    return sum({hop.indices.data_ptr(): hop.num_edges for hop in sample.hops}.values())

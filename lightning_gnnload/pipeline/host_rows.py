@@ -1,0 +1,42 @@
+"""HostRows: a table that stays on the host, for mini-batches made on a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from lightning_gnnload.data.features import FeatureStore, bytes_of
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device
+
+
+class HostRows:
+    """Rows that the host gathers, from any store, and copies to a device. Thread-safe.
+
+    The host waits for the ids, once more a batch.
+
+    Args:
+        store: the table.
+        device: where rows come to lie.
+    """
+
+    def __init__(self, store: FeatureStore, device: Device) -> None:
+        self.store = store
+        self.device = device
+
+    def gather(self, ids: torch.Tensor) -> torch.Tensor:
+        """Row ``ids[b]``, ``[B, F]`` of the store's dtype.
+
+        Args:
+            ids: int64 ``[B]``, on the device.
+
+        Raises:
+            SeedError: an id is not in ``[0, N)``.
+        """
+        rows = torch.empty((len(ids), self.store.shape[1]), dtype=self.store.dtype)
+        if not rows.numel():
+            return rows.to(self.device.torch_device)
+        self.store.gather(torch.from_numpy(self.device.read(ids)), rows)
+        return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)

@@ -1,0 +1,116 @@
+"""Which in-neighbour lists sampling reads most: those that a device keeps where it has no room for all.
+
+Shapes: N graph nodes, E edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError
+
+FANOUT = 10
+"""Of a usual hop."""
+_CHUNK_EDGES = 1 << 22
+_MAX_ROUNDS = 4
+
+
+class EdgeChunk(NamedTuple):
+    """Edges ``[begin, end)``: ``counts[i]`` of them are of the list of node ``first + i``."""
+
+    begin: int
+    end: int
+    first: int
+    counts: np.ndarray
+
+    def spread(self, of_nodes: np.ndarray) -> np.ndarray:
+        """A value of each node, once for each of its edges here."""
+        return np.repeat(of_nodes[self.first : self.first + len(self.counts)], self.counts)
+
+
+def edge_chunks(indptr: np.ndarray, chunk_edges: int = _CHUNK_EDGES) -> Iterator[EdgeChunk]:
+    """All edges in order, so many at a time. A long list comes in several chunks."""
+    num_edges = int(indptr[-1])
+    for begin in range(0, num_edges, chunk_edges):
+        end = min(begin + chunk_edges, num_edges)
+        first = int(np.searchsorted(indptr, begin, side="right")) - 1
+        last = int(np.searchsorted(indptr, end, side="left"))
+        yield EdgeChunk(begin, end, first, np.diff(np.clip(indptr[first : last + 1], begin, end)))
+
+
+def expected_visits(graph: Graph, fanout: int = FANOUT, num_hops: int = 2, seed_share: float = 0.01) -> np.ndarray:
+    """How often a mini-batch reads each node's list, float64 ``[N]``.
+
+    Its seeds are any nodes alike; a node draws each of its ``d`` in-neighbours with probability ``min(1, fanout / d)``;
+    one that several draw is visited once. Draws of different nodes count as independent. Reads the edges once a hop, in
+    chunks.
+
+    Args:
+        graph: of N nodes.
+        fanout: of each hop.
+        num_hops: whose destinations are counted: the seeds, then those that were drawn so far.
+        seed_share: seeds of a mini-batch, as a share of all nodes.
+
+    Source: the expectation that PaGraph (SoCC'20), 3.1, takes from out-degrees alone, and DSP (PPoPP'23), 3.1, from
+    in-degrees.
+
+    Example:
+        >>> graph = Graph.from_coo(src=[1, 2, 2], dst=[0, 0, 1])
+        >>> (100 * expected_visits(graph, fanout=1, num_hops=2)).round(1).tolist()
+        [2.0, 2.5, 3.5]
+    """
+    chance = np.minimum(1.0, fanout / np.maximum(graph.in_degrees, 1))
+    present = np.full(graph.num_nodes, seed_share)
+    visits = present.copy()
+    for _ in range(num_hops - 1):
+        drawn, draws = np.zeros(graph.num_nodes), present * chance
+        for chunk in edge_chunks(graph.indptr):
+            np.add.at(drawn, graph.indices[chunk.begin : chunk.end], chunk.spread(draws))
+        present = 1 - (1 - present) * np.exp(-drawn)
+        visits += present
+    return visits
+
+
+def expected_reads(graph: Graph, visits: np.ndarray, fanout: int = FANOUT) -> np.ndarray:
+    """Entries of each node's list that its visits read: ``fanout`` a visit at most.
+
+    Raises:
+        SamplerConfigError: visits that are not ``[N]`` finite numbers from 0 on.
+    """
+    visits = np.asarray(visits)
+    if visits.shape != (graph.num_nodes,) or visits.dtype.kind not in "iuf":
+        raise SamplerConfigError(
+            f"hotness is {visits.dtype} {list(visits.shape)}: expected visits of {graph.num_nodes} nodes are needed, "
+            f"one number a node."
+        )
+    if visits.size and not (visits.min() >= 0 and visits.max() < np.inf):
+        raise SamplerConfigError(
+            f"hotness spans [{visits.min()}, {visits.max()}]: expected visits are finite, and 0 or more."
+        )
+    return visits * np.minimum(graph.in_degrees, fanout).astype(np.float64)
+
+
+def hottest_lists(graph: Graph, reads: np.ndarray, num_edges: int) -> np.ndarray:
+    """The nodes whose lists serve most reads in the room for so many edges, bool ``[N]``.
+
+    Ranked by reads an edge, as a knapsack's greedy solution is; a list that does not fit is left out, and later ones
+    still looked at. Nodes of no in-neighbours or no reads are in none.
+    """
+    degrees = graph.in_degrees
+    order = np.flatnonzero((degrees > 0) & (reads > 0))
+    order = order[np.argsort(-(reads[order] / degrees[order]), kind="stable")]
+    hot = np.zeros(graph.num_nodes, bool)
+    for _ in range(_MAX_ROUNDS):
+        order = order[degrees[order] <= num_edges]
+        filled = np.cumsum(degrees[order])
+        num_taken = int(np.searchsorted(filled, num_edges, side="right"))
+        if not num_taken:
+            break
+        hot[order[:num_taken]] = True
+        num_edges -= int(filled[num_taken - 1])
+        order = order[num_taken:]
+    return hot

@@ -1,0 +1,97 @@
+"""OnDevice: a sampler's settings, drawn by the kernels of a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.weighted import WeightedNeighborSampler
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+
+_ON_DEVICE: tuple[type[Sampler], ...] = (NeighborSampler, WeightedNeighborSampler)
+
+
+def can_sample(sampler: Sampler) -> str | None:
+    """Why no device can draw as ``sampler`` does; None where one can."""
+    if type(sampler) not in _ON_DEVICE:  # a subclass may draw otherwise
+        return f"{type(sampler).__name__} has no kernels for a device"
+    if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
+        return f"{sampler!r} draws by edge type, which has no kernels for a device"
+    return None
+
+
+def draws_by_weight(sampler: Sampler) -> bool:
+    """Whether it needs a topology with alias tables."""
+    return isinstance(sampler, WeightedNeighborSampler)
+
+
+def heed_zero_weights(sampler: Sampler, graph: Graph) -> None:
+    """Does what ``on_zero`` of a sampler by weight says, which on the CPU is done as it samples."""
+    if not isinstance(sampler, WeightedNeighborSampler) or sampler.on_zero == "ignore":
+        return
+    if len(zero_nodes := graph.alias_table.zero_nodes):
+        sampler.tell_zero(graph.names_of(zero_nodes))
+
+
+class OnDevice:
+    """Draws on a device what ``sampler`` draws on the CPU, number for number. Thread-safe.
+
+    Args:
+        sampler: one that :func:`can_sample`.
+        topology: of the graph, with alias tables where it draws by weight.
+        device: where that lies.
+    """
+
+    def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
+        self.sampler = sampler
+        self.topology = topology
+        self.device = device
+        self._idle: list[DeviceWorkspace] = []
+
+    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+        """One mini-batch, by work in the current stream, which the host waits for once.
+
+        Args:
+            seeds: distinct node ids, int64 ``[S]``, on the host.
+            key: decides every draw.
+
+        Raises:
+            SeedError: a seed is not a node, or repeats.
+            DeviceMemoryError: there is no memory for it.
+        """
+        from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+
+        # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
+        # dropped, with what it may hold.
+        try:
+            workspace = self._idle.pop()
+        except IndexError:
+            workspace = DeviceWorkspace(self.device, self.topology.num_nodes)
+        sample = self._draw(workspace, seeds, key)
+        self._idle.append(workspace)
+        return sample
+
+    def _draw(self, workspace: DeviceWorkspace, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+
+        sampler: Any = self.sampler
+        return sample_neighbors(
+            workspace,
+            self.topology,
+            seeds,
+            sampler.fanouts,
+            key,
+            replace=sampler.replace,
+            expand=sampler.expand,
+            edge_ids=sampler.edge_ids,
+        )

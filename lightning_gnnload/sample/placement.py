@@ -1,0 +1,244 @@
+"""Placement: where a device finds the in-neighbour lists: in its own memory, as far as there is room.
+
+Shapes: N graph nodes, E edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.datasets.stored import progress as bar
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.memory import free_bytes, in_units, reserve_bytes
+from lightning_gnnload.errors import DeviceMemoryError
+from lightning_gnnload.ops.cuda.device import Device, Mapped
+from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.sample.hotness import edge_chunks, expected_reads, expected_visits, hottest_lists
+
+MODEL_SHARE = 0.5
+"""Of a device that trains as well: what its model, its mini-batches and a cache of features are left."""
+_CHUNK_BYTES = 32 << 20
+_DTYPES = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64}
+
+
+def budget_beside_model(device: Device) -> int:
+    """What a topology may take of a device that trains as well."""
+    return int(device.free_bytes() * (1 - MODEL_SHARE))
+
+
+def budget_alone(device: Device) -> int:
+    """What a topology may take of a device that only samples."""
+    free = device.free_bytes()
+    return max(free - reserve_bytes(free), 0)
+
+
+def place(
+    graph: Graph,
+    device: Device,
+    *,
+    weighted: bool = False,
+    budget_bytes: int | None = None,
+    hotness: np.ndarray | None = None,
+    progress: bool = False,
+) -> Topology:
+    """Puts a graph where a device's sampling kernels read it; the batches are the same wherever it lies.
+
+    The first of these that fits: everything on the device; where each list begins, and the lists that are read most,
+    on the device, and all lists in page-locked host memory; all in page-locked host memory. ``Topology.about`` says in
+    a line what lies where. Arrays are copied in chunks, as they may be mapped from files larger than the host's
+    memory. Waits until all is there.
+
+    Args:
+        graph: whole, or a part.
+        device: that samples.
+        weighted: with the alias tables of its edge weights, 8 bytes an edge, made on first use.
+        budget_bytes: of the device's memory; None for :func:`budget_beside_model`.
+        hotness: expected visits of each node, ``[N]``, as presampling counts them; None to estimate them by
+            :func:`.expected_visits`. Looked at where not all lists fit.
+        progress: show bars on stderr.
+
+    Raises:
+        DeviceMemoryError: not even the host can page-lock what does not fit.
+        SamplerConfigError: hotness that is no number of visits a node; no edge weights to draw by.
+
+    Source: DSP (PPoPP'23), sections 3.1 and 6: hot nodes' adjacency lists on the device, others read over the bus.
+    """
+    budget_bytes = budget_beside_model(device) if budget_bytes is None else budget_bytes
+    table = graph.alias_table.entries.view(np.int64) if weighted else None
+    placing = _Placing(graph, table, device, budget_bytes, hotness, progress)
+    topology, refusal = None, ""
+    for way in (placing.whole, placing.hot):
+        try:
+            topology = topology or way()
+        except DeviceMemoryError as error:
+            refusal = f" ({error})"  # what the device says is free, it need not give
+    try:
+        topology = topology or placing.mapped()
+    except DeviceMemoryError as error:
+        raise DeviceMemoryError(
+            f"the graph takes {in_units(placing.num_bytes)}, of which {device.torch_device} may hold "
+            f"{in_units(budget_bytes)}, and the host cannot page-lock the rest ({error}). Free memory of the host, "
+            f"raise its limit of locked memory (ulimit -l), or sample on the CPU: "
+            f"GraphDataModule(sampling_device='cpu')."
+        ) from error
+    device.record().synchronize()  # whatever stream reads it
+    return replace(topology, about=f"{topology.about}{refusal}.")
+
+
+@dataclass(frozen=True)
+class _Placing:
+    """One graph's way to one device."""
+
+    graph: Graph
+    table: np.ndarray | None
+    device: Device
+    budget_bytes: int
+    hotness: np.ndarray | None
+    progress: bool
+
+    @property
+    def node_bytes(self) -> int:
+        return _num_bytes(self.graph.indptr, self.graph.names)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.node_bytes + _num_bytes(self.graph.indices, self.table)
+
+    def whole(self) -> Topology | None:
+        if self.num_bytes > self.budget_bytes:
+            return None
+        return self._topology(
+            indptr=self._copy("offsets", self.graph.indptr),
+            indices=self._copy("neighbours", self.graph.indices),
+            names=None if self.graph.names is None else self._copy("names", self.graph.names),
+            table=None if self.table is None else self._copy("alias tables", self.table),
+            about=f"Graph: all of it, {in_units(self.num_bytes)}, on {self._where}",
+        )
+
+    def hot(self) -> Topology | None:
+        if self.node_bytes > self.budget_bytes:
+            return None
+        graph = self.graph
+        topology = self._topology(
+            indptr=self._copy("offsets", graph.indptr),
+            indices=self._map(graph.indices),
+            names=None if graph.names is None else self._copy("names", graph.names),
+            table=None if self.table is None else self._map(self.table),
+        )
+        lists = f"all lists, {in_units(self.num_bytes - self.node_bytes)}, in page-locked host memory"
+        hot, share = self._hottest()
+        if not hot.any():
+            return replace(
+                topology, about=f"Graph: offsets, {in_units(self.node_bytes)}, on {self._where}; {lists}{self._why}"
+            )
+        begin, num_edges = _begins(hot, graph.in_degrees)
+        hot_bytes = begin.nbytes + num_edges * self._edge_bytes
+        return replace(
+            topology,
+            hot_begin=self._copy("offsets of hot lists", begin),
+            hot_indices=self._pick("hot lists", graph.indices, hot, num_edges),
+            hot_table=None if self.table is None else self._pick("hot alias tables", self.table, hot, num_edges),
+            about=(
+                f"Graph: offsets and the lists of {int(hot.sum())} of {graph.num_nodes} nodes, "
+                f"{in_units(self.node_bytes + hot_bytes)} for an expected {share:.0%} of reads, on {self._where}; "
+                f"{lists}{self._why}"
+            ),
+        )
+
+    def mapped(self) -> Topology:
+        graph = self.graph
+        return self._topology(
+            indptr=self._map(graph.indptr),
+            indices=self._map(graph.indices),
+            names=None if graph.names is None else self._map(graph.names),
+            table=None if self.table is None else self._map(self.table),
+            about=(
+                f"Graph: all of it, {in_units(self.num_bytes)}, in page-locked host memory, read by {self._where}"
+                f"{self._why}"
+            ),
+        )
+
+    @property
+    def _where(self) -> str:
+        return str(self.device.torch_device)
+
+    @property
+    def _why(self) -> str:
+        return f", as {in_units(self.num_bytes)} are needed and {in_units(self.budget_bytes)} allowed there"
+
+    @property
+    def _edge_bytes(self) -> int:
+        return self.graph.indices.itemsize + (0 if self.table is None else self.table.itemsize)
+
+    def _topology(self, **held: Any) -> Topology:
+        graph = self.graph
+        longest = int(graph.in_degrees.max(initial=0))
+        return Topology(num_nodes=graph.num_nodes, num_edges=graph.num_edges, max_degree=longest, **held)
+
+    def _hottest(self) -> tuple[np.ndarray, float]:
+        """The nodes whose lists lie on the device, bool ``[N]``, and the share of reads that these serve."""
+        graph = self.graph
+        begin_bytes = 8 * graph.num_nodes
+        num_edges = (self.budget_bytes - self.node_bytes - begin_bytes) // self._edge_bytes
+        if num_edges <= 0:
+            return np.zeros(graph.num_nodes, bool), 0.0
+        visits = expected_visits(graph) if self.hotness is None else self.hotness
+        reads = expected_reads(graph, visits)
+        hot = hottest_lists(graph, reads, num_edges)
+        return hot, float(reads[hot].sum() / max(reads.sum(), 1e-300))
+
+    def _copy(self, what: str, array: np.ndarray) -> torch.Tensor:
+        step = _CHUNK_BYTES // array.itemsize
+        chunks = (array[begin : begin + step] for begin in range(0, len(array), step))
+        return self._fill(what, chunks, len(array), array.dtype)
+
+    def _pick(self, what: str, of_edges: np.ndarray, hot: np.ndarray, num_edges: int) -> torch.Tensor:
+        """Hot nodes' entries, those of one node beside each other."""
+        chunks = (of_edges[each.begin : each.end][each.spread(hot)] for each in edge_chunks(self.graph.indptr))
+        return self._fill(what, chunks, num_edges, of_edges.dtype)
+
+    def _fill(self, what: str, chunks: Iterable[np.ndarray], count: int, dtype: np.dtype) -> torch.Tensor:
+        filled, end = self.device.empty(count, _DTYPES[dtype]), 0
+        with _bar(f"Placing {what}", count, self.progress) as advance:
+            for chunk in chunks:
+                begin, end = end, end + len(chunk)
+                if len(chunk):
+                    filled[begin:end].copy_(self.device.put(chunk))
+                    advance(len(chunk))
+        return filled
+
+    def _map(self, array: np.ndarray) -> Mapped | torch.Tensor:
+        if not array.size:
+            return self.device.put(array)  # nothing to page-lock
+        try:
+            return self.device.map_host(array)
+        except DeviceMemoryError:
+            # A file's pages cannot be page-locked everywhere; memory of its own can.
+            if array.flags.writeable or array.nbytes > free_bytes():
+                raise
+            return self.device.map_host(array.copy())
+
+
+def _begins(hot: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, int]:
+    """Where each hot list begins among them, in the order of nodes, -1 for others, int64 ``[N]``; and their edges."""
+    ends = np.cumsum(np.where(hot, degrees, 0))
+    return np.where(hot, ends - degrees, -1), int(ends[-1])
+
+
+def _num_bytes(*arrays: np.ndarray | None) -> int:
+    return sum(array.nbytes for array in arrays if array is not None)
+
+
+@contextmanager
+def _bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    if not shown:
+        yield lambda _: None
+        return
+    with bar(title, total) as advance:
+        yield advance

@@ -1,0 +1,99 @@
+"""Compiling kernels, with NVRTC itself where it is, and keeping them on disk."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+
+import pytest
+
+from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError
+from lightning_gnnload.ops.cuda import cubins, sources
+from lightning_gnnload.ops.cuda.compile import OPTIONS, Compiled, architecture, compile_kernels, compile_text, options
+
+needs_nvrtc = pytest.mark.skipif(
+    importlib.util.find_spec("cupy") is None, reason="compiles with NVRTC, which needs cupy"
+)
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"), [((9, 0), "sm_90"), ((8, 6), "compute_80"), ((12, 0), "compute_100"), ((7, 5), "sm_75")]
+)
+def test_architecture(capability, arch):
+    assert architecture(capability, (75, 80, 90, 100)) == arch
+
+
+def test_an_architecture_that_the_compiler_has_forgotten():
+    with pytest.raises(CudaUnavailableError, match=r"7\.0, but the installed NVRTC compiles for 7\.5"):
+        architecture((7, 0), (75, 80))
+
+
+@needs_nvrtc
+def test_a_broken_source_says_where():
+    text = '#include "common/cuda/kernel.h"\nnamespace lg {\n__global__ void f(int32_t* x) { *x = missing; }\n}\n'
+    given = (*OPTIONS, "--gpu-architecture=sm_90", f"--include-path={sources.folder()}")
+    with pytest.raises(KernelCompileError, match=r'f_cuda\.cu\(3\): error: identifier "missing" is undefined'):
+        compile_text(text, "f_cuda.cu", ["f"], given)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("arch", "begin"), [("sm_90", b"\x7fELF"), ("compute_75", b"//")])
+def test_kernels_are_compiled_under_their_mangled_names(arch, begin):
+    op = sources.ops()[0]
+    compiled = compile_kernels(op, arch)
+    assert compiled.image.startswith(begin)
+    assert len(compiled.symbols) == sum(len(kernel.instantiations) for kernel in sources.kernels(op).values())
+    assert all(symbol.encode() in compiled.image for symbol in compiled.symbols.values())
+
+
+def test_options_name_all_that_is_included():
+    op = sources.ops()[0]
+    assert f"-DLG_SOURCES=0x{sources.fingerprint(op)}" in options(op, "sm_90")
+    assert "--fmad=false" in options(op, "sm_90")
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """What :mod:`.cubins` compiles, into a cache of the test's own."""
+    made: list[tuple[str, str]] = []
+
+    def compile(op, arch):
+        made.append((op, arch))
+        return Compiled(b"image\n" + arch.encode(), {"f": "_f"})
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cubins, "compile_kernels", compile)
+    monkeypatch.setattr(cubins, "loaded_nvrtc", lambda: SimpleNamespace(getVersion=lambda: (13, 0)))
+    return made
+
+
+def test_a_kernel_is_compiled_once_a_machine(kept, tmp_path):
+    op = sources.ops()[0]
+    first = cubins.kept_kernels(op, "sm_90")
+    assert cubins.kept_kernels(op, "sm_90") == first
+    assert kept == [(op, "sm_90")]
+    cubins.kept_kernels(op, "sm_80")
+    assert len(kept) == 2
+    folder = tmp_path / "lightning_gnnload_kernels"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0, 0]
+
+
+def test_a_spoilt_file_is_compiled_again(kept, tmp_path):
+    op = sources.ops()[0]
+    right = cubins.kept_kernels(op, "sm_90")
+    (path,) = (tmp_path / "lightning_gnnload_kernels").iterdir()
+    whole = path.read_bytes()
+    for spoilt in (whole[:-1], whole.replace(b"image", b"imagf"), b"", b"[]\n", b"\xff\n"):
+        path.write_bytes(spoilt)
+        assert cubins.kept_kernels(op, "sm_90") == right
+    assert len(kept) == 6
+
+
+def test_a_folder_that_others_can_write_is_not_used(kept, tmp_path, caplog):
+    folder = tmp_path / "lightning_gnnload_kernels"
+    folder.mkdir()
+    folder.chmod(0o777)
+    cubins.kept_kernels(sources.ops()[0], "sm_90")
+    assert not list(folder.iterdir())
+    assert "chmod 700" in caplog.text

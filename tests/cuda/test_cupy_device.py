@@ -1,0 +1,173 @@
+"""CudaDevice against a fake driver: what it launches, and when it waits."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
+from lightning_gnnload.ops.cuda import sources
+from lightning_gnnload.ops.cuda.compile import Compiled
+from lightning_gnnload.ops.cuda.cupy_device import CudaDevice
+
+from .fakes import FakeDriver, FakeRuntime
+
+CPU = torch.device("cpu")
+KERNEL = """
+template <class Index>
+__global__ void pick(const Index* indices, Index* out, int32_t fanout, uint64_t seed, float scale, int64_t num) {}
+__global__ void clear(uint32_t* words) {}
+LG_INSTANTIATE(pick<int32_t>)
+LG_INSTANTIATE(pick<int64_t>)
+LG_INSTANTIATE(clear)
+"""
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """A CudaDevice on fakes, its memory the host's."""
+    stream = SimpleNamespace(cuda_stream=4242, num_waits=0)
+    stream.synchronize = lambda: setattr(stream, "num_waits", stream.num_waits + 1)
+
+    @contextmanager
+    def entered(device):
+        yield
+
+    properties = SimpleNamespace(multi_processor_count=132, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
+    monkeypatch.setattr(torch.cuda, "device", entered)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    parsed = sources.parse("pick", KERNEL)
+    monkeypatch.setattr(sources, "kernel", lambda op, name: parsed[name])
+    compiled: list[tuple[str, str]] = []
+
+    def compile(op, arch):
+        compiled.append((op, arch))
+        return Compiled(b"cubin", {"pick<int32_t>": "pick32", "pick<int64_t>": "pick64", "clear": "clear"})
+
+    driver, runtime = FakeDriver(), FakeRuntime()
+    device = CudaDevice(CPU, driver, runtime, (75, 80, 90, 100), compile)
+    return SimpleNamespace(device=device, driver=driver, runtime=runtime, stream=stream, compiled=compiled)
+
+
+def given(**changed):
+    ids = torch.arange(8, dtype=torch.int32)
+    return {
+        "indices": ids,
+        "out": ids.clone(),
+        "fanout": -3,
+        "seed": 2**64 - 1,
+        "scale": 0.5,
+        "num": -(2**40),
+    } | changed
+
+
+def test_a_launch_reaches_the_driver_as_it_was_meant(fake):
+    arguments = given()
+    fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, shared_bytes=16, **arguments)
+    fake.device.launch("pick", "pick", ["int64_t"], blocks=1, threads=32, **given(indices=None, out=12345))
+    first, second = fake.driver.launches
+    assert (first.symbol, first.blocks, first.threads, first.shared, first.stream) == ("pick32", 7, 64, 16, 4242)
+    addresses = [arguments["indices"].data_ptr(), arguments["out"].data_ptr()]
+    assert first.read == [*addresses, -3, 2**64 - 1, 0.5, -(2**40)]
+    assert second.symbol == "pick64"
+    assert second.read[:2] == [0, 12345]
+    assert fake.compiled == [("pick", "sm_90")]
+    assert fake.driver.loaded == [b"cubin"]
+    assert fake.device.num_processors == 132
+
+
+def test_much_shared_memory_is_asked_for_once(fake):
+    for shared_bytes in (48 << 10, 64 << 10, 50 << 10, 100 << 10):
+        fake.device.launch(
+            "pick", "clear", blocks=1, threads=32, shared_bytes=shared_bytes, words=torch.zeros(1, dtype=torch.uint32)
+        )
+    assert fake.driver.attributes == [(1, 8, 64 << 10), (1, 8, 100 << 10)]
+
+
+def test_every_thread_enters_the_device_once_and_a_kernel_is_loaded_once(fake):
+    def work():
+        for _ in range(3):
+            fake.device.launch("pick", "pick", ("int32_t",), blocks=1, threads=32, **given())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fake.driver.launches) == 12
+    assert len(fake.runtime.contexts) == 4
+    assert len(fake.compiled) == 1
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ({"fanouts": 3}, r"missing: none, unknown: \['fanouts'\]"),
+        ({"fanout": 2**31}, "'fanout' is 2147483648, but int32_t"),
+        ({"seed": -1}, "'seed' is -1, but uint64_t"),
+        ({"num": 0.5}, "'num' is 0.5, but int64_t"),
+        ({"num": torch.tensor(3)}, "'num'.*known to the device alone"),
+        ({"scale": "1"}, "'scale' is '1', but float"),
+        ({"indices": torch.zeros(3, dtype=torch.int64)}, r"'indices' is of torch.int64.*const int32_t\*"),
+        ({"indices": torch.zeros(3)}, r"'indices' is of torch.float32.*const int32_t\*"),
+        ({"out": torch.zeros(4, 4, dtype=torch.int32).T}, "'out' lies on cpu with strides"),
+        ({"out": torch.zeros(4, dtype=torch.int32, device="meta")}, "'out' lies on meta"),
+        ({"out": -1}, "'out' is -1"),
+        ({"blocks": 0}, "blocks=0"),
+        ({"threads": 48}, "threads=48"),
+        ({"threads": 2048}, "threads=2048"),
+    ],
+)
+def test_wrong_launches_never_reach_the_driver(fake, launch, said):
+    with pytest.raises(GnnLoadError, match=said):
+        fake.device.launch("pick", "pick", ("int32_t",), **({"blocks": 1, "threads": 32} | given(**launch)))
+    assert not fake.driver.launches
+
+
+def test_a_missing_argument_and_missing_types(fake):
+    arguments = given()
+    del arguments["seed"]
+    with pytest.raises(GnnLoadError, match=r"missing: \['seed'\]"):
+        fake.device.launch("pick", "pick", ("int32_t",), blocks=1, threads=32, **arguments)
+    with pytest.raises(GnnLoadError, match="pick is not instantiated; there are: pick<int32_t>, pick<int64_t>"):
+        fake.device.launch("pick", "pick", blocks=1, threads=32, **given())
+
+
+def test_a_failed_launch_says_which(fake):
+    fake.driver.error = RuntimeError("CUDA_ERROR_INVALID_VALUE")
+    with pytest.raises(GnnLoadError, match=r"pick/pick<int32_t> with 7 blocks of 64 threads.*INVALID_VALUE"):
+        fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, **given())
+
+
+def test_put_copies_at_once_and_only_read_waits(fake, monkeypatch):
+    monkeypatch.setattr(
+        "lightning_gnnload.ops.cuda.cupy_device._pinned", lambda shape, dtype: torch.empty(shape, dtype=dtype)
+    )
+    array = np.arange(6, dtype=np.uint32).reshape(2, 3)
+    there = fake.device.put(array)
+    array[:] = 0
+    assert fake.device.num_reads == fake.stream.num_waits == 0
+    back = fake.device.read(there)
+    np.testing.assert_array_equal(back, np.arange(6, dtype=np.uint32).reshape(2, 3))
+    there.zero_()
+    assert back[1, 2] == 5
+    assert fake.device.num_reads == fake.stream.num_waits == 1
+
+
+def test_memory_that_is_not_there(fake, monkeypatch):
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(torch, "empty", fail)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 400)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    with pytest.raises(DeviceMemoryError, match=r"80 bytes; 1,300 bytes are free"):
+        fake.device.empty(10, torch.int64)
