@@ -8,14 +8,16 @@ has seen that copy end; to hold a tensor holds no slot.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lightning_gnnload.errors import CudaCallError, DeviceShareError, QueueProtocolError, SlotMemoryError
-from lightning_gnnload.ops.cuda.device import Device, Event
-from lightning_gnnload.ops.cuda.runtime import Runtime
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory, Ticket
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device, Event
+    from lightning_gnnload.ops.cuda.runtime import Runtime
+    from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, Ticket
 
 _CLOSE_S = 2.0
 
@@ -90,6 +92,8 @@ class DeviceSlot:
         self._replaced.clear()
 
     def _export(self, num_bytes: int) -> ExportedMemory:
+        from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory
+
         return ExportedMemory(self._runtime, num_bytes, f"a slot of the sampler with process id {os.getpid()}")
 
 
@@ -101,6 +105,8 @@ class OpenedSlot:
     """
 
     def __init__(self, reader: DeviceReader, ticket: Ticket, fd: int) -> None:
+        from lightning_gnnload.ops.cuda.shared_memory import OpenedMemory
+
         self._reader = reader
         self._memory = OpenedMemory(reader.runtime, ticket, fd)
 
@@ -150,6 +156,8 @@ class DeviceReader:
             DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
             QueueProtocolError: the ticket is malformed.
         """
+        from lightning_gnnload.ops.cuda.shared_memory import Ticket
+
         try:
             checked = Ticket.of(ticket)
         except DeviceShareError as error:

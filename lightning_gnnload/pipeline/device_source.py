@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,27 +13,18 @@ import torch
 from lightning_gnnload.data.features import gather
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import Runtime
-from lightning_gnnload.ops.cuda.sample import DeviceSample
+from lightning_gnnload.pipeline.device_batches import Draws
 from lightning_gnnload.pipeline.device_slots import DeviceSlot
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource, Payload
 from lightning_gnnload.pipeline.tables import TableLayout
 
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.ops.cuda.runtime import Runtime
+
 _log = logging.getLogger(__name__)
-
-
-class DeviceSampler(Protocol):
-    """What draws: a sampler, bound to the topology that it draws from."""
-
-    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """Work of the current stream; the host waits once.
-
-        Raises:
-            SeedError: a seed is not a node of the graph.
-        """
 
 
 class DeviceSource(BatchSource):
@@ -44,16 +35,16 @@ class DeviceSource(BatchSource):
 
     Args:
         source: what is sampled.
-        sampler: what draws it.
+        draws: what draws it.
         device: where.
         runtime: of the device, to share its memory; None where it is not to be shared.
 
     Source: GNNLab (EuroSys'22), section 5.2: samplers keep the topology on their devices, trainers the features.
     """
 
-    def __init__(self, source: BatchSource, sampler: DeviceSampler, device: Device, runtime: Runtime | None) -> None:
+    def __init__(self, source: BatchSource, draws: Draws, device: Device, runtime: Runtime | None) -> None:
         super().__init__(source.data, source.workload, source.features, announces=source.announces)
-        self._sampler = sampler
+        self._draws = draws
         self._device = device
         self._runtime = runtime
         self._reached: dict[str, bool] = {}
@@ -80,7 +71,7 @@ class DeviceSource(BatchSource):
         seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
         began, cpu_began = time.monotonic(), time.thread_time()
         with self._device.side_stream():
-            sample = self._sampler.sample(seeds, key)
+            sample = self._draws.sample(seeds, key)
             sampled = time.monotonic()
             labels = self._labels_of(seeds)
             packing = pack(sample, room_bytes=0 if labels is None else labels.nbytes)
@@ -120,7 +111,7 @@ class DeviceSource(BatchSource):
 
     def _sample_into(self, seeds: np.ndarray, key: DrawKey, slot: Slot) -> SampleLayout:
         with self._device.side_stream():
-            packing = pack(self._sampler.sample(seeds, key), slot.num_bytes)
+            packing = pack(self._draws.sample(seeds, key), slot.num_bytes)
             for offset, tensor in packing.pieces:
                 slot.put(offset, tensor)
             self._device.record().synchronize()

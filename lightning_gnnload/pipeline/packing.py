@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from lightning_gnnload.ops import ArenaTooSmall, HopLayout, SampleLayout
 from lightning_gnnload.ops.checks import ARENA_ALIGNMENT
-from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 
 
 class Packing(NamedTuple):

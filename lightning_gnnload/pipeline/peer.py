@@ -6,15 +6,18 @@ import os
 import time
 from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
-from lightning_gnnload.ops.cuda.device import Event
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.loans import Loans
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import Payload
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Event
 
 
 class SamplerPeer:

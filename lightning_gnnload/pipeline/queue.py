@@ -158,6 +158,10 @@ class BatchQueue:
             self._crew.free_returned()
         return batch, payload
 
+    def has_come(self, number: int, step: int) -> bool:
+        """A step can be taken without waiting."""
+        return (number, step) in self._inbox
+
     def skip(self, number: int, step: int) -> None:
         """Instead of taking a step: nobody wants its mini-batch. Gives the slot back, now or when it comes."""
         self._streams[number].next_step = step + 1

@@ -274,12 +274,11 @@ class BatchSource:
             edge_x=places.edge_x,
         )
 
-    def without_x(self) -> BatchSource:
-        """The same mini-batches without the features x, for a trainer that gathers these itself."""
+    def without_features(self) -> BatchSource:
+        """The same mini-batches with labels alone, for a trainer that gathers features itself."""
         bare = copy(self.data)
-        bare.x = None
-        stores = {name: store for name, store in self.features.items() if name != "x"}
-        return BatchSource(bare, self.workload, stores, announces=self.announces)
+        bare.x, bare.tables, bare.edge_x = None, {}, None
+        return BatchSource(bare, self.workload)
 
     def can_write_to(self, device: str) -> bool:
         """Whether mini-batches can lie in memory of this process's device which the one named ``device`` reads."""

@@ -20,7 +20,7 @@ class StreamSpec:
     """What a trainer asks for: the mini-batches of steps ``[start, stop)`` of one loader of a phase, in one epoch.
 
     ``reload`` changes when Lightning has asked the data module for its loaders anew. ``gathers`` says that the trainer
-    gathers the features x itself, so that they are no part of the mini-batches.
+    gathers the features itself, so that they are no part of the mini-batches.
     """
 
     phase: str
