@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from lightning_gnnload.data.features import gather
+from lightning_gnnload.data.features import bytes_of, gather
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.pipeline.device_batches import Draws
@@ -85,7 +85,7 @@ class DeviceSource(BatchSource):
             for offset, tensor in packing.pieces:
                 slot.put(offset, tensor)
             if labels is not None:
-                slot.put(layout.free_begin, self._device.put(labels.view(torch.uint8).numpy().reshape(-1)))
+                slot.put(layout.free_begin, self._device.put(bytes_of(labels)))
             self._device.record().synchronize()
         return Payload(
             layout,

@@ -135,8 +135,10 @@ class SamplerPeer:
 
     def finish_copies(self) -> None:
         """Waits for the copies from device slots, and gives these back."""
-        if self._copies:
-            self._copies[-1][0].synchronize()
+        while self._copies:
+            done, number = self._copies.popleft()
+            done.synchronize()
+            self.free(number)
         self.free_returned()
 
     def free(self, number: int) -> None:

@@ -239,7 +239,11 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
         ("free", {"slot": 99}, "freed slot 99, of 0"),
         ("free", {"slot": -1}, "freed slot -1"),
         ("welcome", {"version": 2, "rank": 0, "pid": 1}, "'welcome'"),
-        ("batch", {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "ticket": {}, "payload": {}}, "which it must not"),
+        (
+            "batch",
+            {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "ticket": {}, "payload": {}},
+            "which it must not",
+        ),
         ("share", {"stream": 7, "ranges": [[0, 1, 1]], "slots": 0}, "which it must not"),
     ],
 )
