@@ -24,10 +24,9 @@
 #include <array>
 #include <cstdint>
 
-namespace lg {
+#include "gather_tiered/location.h"
 
-constexpr int kSlotBits = 28;
-constexpr int kMaxShards = 8;
+namespace lg {
 
 struct Shard {
   const uint8_t* rows;

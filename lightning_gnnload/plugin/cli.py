@@ -1,5 +1,5 @@
 """The command line: ``gnnload fit|validate|test|predict``, a LightningCLI; ``gnnload conform``, ``gnnload cache``,
-``gnnload partition``."""
+``gnnload partition``, ``gnnload doctor``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from lightning_gnnload.conform import command as conform
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
 from lightning_gnnload.errors import GnnLoadError, PeerError
-from lightning_gnnload.plugin import baseline, cache_command, cachemonitor, monitor, partition_command, strategy  # noqa: F401
+from lightning_gnnload.plugin import (  # noqa: F401
+    baseline,
+    cache_command,
+    cachemonitor,
+    doctor_command,
+    monitor,
+    partition_command,
+    strategy,
+)
 from lightning_gnnload.plugin.arguments import ours
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.datamodule import GraphDataModule
+
+_COMMANDS = {"conform": conform, "cache": cache_command, "partition": partition_command, "doctor": doctor_command}
 
 
 class GraphCLI(lightning_cli.LightningCLI):
@@ -35,7 +45,7 @@ class GraphCLI(lightning_cli.LightningCLI):
 def main() -> None:
     """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
     sys.path.insert(0, os.getcwd())
-    for name, command in (("conform", conform), ("cache", cache_command), ("partition", partition_command)):
+    for name, command in _COMMANDS.items():
         if sys.argv[1:2] == [name]:
             sys.exit(command.main(sys.argv[2:]))
     try:
@@ -47,7 +57,7 @@ def main() -> None:
             parser_kwargs={
                 "description": "Train graph neural networks on sampled neighbourhoods. "
                 "Other commands: gnnload conform --help examines samplers, gnnload cache --help caches of features, "
-                "gnnload partition --help cuts graphs into parts."
+                "gnnload partition --help cuts graphs into parts, gnnload doctor looks at this machine and its GPUs."
             },
         )
     except PeerError:

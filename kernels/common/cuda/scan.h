@@ -54,10 +54,13 @@ class TileScan {
   // The sum of all tiles before, given this one's own: called by all threads of the block, once a tile.
   __device__ int64_t before(int64_t tile, int64_t own) {
     __shared__ int64_t sum;
-    if (threadIdx.x == 0) {
-      publish(tile, tile == 0 ? kWhole : kOwn, own);
-      sum = look_back(tile);
-      if (tile > 0) publish(tile, kWhole, sum + own);
+    if (threadIdx.x < 32) {
+      if (threadIdx.x == 0) publish(tile, tile == 0 ? kWhole : kOwn, own);
+      const int64_t found = look_back(tile);
+      if (threadIdx.x == 0) {
+        sum = found;
+        if (tile > 0) publish(tile, kWhole, found + own);
+      }
     }
     __syncthreads();
     return sum;
@@ -67,22 +70,33 @@ class TileScan {
   static constexpr Word kOwn = Word(1) << 62, kWhole = Word(2) << 62, kValue = kOwn - 1;
 
   __device__ void publish(int64_t tile, Word status, int64_t value) {
-    __threadfence();
     atomicExch(words_ + 1 + tile, status | Word(value));
   }
 
+  // By one warp, which looks at as many tiles at once: one by one, thousands of blocks that begin
+  // together would wait for each other longer than they work.
   __device__ int64_t look_back(int64_t tile) {
     int64_t sum = 0;
-    while (--tile >= 0) {
-      Word word;
-      do {
-        word = atomicAdd(words_ + 1 + tile, Word(0));
-      } while (word == 0);
-      sum += int64_t(word & kValue);
-      if ((word & ~kValue) == kWhole) break;
+    for (int64_t last = tile - 1; last >= 0; last -= 32) {
+      const int64_t mine = last - int64_t(threadIdx.x);
+      Word word = kWhole;  // before the first tile: nothing
+      if (mine >= 0) {
+        do {
+          word = *static_cast<volatile const Word*>(words_ + 1 + mine);
+        } while (word == kAbsent);
+      }
+      const uint32_t whole = __ballot_sync(kAllLanes, (word & ~kValue) == kWhole);
+      const int nearest = __ffs(int(whole)) - 1;  // -1: none of them
+      const bool counts = nearest < 0 || int(threadIdx.x) <= nearest;
+      int64_t value = counts ? int64_t(word & kValue) : 0;
+      for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+      sum += value;
+      if (nearest >= 0) break;
     }
     return sum;
   }
+
+  static constexpr Word kAbsent = 0;
 
   Word* words_;
 };

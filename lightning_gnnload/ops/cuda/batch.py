@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...errors import SamplerConfigError, SeedError
-from ..checks import check_choice
+from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
@@ -24,6 +24,8 @@ from .workspace import DeviceWorkspace
 THREADS = 256
 """Of a block: what kernels/common/cuda/scan.h counts on."""
 MAX_LOCAL = 2**31 - 1
+MAX_POSITIONS = 2**32 - 2
+"""Of nodes known before a hop and its edges together: stamps have 32 bits."""
 MAX_BOUND_EDGES = 1 << 27
 """A hop whose edges may be more waits for their number, and takes memory for that."""
 _APPEND_TILE = 4 * THREADS
@@ -45,6 +47,7 @@ class HopInMaking:
         picked: neighbours by edge, in the dtype of the graph's indices.
         edge_ids: int64, or None.
         edge_weights: float32, or None.
+        indices: int32, local ids by edge.
     """
 
     number: int
@@ -59,6 +62,7 @@ class HopInMaking:
     picked: torch.Tensor | None = None
     edge_ids: torch.Tensor | None = None
     edge_weights: torch.Tensor | None = None
+    indices: torch.Tensor | None = None
 
 
 class Picker(Protocol):
@@ -105,6 +109,8 @@ class DeviceBatch:
         num_hops: int,
     ) -> None:
         check_hops("the sampler", num_hops, key)
+        if isinstance(seeds, np.ndarray):
+            check_array("seeds", seeds, (np.int64,), 1, SeedError)
         if workspace.num_nodes < topology.num_nodes:
             raise SamplerConfigError(
                 f"The DeviceWorkspace is for graphs of {workspace.num_nodes} nodes, but this graph has "
@@ -116,7 +122,7 @@ class DeviceBatch:
         self.state = State(self.device, num_hops)
         self.most_nodes = len(seeds)
         self._hops: list[HopInMaking] = []
-        self._indices: list[torch.Tensor] = []
+        self._shares_edges = False  # expand="new": an edge is of one hop, and hops are prefixes of the last
         workspace.begin(self.most_nodes, self.most_nodes)
         self.nodes = self.device.empty(len(seeds), torch.int64)
         self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
@@ -133,8 +139,9 @@ class DeviceBatch:
             SamplerConfigError: more edges than local ids can number.
         """
         check_choice("expand", expand, ("all", "new"))
+        self._shares_edges = expand == "new"
         for index in range(self.num_hops):
-            hop = self._begin_hop(index, expand)
+            hop = self._begin_hop(index)
             picker.count(self, hop)
             self._make_room(picker, hop)
             picker.pick(self, hop)
@@ -168,8 +175,12 @@ class DeviceBatch:
             error=self.state.error,
         )
 
-    def _begin_hop(self, index: int, expand: str) -> HopInMaking:
-        state, before = self.state, self._hops[-1] if self._hops and expand == "new" else None
+    def _before(self) -> HopInMaking | None:
+        """The hop whose edges the next one's follow."""
+        return self._hops[-1] if self._hops and self._shares_edges else None
+
+    def _begin_hop(self, index: int) -> HopInMaking:
+        state, before = self.state, self._before()
         most_dst = self.most_nodes if before is None else min(before.most_edges, self.most_nodes)
         return HopInMaking(
             number=self.key.hop + index,
@@ -185,9 +196,7 @@ class DeviceBatch:
     def _make_room(self, picker: Picker, hop: HopInMaking) -> None:
         """Memory for the edges and nodes of a hop: for as many as there can be or, where these are too many or
         unknown, for as many as there are, for which the host waits."""
-        shares = hop.first_edge is not self.state.zero
-        before = self._hops[-1] if shares else None
-        bound = picker.most_edges(hop)
+        before, bound = self._before(), picker.most_edges(hop)
         edges_before = 0 if before is None else before.most_edges
         if bound is None or edges_before + bound > MAX_BOUND_EDGES:
             nodes, edges = self._read()
@@ -195,6 +204,8 @@ class DeviceBatch:
             hop.most_edges = edges[hop.index]
         else:
             hop.most_edges = edges_before + bound
+        if self.most_nodes + hop.most_edges > MAX_POSITIONS:
+            self._fail(codes.TOO_MANY_EDGES, 0)
         most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes)
         if self.workspace.widen(most_after, self.most_nodes + hop.most_edges):
             self.device.launch(
@@ -209,14 +220,14 @@ class DeviceBatch:
             )
         self.most_nodes = most_after
         self.nodes = self._grown(self.nodes, most_after, torch.int64)
-        hop.picked = self._grown(None if before is None else before.picked, hop.most_edges, self.topology.index_dtype)
+        columns = {"picked": self.topology.index_dtype, "indices": torch.int32}
         if picker.edge_ids:
-            hop.edge_ids = self._grown(None if before is None else before.edge_ids, hop.most_edges, torch.int64)
+            columns["edge_ids"] = torch.int64
         if picker.edge_weights:
-            hop.edge_weights = self._grown(
-                None if before is None else before.edge_weights, hop.most_edges, torch.float32
-            )
-        self._indices.append(self._grown(self._indices[-1] if before else None, hop.most_edges, torch.int32))
+            columns["edge_weights"] = torch.float32
+        for name, dtype in columns.items():
+            held = None if before is None else getattr(before, name)
+            setattr(hop, name, self._grown(held, hop.most_edges, dtype))
 
     def _end_hop(self, hop: HopInMaking) -> None:
         edges: dict[str, Any] = {"picked": hop.picked, "first_edge": hop.first_edge, "last_edge": hop.last_edge}
@@ -244,25 +255,30 @@ class DeviceBatch:
             threads=THREADS,
             **edges,
             **self.workspace.arguments,
-            indices=self._indices[-1],
+            indices=hop.indices,
             error=self.state.error,
         )
         self._hops.append(hop)
 
     def _finished(self) -> DeviceSample:
         nodes, edges = self._read()
-        hops = tuple(
-            DeviceHop(
-                num_dst=nodes[hop.index],
-                num_src=nodes[hop.index + 1],
-                indptr=hop.starts[: nodes[hop.index] + 1],
-                indices=indices[: edges[hop.index]],
-                edge_ids=None if hop.edge_ids is None else hop.edge_ids[: edges[hop.index]],
-                edge_weights=None if hop.edge_weights is None else hop.edge_weights[: edges[hop.index]],
+        hops = []
+        for hop in self._hops:
+            # Hops that share their edges' memory have grown into the last one's; the others keep their own.
+            held = self._hops[-1] if self._shares_edges else hop
+            first, last = nodes[hop.index], edges[hop.index]
+            assert held.indices is not None
+            hops.append(
+                DeviceHop(
+                    num_dst=first,
+                    num_src=nodes[hop.index + 1],
+                    indptr=held.starts[: first + 1],
+                    indices=held.indices[:last],
+                    edge_ids=None if held.edge_ids is None else held.edge_ids[:last],
+                    edge_weights=None if held.edge_weights is None else held.edge_weights[:last],
+                )
             )
-            for hop, indices in zip(self._hops, self._indices, strict=True)
-        )
-        return DeviceSample(self.nodes[: nodes[-1]], hops)
+        return DeviceSample(self.nodes[: nodes[-1]], tuple(hops))
 
     def _read(self) -> tuple[list[int], list[int]]:
         error, nodes, edges = self.state.read()

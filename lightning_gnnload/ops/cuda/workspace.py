@@ -48,7 +48,7 @@ class DeviceWorkspace:
 
         Args:
             most_nodes: that the batch will have, as far as is known.
-            most_positions: likewise; at most ``2**32 - 1``.
+            most_positions: likewise; at most ``2**32 - 2``.
         """
         if self._make_room(most_nodes, most_positions) or self._batch == 0 or self._slots is not None:
             self._clear()

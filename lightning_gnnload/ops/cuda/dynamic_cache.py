@@ -1,0 +1,117 @@
+"""Rows of the nodes that were asked for last, on a device.
+
+Shapes: N graph nodes, B ids of a batch, F feature width.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import GnnLoadError
+from .device import Device
+from .rows import MOVE_THREADS, move_shape, scan_blocks, scan_tiles
+from .tiers import TieredTable
+
+
+class DynamicCache:
+    """Slots that whoever was missed gets, in the order of the batch, from whoever came first: equal to
+    :class:`.ops.DynamicCache` of ``eviction="fifo"`` after every batch. For one stream at a time; nothing waits for the
+    device.
+
+    One batch is not as there: one that repeats ids and misses more than there are slots. An id that it has evicted
+    itself is not admitted again.
+
+    Args:
+        device: that holds it.
+        num_nodes: N.
+        num_slots: rows that there is room for, 1 to ``2**28``.
+        row_bytes: of one row, at least 1.
+
+    Attributes:
+        slot_of: int32 ``[N]``: each node's slot; negative: none.
+        rows: uint8 ``[num_slots * row_bytes]``.
+
+    Raises:
+        DeviceMemoryError: the device has no such memory.
+
+    Source: BGL (NSDI'23), sections 3.2.1 and 3.2.3.
+    """
+
+    def __init__(self, device: Device, num_nodes: int, num_slots: int, row_bytes: int) -> None:
+        self.device, self.num_slots, self.row_bytes = device, num_slots, row_bytes
+        self.slot_of = device.empty(num_nodes, torch.int32).fill_(-1)
+        self.rows = device.empty(num_slots * row_bytes, torch.uint8)
+        self._node_of = device.empty(num_slots, torch.int64).fill_(-1)
+        self._num_given = device.zeros(1, torch.int64)
+        self._num_admitted = device.zeros(1, torch.int64)
+
+    @property
+    def table(self) -> TieredTable:
+        """As one shard, without a backing."""
+        return TieredTable.of(self.device, self.slot_of, [self.rows.data_ptr()], [self.num_slots], self.row_bytes)
+
+    def admit(self, ids: torch.Tensor, batch: torch.Tensor) -> None:
+        """Takes in those of a batch that have no slot.
+
+        Args:
+            ids: int64 ``[B]``; those that are none are passed over.
+            batch: their rows, ``[B, F]``, contiguous.
+        """
+        count = len(ids)
+        if len(batch) != count or batch.nbytes != count * self.row_bytes or not batch.is_contiguous():
+            raise GnnLoadError(
+                f"batch has shape {list(batch.shape)} and {batch.nbytes} bytes, but for {count} ids as many rows of "
+                f"{self.row_bytes} bytes are needed."
+            )
+        if not count:
+            return
+        device, num_nodes, tiles = self.device, len(self.slot_of), scan_tiles(count)
+        ids_of, positions = device.empty(count, torch.int64), device.empty(count, torch.int64)
+        words = device.zeros(1 + tiles, torch.int64)
+        vector, row_vectors, rows_a_warp, blocks = move_shape(
+            device, count, self.row_bytes, batch.data_ptr(), self.rows.data_ptr()
+        )
+        device.launch(
+            "dynamic_cache",
+            "claim",
+            blocks=scan_blocks(device, tiles),
+            threads=MOVE_THREADS,
+            slot_of=self.slot_of,
+            num_nodes=num_nodes,
+            ids=ids,
+            count=count,
+            num_given=self._num_given,
+            num_admitted=self._num_admitted,
+        )
+        device.launch(
+            "dynamic_cache",
+            "list_admitted",
+            blocks=scan_blocks(device, tiles),
+            threads=MOVE_THREADS,
+            slot_of=self.slot_of,
+            num_nodes=num_nodes,
+            ids=ids,
+            count=count,
+            admitted_ids=ids_of,
+            admitted_positions=positions,
+            num_admitted=self._num_admitted,
+            words=words,
+        )
+        device.launch(
+            "dynamic_cache",
+            "admit",
+            (vector,),
+            blocks=blocks,
+            threads=MOVE_THREADS,
+            admitted_ids=ids_of,
+            admitted_positions=positions,
+            num_admitted=self._num_admitted,
+            num_given=self._num_given,
+            batch=batch.reshape(-1).view(torch.uint8),
+            row_vectors=row_vectors,
+            rows_a_warp=rows_a_warp,
+            num_slots=self.num_slots,
+            slot_of=self.slot_of,
+            node_of=self._node_of,
+            rows=self.rows,
+        )

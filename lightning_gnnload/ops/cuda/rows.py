@@ -1,0 +1,82 @@
+"""How kernels move rows: of any size and dtype, that begin anywhere, on the device or in mapped memory of the host."""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import GnnLoadError
+from .device import Device, Mapped
+
+MOVE_THREADS = 256
+"""Of a block that moves rows or sums (kernels/common/cuda)."""
+_WARPS = MOVE_THREADS // 32
+_BLOCKS_A_PROCESSOR = 8
+_WARP_BYTES = 4096
+"""That a warp moves at a time: enough to hide where it looks rows up, and little enough to share out small batches."""
+_MAX_ROW_BYTES = 1 << 26
+_VECTORS = {16: "uint4", 8: "uint2", 4: "uint32_t", 2: "uint16_t", 1: "uint8_t"}
+
+Table = torch.Tensor | Mapped
+
+
+def blocks_on_bus(device: Device) -> int:
+    """How many blocks read the host's memory: with 16 KB under way each, an eighth of the processors keeps a line of
+    50 GB/s full for 5 us, several times as long as a read takes; more would keep others waiting. Not measured."""
+    return max(device.num_processors // 8, 1)
+
+
+def scan_tiles(count: int) -> int:
+    """Tiles of a sum over so many items (kernels/common/cuda/scan.h)."""
+    return max(-(-count // MOVE_THREADS), 1)
+
+
+def scan_blocks(device: Device, tiles: int) -> int:
+    """Blocks that share the tiles of a sum."""
+    return min(tiles, device.num_processors * _BLOCKS_A_PROCESSOR)
+
+
+def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> tuple[str, int, int, int]:
+    """How ``count`` rows are moved between addresses: type and number of the vectors of a row, the widest that divide
+    it and them; rows that a warp takes at a time; and blocks."""
+    if row_bytes >= _MAX_ROW_BYTES:
+        raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
+    vector = min(alignment_of(row_bytes, *addresses), max(_VECTORS))
+    rows_a_warp = min(max(_WARP_BYTES // row_bytes, 1), 32)
+    blocks = min(-(-count // (rows_a_warp * _WARPS)), device.num_processors * _BLOCKS_A_PROCESSOR)
+    return _VECTORS[vector], row_bytes // vector, rows_a_warp, blocks
+
+
+def alignment_of(*numbers: int) -> int:
+    """The largest power of two up to 256 that divides all."""
+    joined = 256
+    for number in numbers:
+        joined |= number
+    return joined & -joined
+
+
+def bytes_of(table: Table) -> torch.Tensor | int:
+    """As kernels take rows of any dtype."""
+    return table.address if isinstance(table, Mapped) else table.reshape(-1).view(torch.uint8)
+
+
+def address_of(table: Table) -> int:
+    return table.address if isinstance(table, Mapped) else table.data_ptr()
+
+
+def shape_of(table: Table) -> torch.Size:
+    return (table.tensor if isinstance(table, Mapped) else table).shape
+
+
+def row_bytes_of(rows: torch.Tensor) -> int:
+    if rows.ndim not in (1, 2) or not rows.is_contiguous():
+        raise GnnLoadError(f"rows are {form_of(rows)}, but must be contiguous, of one or two dimensions.")
+    return rows.element_size() * (rows.shape[1] if rows.ndim == 2 else 1)
+
+
+def check_numbers(name: str, numbers: torch.Tensor, dtype: torch.dtype, ndim: int) -> None:
+    if numbers.dtype != dtype or numbers.ndim != ndim or not numbers.is_contiguous():
+        raise GnnLoadError(f"{name} is {form_of(numbers)}, but contiguous {dtype} of {ndim} dimension(s) is needed.")
+
+
+def form_of(rows: torch.Tensor) -> str:
+    return f"{rows.dtype} of shape {list(rows.shape)}"

@@ -1,0 +1,180 @@
+"""Rows of a table of which shards hold a part: of this device, of its peers, or of the host's memory behind them.
+
+Shapes: N graph nodes, B requested ids, F feature width, S shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...errors import GnnLoadError
+from ..tiers import MAX_SHARDS
+from .device import Device
+from .rows import (
+    MOVE_THREADS,
+    Table,
+    address_of,
+    alignment_of,
+    blocks_on_bus,
+    bytes_of,
+    check_numbers,
+    form_of,
+    move_shape,
+    row_bytes_of,
+    scan_blocks,
+    scan_tiles,
+    shape_of,
+)
+
+
+@dataclass(frozen=True)
+class TieredTable:
+    """A table of which shards hold a part; what :func:`.ops.gather_tiered` takes, on a device.
+
+    Attributes:
+        location: int32 ``[N]``: ``shard << SLOT_BITS | slot``; negative where no shard holds the node's row.
+        addresses: int64 ``[S]``, on the device: where each shard's first row is.
+        num_rows: int64 ``[S]``, on the device: of each shard.
+        alignment: bytes, a power of two that divides all addresses.
+        row_bytes: of one row; rows of shards follow each other.
+        backing: all rows, ``[N, F]``, which the device can read; None: what no shard holds is missed.
+    """
+
+    location: torch.Tensor
+    addresses: torch.Tensor
+    num_rows: torch.Tensor
+    alignment: int
+    row_bytes: int
+    backing: Table | None = None
+
+    @classmethod
+    def of(
+        cls,
+        device: Device,
+        location: torch.Tensor,
+        addresses: Sequence[int],
+        num_rows: Sequence[int],
+        row_bytes: int,
+        backing: Table | None = None,
+    ) -> TieredTable:
+        """The table whose shards begin at these addresses.
+
+        Raises:
+            GnnLoadError: more shards than a location can name, or arrays that do not fit each other.
+        """
+        check_numbers("location", location, torch.int32, 1)
+        if len(addresses) != len(num_rows) or len(addresses) > MAX_SHARDS:
+            raise GnnLoadError(
+                f"{len(addresses)} shards with {len(num_rows)} numbers of rows were given; a location can name "
+                f"{MAX_SHARDS} shards at most, and each has its number of rows."
+            )
+        if backing is not None and shape_of(backing)[0] != len(location):
+            raise GnnLoadError(f"backing has {shape_of(backing)[0]} rows, but {len(location)} nodes have locations.")
+        return cls(
+            location,
+            device.put(np.array(addresses, np.int64)),
+            device.put(np.array(num_rows, np.int64)),
+            alignment_of(*addresses),
+            row_bytes,
+            backing,
+        )
+
+
+def gather_tiered(
+    device: Device,
+    table: TieredTable,
+    ids: torch.Tensor,
+    out: torch.Tensor,
+    taken: torch.Tensor,
+    error: torch.Tensor,
+    host_blocks: int | None = None,
+) -> None:
+    """Row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
+
+    Args:
+        table: of which shards hold a part.
+        ids: int64 ``[B]``.
+        out: ``[B, F]``, contiguous. Places of missed rows are left alone; zeros where an id or a location is none.
+        taken: int64 ``[MAX_SHARDS + 1]``, which grows by the rows of each shard, and of none.
+        error: int64 ``[1]``, 0 where nothing went wrong yet; see :func:`.raise_error`.
+        host_blocks: that read rows of the host's memory; None for :func:`blocks_on_bus`.
+
+    Raises:
+        GnnLoadError: shapes or dtypes that do not fit each other.
+    """
+    check_numbers("ids", ids, torch.int64, 1)
+    if len(out) != len(ids) or row_bytes_of(out) != table.row_bytes:
+        raise GnnLoadError(
+            f"out is {form_of(out)}, but for {len(ids)} ids as many rows of {table.row_bytes} bytes are needed."
+        )
+    if not len(ids) or not table.row_bytes:
+        return
+    backing_at = 0 if table.backing is None else address_of(table.backing)
+    vector, row_vectors, rows_a_warp, near = move_shape(
+        device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr()
+    )
+    far = 0 if table.backing is None else min(blocks_on_bus(device) if host_blocks is None else host_blocks, near)
+    device.launch(
+        "gather_tiered",
+        "gather_tiered",
+        (vector,),
+        blocks=near + far,
+        threads=MOVE_THREADS,
+        location=table.location,
+        num_nodes=len(table.location),
+        addresses=table.addresses,
+        shard_rows=table.num_rows,
+        num_shards=len(table.num_rows),
+        backing=None if table.backing is None else bytes_of(table.backing),
+        ids=ids,
+        count=len(ids),
+        row_vectors=row_vectors,
+        rows_a_warp=rows_a_warp,
+        host_blocks=far,
+        out=bytes_of(out),
+        taken=taken.data_ptr(),
+        error=error.data_ptr(),
+    )
+
+
+def list_missed(
+    device: Device,
+    location: torch.Tensor,
+    ids: torch.Tensor,
+    missed_ids: torch.Tensor | int,
+    missed_positions: torch.Tensor,
+) -> torch.Tensor:
+    """The ids that no shard holds, in the order of ``ids``, as :func:`.ops.gather_tiered` lists them.
+
+    Args:
+        location: int32 ``[N]``.
+        ids: int64 ``[B]``; those that are none are not missed.
+        missed_ids: int64 ``[B]`` or longer, whose first entries are written; or the address of mapped memory.
+        missed_positions: likewise: where in ``ids`` they are.
+
+    Returns:
+        How many, int64 ``[1]`` on the device.
+    """
+    check_numbers("location", location, torch.int32, 1)
+    check_numbers("ids", ids, torch.int64, 1)
+    num_missed = device.zeros(1, torch.int64)
+    tiles = scan_tiles(len(ids))
+    device.launch(
+        "gather_tiered",
+        "list_missed",
+        blocks=scan_blocks(device, tiles),
+        threads=MOVE_THREADS,
+        location=location,
+        num_nodes=len(location),
+        ids=ids,
+        count=len(ids),
+        missed_ids=missed_ids,
+        missed_positions=missed_positions,
+        num_missed=num_missed,
+        words=device.zeros(1 + tiles, torch.int64),
+    )
+    return num_missed

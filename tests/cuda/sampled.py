@@ -1,0 +1,46 @@
+"""Graphs on a device, and comparison of what was sampled there with what the CPU samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.sample import DeviceSample
+from lightning_gnnload.ops.cuda.topology import Topology
+from tests.ops.graphs import Batch, random_graph
+
+
+def topology_of(device: Device, indptr: np.ndarray, indices: np.ndarray, **more: Any) -> Topology:
+    """All of it on the device."""
+    degrees = np.diff(indptr)
+    return Topology(
+        len(indptr) - 1,
+        len(indices),
+        device.put(indptr),
+        device.put(indices),
+        max_degree=int(degrees.max(initial=0)),
+        **more,
+    )
+
+
+def skewed_graph(seed: int, dtype: type = np.int64, num_nodes: int = 60, num_edges: int = 500) -> Any:
+    """Degrees from 0 to over 100, repeated edges and loops."""
+    return random_graph(num_nodes, num_edges, seed, dtype)
+
+
+def assert_equal(sample: DeviceSample, batch: Batch) -> None:
+    """Number for number."""
+    np.testing.assert_array_equal(sample.nodes.cpu(), batch.nodes)
+    assert len(sample.hops) == len(batch.hops)
+    for mine, cpus, layout in zip(sample.hops, batch.hops, batch.layout.hops, strict=True):
+        assert (mine.num_dst, mine.num_src, mine.num_edges) == (layout.num_dst, layout.num_src, layout.num_edges)
+        assert (mine.indptr.dtype, mine.indices.dtype) == (torch.int32, torch.int32)
+        np.testing.assert_array_equal(mine.indptr.cpu(), cpus.indptr)
+        np.testing.assert_array_equal(mine.indices.cpu(), cpus.indices)
+        for column, expected in ((mine.edge_ids, cpus.edge_ids), (mine.edge_weights, cpus.edge_weights)):
+            assert (column is None) == (expected is None)
+            if column is not None:
+                np.testing.assert_array_equal(column.cpu(), expected)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lightning_gnnload.errors import CudaUnavailableError
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.plugin import cli, cuda_state, doctor_command
+from lightning_gnnload.plugin.cuda_state import cuda_findings, samples_alike
+from lightning_gnnload.plugin.machine import machine_findings
+from tests.cuda.emulated import EmulatedDevice
+
+GIB = 1 << 30
+
+
+def test_a_machine_without_a_device_says_why(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert doctor_command.main([]) == 0
+    shown = capsys.readouterr().out
+    for about in ("versions", "processor", "free memory", "2 MB pages", "locked memory", "kernel compiler"):
+        assert f"\n{about} " in f"\n{shown}"
+    assert f"torch {torch.__version__.split('+')[0]}" in shown
+    assert "\nCUDA " in shown
+    assert "off: cuda was asked for, but" in shown
+
+
+def test_findings_as_json(capsys: pytest.CaptureFixture) -> None:
+    assert doctor_command.main(["--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["about"] for each in found[:3]] == ["versions", "processor", "free memory"]
+    assert all(set(each) == {"about", "found", "advice"} for each in found)
+
+
+def test_gnnload_knows_the_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gnnload", "doctor", "--json"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out)[0]["about"] == "versions"
+
+
+@pytest.mark.parametrize(("chosen", "advised"), [("never", True), ("deny", True), ("advise", False), ("always", False)])
+def test_small_pages_of_shared_memory_come_with_advice(tmp_path: Path, chosen: str, advised: bool) -> None:
+    (tmp_path / "shmem_enabled").write_text(f"always {chosen} force".replace(chosen, f"[{chosen}]") + "\n")
+    found = {each.about: each for each in machine_findings(tmp_path)}
+    assert found["2 MB pages, shared"].found == chosen
+    assert ("echo advise" in found["2 MB pages, shared"].advice) == advised
+    assert found["2 MB pages"].found.startswith("unknown")  # there is no such file
+
+
+@pytest.fixture
+def _two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reaches the first, but not the reverse."""
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "mem_get_info": lambda index: ((70 + index) * GIB, 80 * GIB),
+        "get_device_name": lambda index: f"Test GPU {index}",
+        "can_device_access_peer": lambda device, peer: device > peer,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+
+
+@pytest.mark.usefixtures("_two_devices")
+def test_each_device_shows_that_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_state, "open_device", lambda _: EmulatedDevice())
+    compiler, *devices = cuda_findings()
+    assert compiler.about == "kernel compiler"
+    assert [(each.about, each.found) for each in devices] == [
+        ("cuda:0", "Test GPU 0, 70.0 GiB of 80.0 GiB free, reaches no other device; a test batch equals the CPU's"),
+        ("cuda:1", "Test GPU 1, 71.0 GiB of 80.0 GiB free, reaches cuda:0; a test batch equals the CPU's"),
+    ]
+
+
+@pytest.mark.usefixtures("_two_devices")
+def test_a_device_that_cannot_be_used_says_why_and_the_next_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(EmulatedDevice):
+        def read(self, tensor: torch.Tensor):
+            array = super().read(tensor)
+            return array + (array.dtype == "int32")
+
+    def opened(device: torch.device) -> Device:
+        if device.index == 0:
+            raise CudaUnavailableError("it is older than the kernels")
+        return Wrong()
+
+    monkeypatch.setattr(cuda_state, "open_device", opened)
+    _, first, second = cuda_findings()
+    assert first.found.endswith("; off: it is older than the kernels")
+    assert second.found.endswith("; off: a test batch differs from the CPU's")
+    assert "report it" in second.advice
+
+
+def test_a_device_is_compared_with_the_cpu(device: Device) -> None:
+    assert samples_alike(device)
+
+
+@pytest.mark.parametrize("has_device", [True, False])
+def test_a_compiler_that_is_missed_is_named_where_it_would_serve(
+    has_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> SimpleNamespace:
+        raise CudaUnavailableError("install CuPy")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_device)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(cuda_state, "loaded_nvrtc", missing)
+    compiler = next(iter(cuda_findings()))
+    assert compiler.found == "none"
+    assert compiler.advice == ("install CuPy" if has_device else "")

@@ -1,0 +1,167 @@
+"""Uniform sampling on a device equals the CPU's, number for number."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.cuda import batch as batches
+from lightning_gnnload.ops.cuda import neighbors, workspace
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from tests.ops import graphs
+
+from .sampled import assert_equal, skewed_graph, topology_of
+
+SEEDS = np.array([3, 0, 17, 59, 8, 1])
+
+
+def check(device: Device, graph: Any, fanouts: list[int], seeds: np.ndarray = SEEDS, **options: Any) -> None:
+    key = options.pop("key", DrawKey(seed=7, epoch=2, step=5))
+    names = options.pop("names", None)
+    table = DeviceWorkspace(device, len(graph[0]) - 1, options.pop("table", "auto"))
+    topology = topology_of(device, *graph, names=None if names is None else device.put(names))
+    sample = sample_neighbors(table, topology, seeds, fanouts, key, **options)
+    assert_equal(sample, graphs.sample(*graph, seeds, fanouts, key, names=names, **options))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    "fanouts", [[1], [5, 3], [8, 9], [16, 4], [17], [31, 2], [32], [-1, 2], [3, -1]], ids=lambda fanouts: str(fanouts)
+)
+def test_a_batch_is_that_of_the_cpu(device: Device, fanouts: list[int], dtype: type) -> None:
+    graph = skewed_graph(seed=len(fanouts), dtype=dtype)
+    for replace, expand, edge_ids in product([False, True], ["all", "new"], [False, True]):
+        if edge_ids == replace:  # half of the combinations: the two do not meet in the code
+            check(device, graph, fanouts, replace=replace, expand=expand, edge_ids=edge_ids)
+
+
+@pytest.mark.parametrize("fanout", [1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 64, 65, 100])
+def test_draws_that_collide_are_replaced_as_one_by_one(device: Device, fanout: int) -> None:
+    """With degrees just above the fanout nearly every draw is replaced, in chains."""
+    degrees = [fanout - 1, fanout, fanout + 1, fanout + 2, fanout + fanout // 2 + 1, 4 * fanout]
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    num_nodes = int(indptr[-1]) + len(degrees)
+    indptr = np.concatenate([indptr, np.full(num_nodes - len(degrees), indptr[-1])])
+    indices = len(degrees) + np.arange(indptr[len(degrees)])
+    for step in range(3):
+        check(device, (indptr, indices), [fanout], np.arange(len(degrees)), key=DrawKey(1, 0, step), edge_ids=True)
+
+
+def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:
+    names = (np.arange(60) * 7919 + 2**41)[::-1].copy()
+    check(device, skewed_graph(seed=1), [5, 3], names=names)
+
+
+def test_hot_lists_are_read_from_the_device(device: Device) -> None:
+    indptr, indices = skewed_graph(seed=2)
+    hot = np.arange(0, 60, 2)
+    begin, lists = np.full(60, -1), []
+    for node in hot:
+        begin[node] = sum(map(len, lists))
+        lists.append(indices[indptr[node] : indptr[node + 1]])
+    damaged = indices.copy()
+    for node in hot:
+        damaged[indptr[node] : indptr[node + 1]] = 0  # whoever reads them here is found out
+    mapped = device.map_host(damaged)
+    topology = topology_of(
+        device, indptr, indices, hot_begin=device.put(begin), hot_indices=device.put(np.hstack(lists))
+    )
+    topology = type(topology)(**{**vars(topology), "indices": mapped})
+    for fanouts in ([5, 3], [-1, 2]):
+        key = DrawKey(1, 2, 3)
+        sample = sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, fanouts, key)
+        assert_equal(sample, graphs.sample(indptr, indices, SEEDS, fanouts, key))
+
+
+def test_the_host_waits_once(device: Device) -> None:
+    table, topology = DeviceWorkspace(device, 60), topology_of(device, *skewed_graph(seed=1))
+    before = device.num_reads
+    sample_neighbors(table, topology, SEEDS, [5, 3, 2], DrawKey(0, 0, 0))
+    assert device.num_reads == before + 1
+    sample_neighbors(table, topology, SEEDS, [5, -1, 2], DrawKey(0, 0, 0))
+    assert device.num_reads == before + 3  # once more for the hop that takes all
+
+
+@pytest.mark.parametrize("table", ["stamp", "hash"])
+def test_a_workspace_forgets_one_batch_after_the_other(
+    device: Device, table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of batches run out, and positions take more bits in mid-batch: both clear the table."""
+    monkeypatch.setattr(workspace, "_LEAST_BITS", 3)
+    graph = skewed_graph(seed=3)
+    held, topology = DeviceWorkspace(device, 60, table), topology_of(device, *graph)
+    held._bits = 3
+    for step in range(4):
+        key, fanouts = DrawKey(0, 0, step), [[1], [4, 3], [2, 2], [6]][step]
+        assert_equal(
+            sample_neighbors(held, topology, SEEDS[:3], fanouts, key), graphs.sample(*graph, SEEDS[:3], fanouts, key)
+        )
+    held._bits, held._batch = 30, 0  # four numbers
+    for step in range(9):
+        assert_equal(
+            sample_neighbors(held, topology, SEEDS, [2], DrawKey(0, 1, step)),
+            graphs.sample(*graph, SEEDS, [2], DrawKey(0, 1, step)),
+        )
+
+
+def test_a_hop_that_could_be_too_large_waits_for_its_size(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MAX_BOUND_EDGES", 20)
+    before = device.num_reads
+    check(device, skewed_graph(seed=1), [5, 3])
+    check(device, skewed_graph(seed=1), [5, 3], expand="new")
+    assert device.num_reads == before + 6
+
+
+@pytest.mark.parametrize(
+    "seeds", [[3, 60], [3, -1, 3], [5, 3, 5, 99], [2**62, 1], [1, 1, 1]], ids=lambda seeds: str(seeds)
+)
+def test_bad_seeds_are_named_as_on_the_cpu(device: Device, seeds: list[int]) -> None:
+    graph, bad, key = skewed_graph(seed=1), np.array(seeds), DrawKey(0, 0, 0)
+    with pytest.raises(SeedError) as expected:
+        graphs.sample(*graph, bad, [2, 2], key)
+    table, topology = DeviceWorkspace(device, 60), topology_of(device, *graph)
+    for given in (bad, device.put(bad)):
+        with pytest.raises(SeedError) as raised:
+            sample_neighbors(table, topology, given, [2, 2], key)
+        assert str(raised.value) == str(expected.value)
+    assert_equal(sample_neighbors(table, topology, SEEDS, [2, 2], key), graphs.sample(*graph, SEEDS, [2, 2], key))
+
+
+def test_edges_beyond_int32_are_refused(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "MAX_LOCAL", 10)
+    topology = topology_of(device, *skewed_graph(seed=1))
+    with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):
+        sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [5, 5], DrawKey(0, 0, 0))
+    monkeypatch.undo()
+    monkeypatch.setattr(batches, "MAX_POSITIONS", 30)
+    with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):
+        sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [5, 5], DrawKey(0, 0, 0))
+
+
+def test_nothing_to_draw(device: Device) -> None:
+    graph = skewed_graph(seed=1)
+    check(device, graph, [], SEEDS)
+    check(device, graph, [2, 2], SEEDS[:0])
+    check(device, graph, [-1], SEEDS[:0], expand="new")
+    check(device, (np.zeros(61, np.int64), np.empty(0, np.int32)), [3, -1])
+
+
+def test_settings_are_checked(device: Device) -> None:
+    topology = topology_of(device, *skewed_graph(seed=1))
+    with pytest.raises(SamplerConfigError, match="graphs of 59 nodes"):
+        sample_neighbors(DeviceWorkspace(device, 59), topology, SEEDS, [2], DrawKey(0, 0, 0))
+    with pytest.raises(SamplerConfigError, match="expand"):
+        sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [2], DrawKey(0, 0, 0), expand="some")  # type: ignore[arg-type]
+    with pytest.raises(SamplerConfigError, match="fanouts"):
+        sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [0], DrawKey(0, 0, 0))
+    with pytest.raises(SeedError, match="int64"):
+        sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS.astype(np.int32), [2], DrawKey(0, 0, 0))
+    with pytest.raises(SamplerConfigError, match="table"):
+        DeviceWorkspace(device, 60, "tree")  # type: ignore[arg-type]
