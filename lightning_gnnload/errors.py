@@ -41,6 +41,22 @@ class DeviceMemoryError(GnnLoadError, MemoryError):
     """A device has less memory than is needed, even after what could shrink has shrunk."""
 
 
+class CudaCallError(GnnLoadError, RuntimeError):
+    """The CUDA runtime reports an error.
+
+    Attributes:
+        name: CUDA's for it, as ``"cudaErrorMemoryAllocation"``.
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class DeviceShareError(GnnLoadError, RuntimeError):
+    """Another process's memory on a device that cannot be opened here, or is not what its owner gave."""
+
+
 class GraphFormatError(GnnLoadError, ValueError):
     """Arrays that do not describe a graph: wrong dtype, shape, order or range."""
 

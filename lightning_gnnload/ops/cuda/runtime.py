@@ -1,0 +1,150 @@
+"""Runtime: what this package uses of the CUDA runtime beside kernels, to share a device's memory between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from lightning_gnnload.errors import CudaCallError
+
+NO_MEMORY = "cudaErrorMemoryAllocation"
+"""The name of a failure to allocate."""
+
+
+class Runtime(Protocol):
+    """The CUDA runtime, bound to one device of this process, which every call makes current while it lasts.
+
+    Addresses are of that device's memory or of what was opened on it. Every call raises CudaCallError where CUDA
+    reports an error, and leaves no pending one behind that a later launch would be blamed for.
+
+    Attributes:
+        device: the device's number in this process.
+    """
+
+    device: int
+
+    def num_devices(self) -> int:
+        """Devices that this process sees."""
+
+    def identity(self, device: int) -> str:
+        """Names a device of this process, alike in all processes of the machine, however each numbers its devices."""
+
+    def can_access(self, peer: int) -> bool:
+        """Whether this device can read the memory of another one that this process sees."""
+
+    def free_bytes(self) -> int:
+        """Of the device's memory, what no process holds."""
+
+    def allocate(self, num_bytes: int) -> int:
+        """Memory of its own, which ``cudaIpc`` can share; torch's cannot always be."""
+
+    def free(self, address: int) -> None:
+        """Waits for the device's work. What another process has opened must not be freed."""
+
+    def export(self, address: int) -> bytes:
+        """64 bytes by which another process opens what :meth:`allocate` gave."""
+
+    def open(self, handle: bytes) -> int:
+        """Another process's memory, on this device; over NVLink or PCIe where it lies on another one."""
+
+    def close(self, address: int) -> None:
+        """Undoes :meth:`open`, after the device's work is done."""
+
+    def write(self, address: int, array: np.ndarray) -> None:
+        """From the host. When it returns, other processes see the bytes."""
+
+    def read(self, address: int, num_bytes: int) -> np.ndarray:
+        """A copy on the host, uint8. Waits."""
+
+    def copy(self, target: int, source: int, num_bytes: int) -> None:
+        """From device to device, on torch's current stream. Does not wait."""
+
+    def staging(self, num_bytes: int) -> np.ndarray:
+        """Page-locked memory of the host, uint8, from which :meth:`write` is fastest."""
+
+
+class CupyRuntime:
+    """The CUDA runtime as CuPy binds it. See :class:`Runtime`.
+
+    Nothing of it survives a fork: a process that forks makes its own afterwards.
+    """
+
+    def __init__(self, device: int) -> None:
+        from cupy.cuda import runtime
+
+        self.device = device
+        self._cuda = runtime
+
+    def num_devices(self) -> int:
+        return int(self._call(self._cuda.getDeviceCount))
+
+    def identity(self, device: int) -> str:
+        # CuPy cuts the UUID off at its first zero byte. Of the devices that this leaves alike, those with a bus of
+        # their own are told apart by it; instances of one GPU (MIG), which have one bus, by what is left of the UUID.
+        uuid = self._call(self._cuda.getDeviceProperties, device)["uuid"][:16]
+        return f"{uuid.hex()}@{self._call(self._cuda.deviceGetPCIBusId, device)}"
+
+    def can_access(self, peer: int) -> bool:
+        return peer == self.device or bool(self._call(self._cuda.deviceCanAccessPeer, self.device, peer))
+
+    def free_bytes(self) -> int:
+        return int(self._call(self._cuda.memGetInfo)[0])
+
+    def allocate(self, num_bytes: int) -> int:
+        try:
+            return int(self._call(self._cuda.malloc, num_bytes))
+        except CudaCallError as failure:
+            if failure.name != NO_MEMORY:
+                raise
+        with torch.cuda.device(self.device):
+            torch.cuda.empty_cache()  # it keeps what tensors have freed
+        return int(self._call(self._cuda.malloc, num_bytes))
+
+    def free(self, address: int) -> None:
+        self._call(self._cuda.free, address)
+
+    def export(self, address: int) -> bytes:
+        return bytes(self._call(self._cuda.ipcGetMemHandle, address))
+
+    def open(self, handle: bytes) -> int:
+        return int(self._call(self._cuda.ipcOpenMemHandle, handle, self._cuda.cudaIpcMemLazyEnablePeerAccess))
+
+    def close(self, address: int) -> None:
+        self._call(self._cuda.deviceSynchronize)
+        self._call(self._cuda.ipcCloseMemHandle, address)
+
+    def write(self, address: int, array: np.ndarray) -> None:
+        source = np.ascontiguousarray(array)
+        self._call(self._cuda.memcpy, address, source.ctypes.data, source.nbytes, self._cuda.memcpyHostToDevice)
+        # From pageable memory the copy returns when the bytes are staged, not when they are there.
+        self._call(self._cuda.streamSynchronize, 0)
+
+    def read(self, address: int, num_bytes: int) -> np.ndarray:
+        target = np.empty(num_bytes, np.uint8)
+        self._call(self._cuda.memcpy, target.ctypes.data, address, num_bytes, self._cuda.memcpyDeviceToHost)
+        return target
+
+    def copy(self, target: int, source: int, num_bytes: int) -> None:
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        self._call(self._cuda.memcpyAsync, target, source, num_bytes, self._cuda.memcpyDefault, stream)
+
+    def staging(self, num_bytes: int) -> np.ndarray:
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy()
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Raises CudaCallError. CuPy has taken the pending error away by then."""
+        try:
+            before = self._cuda.getDevice()
+            if before == self.device:
+                return function(*arguments)
+            self._cuda.setDevice(self.device)
+            try:
+                return function(*arguments)
+            finally:
+                self._cuda.setDevice(before)
+        except self._cuda.CUDARuntimeError as error:
+            name = str(error).split(":", 1)[0]
+            raise CudaCallError(name, f"CUDA device {self.device}: {function.__name__} failed: {error}.") from error

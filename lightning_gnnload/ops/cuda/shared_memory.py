@@ -1,0 +1,187 @@
+"""SharedMemory: a device's memory that one process owns and others read.
+
+It travels as a ticket, which is a few numbers, and a descriptor, over a socket that knows who is at its other end.
+The descriptor is one end of a pipe into which nobody writes: it is open for as long as a reader lives and reads, so
+the owner, at the other end, knows when it may free the memory, and a killed reader cannot keep it waiting.
+
+A reader that outlives its owner reads what CUDA does not define: the driver frees a dead process's memory. So a job
+ends when one of its owners is killed, which is the strategy's part. Memory of CUDA's virtual memory management,
+exported as a descriptor, would outlive its owner; it is not used, as CuPy does not bind it and each mapping has to be
+given access device by device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import time
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.errors import CudaCallError, DeviceShareError
+
+from .runtime import Runtime
+
+HANDLE_BYTES = 64
+_CANARY_BYTES = 64
+# cudaMalloc cuts small allocations out of blocks of this size, and a handle opens the block: smaller ones would show
+# their neighbours as well (CUDA Runtime API, cudaIpcGetMemHandle).
+_BLOCK_BYTES = 2 << 20
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What opens another process's memory.
+
+    Attributes:
+        handle: of ``cudaIpc``, in hexadecimal digits.
+        num_bytes: of the memory, without the canary.
+        nonce: drawn by the owner, anew for each memory; the canary depends on it.
+        purpose: what the memory is and whose, for messages; the canary depends on it, too.
+    """
+
+    handle: str
+    num_bytes: int
+    nonce: str
+    purpose: str
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Ticket:
+        """What :attr:`values` gave. Raises DeviceShareError: these are no such values."""
+        wanted = {field.name: int if field.name == "num_bytes" else str for field in fields(cls)}
+        sound = values.keys() == wanted.keys() and all(type(values[name]) is kind for name, kind in wanted.items())
+        if sound:
+            with contextlib.suppress(ValueError):
+                ticket = cls(**values)
+                if len(bytes.fromhex(ticket.handle)) == HANDLE_BYTES and ticket.num_bytes >= 0:
+                    return ticket
+        raise DeviceShareError(f"a malformed ticket for a device's memory came from another rank: {str(values)[:200]}")
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """For a message."""
+        return asdict(self)
+
+    @property
+    def canary(self) -> np.ndarray:
+        """The bytes that follow the memory, uint8. Others there mean other memory, or a size that is not its own."""
+        return np.frombuffer(hashlib.blake2b(repr(self).encode(), digest_size=_CANARY_BYTES).digest(), np.uint8)
+
+
+class ExportedMemory:
+    """Memory of this process's device that others may open. Not zeroed.
+
+    Args:
+        runtime: of the device.
+        num_bytes: how many.
+        purpose: what it is and whose, for messages.
+
+    Attributes:
+        address: where it begins, aligned to 256 bytes.
+        ticket, fd: what a reader needs: send both. The descriptor stays this object's.
+        is_freed: whether the device has the memory back.
+
+    Raises:
+        CudaCallError: the device has no such memory, or cannot share it.
+    """
+
+    def __init__(self, runtime: Runtime, num_bytes: int, purpose: str) -> None:
+        self.num_bytes = num_bytes
+        self.is_freed = False
+        self._runtime = runtime
+        size = -(-(num_bytes + _CANARY_BYTES) // _BLOCK_BYTES) * _BLOCK_BYTES
+        self.address = runtime.allocate(size)
+        try:
+            self.ticket = Ticket(runtime.export(self.address).hex(), num_bytes, os.urandom(16).hex(), purpose)
+            runtime.write(self.address + num_bytes, self.ticket.canary)
+            self._readers, self.fd = os.pipe2(os.O_CLOEXEC)
+        except BaseException:
+            runtime.free(self.address)
+            raise
+
+    def close(self, timeout_s: float) -> bool:
+        """Frees the memory once all readers have closed it, or are gone.
+
+        Args:
+            timeout_s: how long to wait for them. Memory that is still read afterwards is left to the end of this
+                process: to free it would let them read anything.
+
+        Returns:
+            Whether it is freed.
+        """
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            if _is_hung_up(self._readers, timeout_s):
+                self._runtime.free(self.address)
+                self.is_freed = True
+            os.close(self._readers)
+        return self.is_freed
+
+
+class OpenedMemory:
+    """Another process's memory, as this process's device reaches it. Its canary was found where it belongs.
+
+    Args:
+        runtime: of this process's device.
+        ticket, fd: as the owner sent them. The descriptor is this object's from now on.
+
+    Attributes:
+        address: where it begins.
+        num_bytes: how many.
+
+    Raises:
+        DeviceShareError: the memory cannot be opened, or is not what the owner gave.
+    """
+
+    def __init__(self, runtime: Runtime, ticket: Ticket, fd: int) -> None:
+        self.num_bytes = ticket.num_bytes
+        self._runtime = runtime
+        self._fd = fd
+        try:
+            self.address = runtime.open(bytes.fromhex(ticket.handle))
+        except CudaCallError as failure:
+            self._let_go()
+            raise DeviceShareError(f"{ticket.purpose}: its memory cannot be opened here. {failure}") from failure
+        try:
+            found = runtime.read(self.address + ticket.num_bytes, _CANARY_BYTES)
+            if not np.array_equal(found, ticket.canary):
+                raise DeviceShareError(
+                    f"{ticket.purpose}: the memory that its handle opens is not what it gave: after "
+                    f"{ticket.num_bytes} bytes come {found[:8].tobytes().hex()}... in place of "
+                    f"{ticket.canary[:8].tobytes().hex()}... Run one driver in all containers of this machine."
+                )
+        except BaseException as error:
+            self.close()
+            if isinstance(error, CudaCallError):
+                raise DeviceShareError(f"{ticket.purpose}: its memory cannot be read here. {error}") from error
+            raise
+
+    def close(self) -> None:
+        """Waits for the device's work that reads it; the owner may free it then."""
+        if self._fd < 0:
+            return
+        try:
+            with contextlib.suppress(CudaCallError):  # a device that failed says so where it is used
+                self._runtime.close(self.address)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _is_hung_up(fd: int, timeout_s: float) -> bool:
+    """Whether nobody has the pipe's other end open, now or before the time is over."""
+    poll = select.poll()
+    poll.register(fd, 0)  # the end of the pipe is reported unasked, and nothing else is of interest
+    deadline = time.monotonic() + timeout_s
+    while not (events := poll.poll(max(deadline - time.monotonic(), 0) * 1e3)) and time.monotonic() < deadline:
+        pass
+    return bool(events)
