@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_gnnload.errors import TrainerDiedError
 from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.device_source import DeviceSource
@@ -30,6 +31,8 @@ from tests.unit.toy import content
 
 TIMEOUT_S = 30
 SEEN = ("gpu-0", "gpu-1")
+DONE, FAILED, TRAINER_DIED, MEMORY_HELD = range(4)
+"""How a sampler's process ends."""
 
 
 class LateRuntime(FakeRuntime):
@@ -125,35 +128,47 @@ def wanted(source: BatchSource) -> list[Any]:
 
 
 @contextmanager
-def ring(
+def samplers(
     source: BatchSource,
     *,
     num_samplers: int = 1,
     queue_depth: int = 2,
     first_slot_bytes: int = 1 << 16,
     sampler: Callable[[], FakeRuntime] = lambda: FakeRuntime(SEEN, 1),
-    trainer: FakeRuntime | None = None,
-    device: Any = None,
     ends: list[int] | None = None,
-) -> Iterator[Ring]:
-    """Samplers' processes end with the block; ``ends`` gets their exit codes: 0 where nothing is left of the ring."""
+) -> Iterator[tuple[str, list[int]]]:
+    """Their job's name and process ids; they end with their trainers. ``ends`` gets their exit codes."""
     name = uuid.uuid4().hex[:16]
     pids = []
     for index in range(num_samplers):
         if (pid := os.fork()) == 0:
             _serve(name, index, source, queue_depth, first_slot_bytes, sampler)
         pids.append(pid)
-    runtime = trainer or FakeRuntime(SEEN[::-1], 1)  # it numbers the devices otherwise
     try:
+        yield name, pids
+    finally:
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        if ends is not None:
+            ends += codes
+
+
+@contextmanager
+def ring(
+    source: BatchSource,
+    *,
+    queue_depth: int = 2,
+    trainer: FakeRuntime | None = None,
+    device: Any = None,
+    **settings: Any,
+) -> Iterator[Ring]:
+    """A trainer and its :func:`samplers`, which are over when the block ends."""
+    runtime = trainer or FakeRuntime(SEEN[::-1], 1)  # it numbers the devices otherwise
+    with samplers(source, queue_depth=queue_depth, **settings) as (name, pids):
         joined = Ring(name, source, pids, queue_depth, device or EmulatedDevice(), runtime)
         try:
             yield joined
         finally:
             joined.queue.goodbye()
-    finally:
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        if ends is not None:
-            ends += codes
 
 
 def _serve(
@@ -164,7 +179,7 @@ def _serve(
     first_slot_bytes: int,
     make_runtime: Callable[[], FakeRuntime],
 ) -> None:
-    code = 1
+    code = FAILED
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(TIMEOUT_S)
@@ -188,7 +203,12 @@ def _serve(
             connect_timeout_s=TIMEOUT_S,
         )
         service._slot_bytes = first_slot_bytes
-        service.serve()
-        code = 0 if runtime.num_held == 0 else 3
+        try:
+            service.serve()
+            code = DONE
+        except TrainerDiedError:
+            code = TRAINER_DIED
+        if runtime.num_held:
+            code = MEMORY_HELD
     finally:
         os._exit(code)

@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.pipeline.device_slots import DeviceReader, DeviceSlot
+from lightning_gnnload.pipeline.peer import SamplerPeer
+from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.pipeline.streams import SharedSlot, StreamSpec, Trainer
+from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
-from tests.cuda.ring import SEEN, LateDevice, LateRuntime, ring, wanted
+from tests.cuda.ring import DONE, SEEN, TRAINER_DIED, LateDevice, LateRuntime, Ring, ring, samplers, wanted
+from tests.forked import in_child
 from tests.unit.toy import content, toy_data, toy_source
 
 NUM_STEPS = 13  # 100 seeds, 8 a batch
@@ -45,7 +52,7 @@ def test_mini_batches_cross_from_device_to_device(data, sampler) -> None:
         assert len(joined.slots_on_device) == 4  # two samplers, of two slots each
         assert {loader.last.made_by} <= {1, 2}
     assert joined.runtime.num_held == 0
-    assert ends == [0, 0]
+    assert ends == [DONE, DONE]
 
 
 def apart() -> FakeRuntime:
@@ -66,7 +73,7 @@ def test_mini_batches_go_over_the_host_where_devices_do_not_reach_each_other(sam
     with ring(made, sampler=sampler, ends=ends) as joined:
         assert [content(batch) for batch in joined.loader()] == wanted(made)
         assert not any(joined.slots_on_device)
-    assert ends == [0]
+    assert ends == [DONE]
 
 
 @pytest.mark.parametrize("fault", ["broken", "astray"])
@@ -80,7 +87,7 @@ def test_what_a_trainer_cannot_open_comes_again_over_the_host(fault: str) -> Non
             assert [content(batch) for batch in loader] == wanted(made)
         assert not any(joined.slots_on_device)
     assert runtime.num_held == 0
-    assert ends == [0]
+    assert ends == [DONE]
 
 
 def test_samplers_gather_what_a_trainer_does_not() -> None:
@@ -88,7 +95,7 @@ def test_samplers_gather_what_a_trainer_does_not() -> None:
     with ring(made, ends=ends) as joined:
         assert [content(batch) for batch in joined.loader(gathers=False)] == wanted(made)
         assert not any(joined.slots_on_device)
-    assert ends == [0]
+    assert ends == [DONE]
 
 
 def test_slots_grow_and_what_they_were_is_freed() -> None:
@@ -98,7 +105,7 @@ def test_slots_grow_and_what_they_were_is_freed() -> None:
             assert [content(batch) for batch in joined.loader()] == wanted(made)
         assert all(joined.slots_on_device)
         assert joined.runtime.num_held == len(joined.slots_on_device)  # what was replaced is closed
-    assert ends == [0]
+    assert ends == [DONE]
 
 
 @pytest.mark.parametrize("queue_depth", [1, 2])
@@ -111,7 +118,7 @@ def test_a_slot_is_not_written_over_before_its_copy_is_done(queue_depth: int) ->
         batches = list(joined.loader())  # all are held
         assert [content(batch) for batch in batches] == wanted(made)
         assert len(joined.slots_on_device) == queue_depth
-    assert ends == [0]
+    assert ends == [DONE]
 
 
 def test_a_slot_is_held_until_its_copy_is_done_though_its_tensors_are_gone() -> None:
@@ -127,7 +134,7 @@ def test_a_slot_is_held_until_its_copy_is_done_though_its_tensors_are_gone() -> 
         queue._crew.finish_copies()
         assert [peer.num_slots_used for peer in queue._crew.peers] == [0]
         queue.close_stream(stream)
-    assert ends == [0]
+    assert ends == [DONE]
 
 
 def test_a_killed_samplers_mini_batches_are_made_again() -> None:
@@ -138,7 +145,42 @@ def test_a_killed_samplers_mini_batches_are_made_again() -> None:
         os.kill(joined.pids[0], signal.SIGKILL)
         assert first + [content(batch) for batch in reading] == wanted(made)
     assert joined.runtime.num_held == 0
-    assert ends == [-signal.SIGKILL, 0]
+    assert ends == [-signal.SIGKILL, DONE]
+
+
+def test_nothing_is_read_from_the_device_of_a_lost_sampler() -> None:
+    made, ends = source(), []
+    with ring(made, num_samplers=2, ends=ends) as joined:
+        queue = joined.queue
+        stream = queue.open(StreamSpec("train", 0, 0, 0, 0, NUM_STEPS, gathers=True))
+        while queue.fill(stream).ready < 4:  # both samplers have filled their slots
+            queue.pump(0.1)
+        os.kill(joined.pids[0], signal.SIGKILL)
+        while queue.gone != [1]:
+            queue.pump(0.1)
+        makers = []
+        for step in range(NUM_STEPS):
+            batch, payload = queue.take(stream, step)
+            makers.append(payload.made_by)
+            assert batch.nodes.tolist() == wanted(made)[step][3]
+        assert set(makers) == {2}
+        queue.close_stream(stream)
+    assert joined.runtime.num_held == 0
+    assert ends == [-signal.SIGKILL, DONE]
+
+
+def test_a_killed_trainers_sampler_frees_its_slots() -> None:
+    made, ends = source(), []
+    with samplers(made, ends=ends) as (name, pids):
+
+        def train() -> None:
+            joined = Ring(name, made, pids, 2, EmulatedDevice(), FakeRuntime(SEEN, 0))
+            next(iter(joined.loader()))
+            assert joined.slots_on_device
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        assert in_child(train)[0] == -signal.SIGKILL
+    assert ends == [TRAINER_DIED]
 
 
 def test_a_trainer_without_samplers_samples_itself() -> None:
@@ -149,3 +191,46 @@ def test_a_trainer_without_samplers_samples_itself() -> None:
         os.kill(joined.pids[0], signal.SIGKILL)
         assert first + [content(batch) for batch in reading] == wanted(made)
     assert ends == [-signal.SIGKILL]
+
+
+# What a broken sampler sends, and a broken trainer.
+
+
+def test_tickets_that_open_nothing() -> None:
+    runtime = FakeRuntime(SEEN, 0)
+    owner = DeviceSlot(FakeRuntime(SEEN, 1), 4096)
+    peer = SamplerPeer(0, 7)
+    reader = DeviceReader(EmulatedDevice(), runtime)
+    batch = {"slot": 0, "slot_bytes": 4096, "ticket": {**owner.ticket, "num_bytes": -1}}
+    for ticket, text in (
+        ({**owner.ticket, "num_bytes": -1}, "malformed ticket"),
+        ({**owner.ticket, "handle": "00"}, "malformed ticket"),
+        ({"handle": 5}, "malformed ticket"),
+    ):
+        with pytest.raises(QueueProtocolError, match=text):
+            peer.fill({**batch, "ticket": ticket}, [os.dup(owner.fd)], pinned=False, reader=reader)
+    known = {**batch, "ticket": owner.ticket}
+    for fds, its_reader in (([], reader), ([os.dup(owner.fd)], None)):
+        with pytest.raises(QueueProtocolError, match="sent a ticket for slot 0, which is none"):
+            peer.fill(known, fds, pinned=False, reader=its_reader)
+    owner.close()  # waits for every copy of its descriptor to be closed
+    assert runtime.num_held == 0
+
+
+def test_a_mini_batch_beyond_its_slot_is_not_copied() -> None:
+    made = source()
+    payload = made.make(BatchRequest(0, 0, 0, 1), Slot())
+    with ring(made) as joined:
+        stream = joined.queue.open(StreamSpec("train", 0, 0, 0, 0, 1, gathers=True))
+        while not joined.queue.has_come(stream, 0):
+            joined.queue.pump(0.1)
+        (peer,) = joined.queue._crew.peers
+        with pytest.raises(QueueProtocolError, match=r"of \d+ bytes does not lie in its slot, of 65536 bytes"):
+            peer.lend(0, payload)  # which lies in 1 MiB
+        joined.queue.close_stream(stream)
+
+
+@pytest.mark.parametrize("slot", [SharedSlot(0, Slot()), SharedSlot(0, Slot(), stream=object())])
+def test_only_a_device_slot_that_is_out_can_be_refused(slot: SharedSlot) -> None:
+    with pytest.raises(QueueProtocolError, match="refused slot 0, which is none of a device"):
+        Trainer(None, 0, 5).refuse(slot, "no reason")
