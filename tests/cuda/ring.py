@@ -35,6 +35,14 @@ DONE, FAILED, TRAINER_DIED, MEMORY_HELD = range(4)
 """How a sampler's process ends."""
 
 
+class CountingRuntime(FakeRuntime):
+    num_opened = 0
+
+    def open(self, handle: bytes) -> int:
+        self.num_opened += 1
+        return super().open(handle)
+
+
 class LateRuntime(FakeRuntime):
     """Copies when somebody waits for them, as late as a device may."""
 
@@ -162,7 +170,7 @@ def ring(
     **settings: Any,
 ) -> Iterator[Ring]:
     """A trainer and its :func:`samplers`, which are over when the block ends."""
-    runtime = trainer or FakeRuntime(SEEN[::-1], 1)  # it numbers the devices otherwise
+    runtime = trainer or CountingRuntime(SEEN[::-1], 1)  # it numbers the devices otherwise
     with samplers(source, queue_depth=queue_depth, **settings) as (name, pids):
         joined = Ring(name, source, pids, queue_depth, device or EmulatedDevice(), runtime)
         try:

@@ -8,9 +8,11 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 
-from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload import Graph, GraphData, NeighborSampler
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceReader, DeviceSlot
 from lightning_gnnload.pipeline.peer import SamplerPeer
@@ -23,6 +25,7 @@ from tests.cuda.ring import DONE, SEEN, TRAINER_DIED, LateDevice, LateRuntime, R
 from tests.forked import in_child
 from tests.unit.toy import content, toy_data, toy_source
 
+BLOCK_BYTES = 2 << 20  # that memory is exported by
 NUM_STEPS = 13  # 100 seeds, 8 a batch
 
 
@@ -99,12 +102,19 @@ def test_samplers_gather_what_a_trainer_does_not() -> None:
 
 
 def test_slots_grow_and_what_they_were_is_freed() -> None:
-    made, ends = source(order=None), []
-    with ring(made, first_slot_bytes=256, ends=ends) as joined:
-        for _ in range(2):
-            assert [content(batch) for batch in joined.loader()] == wanted(made)
-        assert all(joined.slots_on_device)
-        assert joined.runtime.num_held == len(joined.slots_on_device)  # what was replaced is closed
+    # Seed v has v in-neighbours: each mini-batch is larger than the one before. The sampler's device has no room for
+    # what its slots were, but for a moment.
+    dst = np.repeat(np.arange(100), np.arange(100))
+    graph = Graph.from_coo((dst * 7 + np.arange(len(dst))) % 300, dst, num_nodes=300)
+    data = GraphData(graph, torch.rand(300, 3), train=np.arange(100))
+    made, ends = source(data=data, sampler=NeighborSampler([-1]), order=Sequential()), []
+    with ring(
+        made, first_slot_bytes=256, sampler=lambda: FakeRuntime(SEEN, 1, room_bytes=4 * BLOCK_BYTES), ends=ends
+    ) as joined:
+        assert [content(batch) for batch in joined.loader()] == wanted(made)
+        assert joined.slots_on_device == [True, True]
+        assert joined.runtime.num_opened > 6
+        assert joined.runtime.num_held == 2  # what was replaced is closed
     assert ends == [DONE]
 
 
