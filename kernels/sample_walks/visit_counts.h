@@ -1,8 +1,4 @@
 // visit_counts.h: which nodes were visited most often.
-//
-// A node and its visits are one number, `count << 48 | (2^48 - 1 - node)`: larger numbers come
-// first, by count and then by the smaller id, or, with its name for the node, by the smaller name.
-// Nodes and names are below 2^48, counts below 2^16.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +7,7 @@
 #include <vector>
 
 #include "common/workspace.h"
+#include "sample_walks/visit_key.h"
 
 namespace lg {
 
@@ -58,9 +55,8 @@ class VisitCounts {
  private:
   // The i-th of the nodes that find_top() found, and its visits.
   int64_t node(int64_t i) const { return int64_t(kNode - (ranked_[i] & kNode)); }
-  int32_t count(int64_t i) const { return int32_t(ranked_[i] >> 48); }
+  int32_t count(int64_t i) const { return visits_of(ranked_[i]); }
 
-  static constexpr uint64_t kOneVisit = uint64_t(1) << 48, kNode = kOneVisit - 1;
   static constexpr int64_t kFew = 24;
 
   // The number by which a node comes before others.

@@ -92,16 +92,10 @@ def random_walk(
         SeedError: a start out of range or repeated.
     """
     check_graph(indptr, indices)
-    check_array("starts", starts, (np.int64,), 1, SeedError)
     check_kind("walks", walks, Walks)
     check_kind("key", key, DrawKey)
     check_names(names, indptr)
-    in_order = np.sort(starts)
-    if len(repeated := in_order[1:][in_order[1:] == in_order[:-1]]):
-        raise SeedError(
-            f"starts holds node {repeated[0]} more than once, but equal starts make equal walks. "
-            "For several walks from a node, ask for num_walks."
-        )
+    check_starts(starts)
     traces = np.empty((len(starts) * walks.num_walks, walks.length + 1), np.int64)
     kernels.random_walk(
         indptr,
@@ -168,14 +162,7 @@ def sample_walks(
     """
     check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena, names)
-    check_kind("walks", walks, Walks)
-    num_hops = as_integer("num_hops", num_hops)
-    num_neighbors = as_integer("num_neighbors", num_neighbors)
-    if not 0 <= num_hops <= MAX_HOPS - key.hop:
-        raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS - key.hop}].")
-    if not 1 <= num_neighbors <= MAX_VISITS:
-        raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
-    check_visits(walks)
+    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, key)
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_walks(
@@ -200,6 +187,31 @@ def sample_walks(
             expand == "new",
         )
     )
+
+
+def check_starts(starts: np.ndarray) -> None:
+    """Raises SeedError where starts of walks are no int64 array, or repeated."""
+    check_array("starts", starts, (np.int64,), 1, SeedError)
+    in_order = np.sort(starts)
+    if len(repeated := in_order[1:][in_order[1:] == in_order[:-1]]):
+        raise SeedError(
+            f"starts holds node {repeated[0]} more than once, but equal starts make equal walks. "
+            "For several walks from a node, ask for num_walks."
+        )
+
+
+def check_walk_hops(walks: Walks, num_hops: int, num_neighbors: int, key: DrawKey) -> tuple[int, int]:
+    """``num_hops`` and ``num_neighbors`` as plain integers; raises SamplerConfigError where one is out of range, or
+    walks may visit too many nodes."""
+    check_kind("walks", walks, Walks)
+    num_hops = as_integer("num_hops", num_hops)
+    num_neighbors = as_integer("num_neighbors", num_neighbors)
+    if not 0 <= num_hops <= MAX_HOPS - key.hop:
+        raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS - key.hop}].")
+    if not 1 <= num_neighbors <= MAX_VISITS:
+        raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
+    check_visits(walks)
+    return num_hops, num_neighbors
 
 
 def check_visits(walks: Walks) -> None:

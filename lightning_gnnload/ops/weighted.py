@@ -54,10 +54,8 @@ def sample_weighted(
             f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "
             f"{len(indptr) - 1} and {len(indices)}: build this graph's."
         )
-    fanouts = check_fanouts(fanouts)
+    fanouts = check_weighted_fanouts(fanouts)
     check_hops("fanouts", len(fanouts), key)
-    if max(fanouts, default=0) > MAX_WEIGHTED_FANOUT:
-        raise SamplerConfigError(f"fanouts has {max(fanouts)}, but by weight at most {MAX_WEIGHTED_FANOUT} are drawn.")
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_weighted(
@@ -78,3 +76,11 @@ def sample_weighted(
             as_flag("edge_ids", edge_ids),
         )
     )
+
+
+def check_weighted_fanouts(fanouts: Sequence[int]) -> list[int]:
+    """Fanouts as plain integers; raises SamplerConfigError where one is no fanout, or too large to draw by weight."""
+    fanouts = check_fanouts(fanouts)
+    if max(fanouts, default=0) > MAX_WEIGHTED_FANOUT:
+        raise SamplerConfigError(f"fanouts has {max(fanouts)}, but by weight at most {MAX_WEIGHTED_FANOUT} are drawn.")
+    return fanouts

@@ -70,6 +70,11 @@ class SamplingDevice:
             with self._opening:
                 return self._open(module, source, convert, computes_on)
         except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
+            if self.setting == "cuda" and computes_on.type != "cuda":
+                raise CudaUnavailableError(
+                    f"sampling_device='cuda', but the Trainer computes on {computes_on}. Give "
+                    f"Trainer(accelerator='gpu'), or sampling_device='auto', which samples where it computes."
+                ) from error
             if self.setting == "cuda":
                 raise
             self._say(str(error))

@@ -40,6 +40,7 @@ DTYPES = {
     "int64_t": {torch.int64},
     "uint64_t": {torch.int64, torch.uint64},
     "Word": {torch.int64, torch.uint64},
+    "AliasEntry": {torch.int64, torch.uint64},
     "unsigned long long": {torch.int64, torch.uint64},
     "int16_t": {torch.int16},
     "uint16_t": {torch.int16, torch.uint16, torch.float16, torch.bfloat16},

@@ -71,20 +71,27 @@ def test_a_device_that_refuses_four_times_is_believed() -> None:
     assert len(memory.asked) == MAX_SHRINKS + 1
 
 
-def test_ranks_shrink_together() -> None:
+@pytest.mark.parametrize("told_inside", [True, False])
+def test_ranks_shrink_together(told_inside: bool) -> None:
     memory, told = Memory(1000), []
+
+    def allocate(num_bytes: int) -> int:
+        if told_inside and num_bytes > 700:
+            memory.asked.append(num_bytes)
+            raise CacheShareError("the other rank failed")
+        return memory.allocate(num_bytes)
 
     def all_have(has: bool) -> bool:
         told.append(has)
         return memory.asked[-1] <= 700  # as the other rank's device gives so much
 
-    assert shrinking(memory.allocate, 1000, free=memory.free, all_have=all_have) == 640
+    assert shrinking(allocate, 1000, close=memory.free, all_have=all_have) == 640
     assert memory.held == 640  # what others could not match was given back
-    assert told == [True, True, True]
+    assert told == [not told_inside, not told_inside, True]
 
 
 def test_ranks_give_up_together() -> None:
     memory = Memory(1000)
     with pytest.raises(DeviceMemoryError, match="512 B by the device of another rank"):
-        shrinking(memory.allocate, 1000, free=memory.free, all_have=lambda _: False)
+        shrinking(memory.allocate, 1000, close=memory.free, all_have=lambda _: False)
     assert memory.held == 0

@@ -131,35 +131,35 @@ def allowance(uses: Sequence[MemoryUse]) -> Allowance:
 
 
 def shrinking(
-    allocate: Callable[[int], T],
+    open_in: Callable[[int], T],
     num_bytes: int,
     *,
-    free: Callable[[T], None] = lambda _: None,
+    close: Callable[[T], None] = lambda _: None,
     all_have: Callable[[bool], bool] = lambda has: has,
 ) -> T:
-    """Allocates so much, or a fifth less, again and again, three times at most: free memory may be in pieces.
+    """Opens a cache in so much, or a fifth less, again and again, three times at most: free memory may be in pieces.
 
     Args:
-        allocate: takes bytes; raises DeviceMemoryError.
+        open_in: takes bytes. Raises DeviceMemoryError, or CacheShareError where another rank could not.
         num_bytes: at first.
-        free: gives back what this rank has, where another rank has not.
-        all_have: whether all ranks that share the cache have theirs, once each has told whether it has its own.
+        close: gives back what this rank has opened, where another rank has not.
+        all_have: whether all ranks that share the cache have opened it, once each has told whether it has.
 
     Raises:
         DeviceMemoryError: not even the last was there.
     """
     tried = [num_bytes * _KEPT_PERCENT**shrinks // 100**shrinks for shrinks in range(MAX_SHRINKS + 1)]
-    refusal: DeviceMemoryError | None = None
+    refusal: Exception | None = None
     for each in tried:
         try:
-            block = allocate(each)
-        except DeviceMemoryError as error:
+            opened = open_in(each)
+        except (DeviceMemoryError, CacheShareError) as error:
             refusal = error
             all_have(False)
             continue
         if all_have(True):
-            return block
-        free(block)
+            return opened
+        close(opened)
     sizes = ", ".join(map(in_units, tried))
     reason = f": {refusal}" if refusal is not None else " by the device of another rank"
     raise DeviceMemoryError(

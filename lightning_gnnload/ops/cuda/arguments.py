@@ -37,6 +37,7 @@ _INTEGER_BYTES = {
     "long long": 8,
     "unsigned long long": 8,
     "Word": 8,
+    "AliasEntry": 8,
 }
 _FLOATS = {"float": torch.float32, "double": torch.float64}
 

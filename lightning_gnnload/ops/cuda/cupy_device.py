@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,21 @@ class CudaEvent:
         self._event.synchronize()
 
 
+class _SideStream:
+    """A thread's side stream, which another thread gets when this one has ended: torch keeps memory by stream, and
+    threads that come and go would each leave some."""
+
+    def __init__(self, device: torch.device, idle: deque[torch.cuda.Stream]) -> None:
+        self._idle = idle
+        try:
+            self.stream = idle.pop()
+        except IndexError:
+            self.stream = torch.cuda.Stream(device)
+
+    def __del__(self) -> None:
+        self._idle.append(self.stream)
+
+
 @dataclass(frozen=True)
 class _Function:
     """A kernel on the device, and the C types by which its parameters are passed."""
@@ -88,6 +104,7 @@ class CudaDevice:
         self._functions: dict[tuple[str, str, tuple[str, ...]], _Function] = {}
         self._shared_bytes: dict[int, int] = {}
         self._of_thread = threading.local()
+        self._idle_streams: deque[torch.cuda.Stream] = deque()
         index = torch_device.index
         self._host_memory = HostMemory(
             runtime,
@@ -163,10 +180,10 @@ class CudaDevice:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        stream = getattr(self._of_thread, "side_stream", None)
-        if stream is None:
-            stream = self._of_thread.side_stream = torch.cuda.Stream(self.torch_device)
-        with torch.cuda.stream(stream):
+        lent = getattr(self._of_thread, "side_stream", None)
+        if lent is None:
+            lent = self._of_thread.side_stream = _SideStream(self.torch_device, self._idle_streams)
+        with torch.cuda.stream(lent.stream):
             yield
 
     def record(self) -> CudaEvent:

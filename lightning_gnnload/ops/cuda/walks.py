@@ -1,0 +1,228 @@
+"""Random walks on a device, and neighbourhoods of the nodes that walks visit most often.
+
+Shapes: S seeds, W walks a node, T steps a walk, L hops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from ...errors import SeedError
+from ..checks import as_flag, check_kind
+from ..dispatch import DrawKey
+from ..walks import Walks, check_starts, check_walk_hops
+from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch, HopInMaking
+from .device import Device
+from .sample import DeviceSample
+from .starts import start_edges
+from .topology import Topology
+from .workspace import DeviceWorkspace
+
+_MOST_THREADS = 1024
+_TEAMS_THREADS = 128
+"""Of a block of several teams."""
+_VISITS_A_THREAD = 32
+_VISIT_BYTES = 16
+_MOST_SHARED_BYTES = 32 << 10
+_MOST_SCRATCH_BYTES = 64 << 20
+
+
+def random_walk(device: Device, topology: Topology, starts: np.ndarray, walks: Walks, key: DrawKey) -> torch.Tensor:
+    """Walks from each start: what :func:`lightning_gnnload.ops.random_walk` returns. The host does not wait.
+
+    Args:
+        device: where the topology lies.
+        starts: int64 ``[S]``, distinct, on the host.
+        walks: how they go.
+        key: decides every draw.
+
+    Returns:
+        int64 ``[S * W, T + 1]`` on the device: row ``s * W + w`` is walk ``w`` of ``starts[s]``, the start first and
+        -1 after the end.
+
+    Raises:
+        SeedError: a start out of range or repeated.
+        DeviceMemoryError: the device has no room for the walks.
+    """
+    check_kind("walks", walks, Walks)
+    check_kind("key", key, DrawKey)
+    check_starts(starts)
+    if len(beyond := np.flatnonzero((starts < 0) | (starts >= topology.num_nodes))):
+        raise SeedError(
+            f"starts[{beyond[0]}] is {starts[beyond[0]]}, but the graph has {topology.num_nodes} nodes: starts must "
+            f"lie in [0, {topology.num_nodes})."
+        )
+    num_walks, width = len(starts) * walks.num_walks, walks.length + 1
+    traces = device.empty(num_walks * width, torch.int64)
+    device.launch(
+        "random_walk",
+        "trace_walks",
+        (topology.index_type,),
+        blocks=max(-(-num_walks // THREADS), 1),
+        threads=THREADS,
+        **topology.arguments,
+        starts=device.put(starts),
+        num_starts=len(starts),
+        **_settings(walks, key),
+        hop=key.hop,
+        traces=traces,
+    )
+    return traces.reshape(num_walks, width)
+
+
+def sample_walks(
+    workspace: DeviceWorkspace,
+    topology: Topology,
+    seeds: np.ndarray | torch.Tensor,
+    walks: Walks,
+    key: DrawKey,
+    *,
+    num_hops: int,
+    num_neighbors: int,
+    include_self: bool = True,
+    normalize: bool = False,
+    expand: Literal["all", "new"] = "all",
+) -> DeviceSample:
+    """Up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights: what
+    :func:`lightning_gnnload.ops.sample_walks` writes to an arena, where every argument is explained.
+
+    The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges.
+
+    Args:
+        workspace: scratch memory, of this thread alone, on the topology's device.
+        seeds: int64 ``[S]``, distinct; a NumPy array, or a tensor on the device.
+        num_hops: L.
+
+    Raises:
+        SeedError: a seed out of range or repeated.
+        SamplerConfigError: settings that cannot work, or more than 2**31 - 1 edges.
+        DeviceMemoryError: the device has no room for the batch.
+
+    Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
+    """
+    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, key)
+    most = min(num_neighbors, walks.length * walks.num_walks)
+    picker = _VisitPicker(walks, most, as_flag("include_self", include_self), as_flag("normalize", normalize))
+    return DeviceBatch(workspace, topology, seeds, key, num_hops).run(picker, expand)
+
+
+@dataclass(frozen=True)
+class _Teams:
+    """How the threads of a block share destinations (``kernels/common/cuda/team.h``): ``num_teams`` of ``team_size``
+    threads, with room for ``size`` visits each, in shared memory or in scratch."""
+
+    team_size: int
+    num_teams: int
+    size: int
+
+    @classmethod
+    def of(cls, walks: Walks) -> _Teams:
+        size = _power_of_two(walks.length * walks.num_walks)
+        team_size = min(max(min(_power_of_two(walks.num_walks), 32), size // _VISITS_A_THREAD), _MOST_THREADS)
+        teams = cls(team_size, max(_TEAMS_THREADS // team_size, 1), size)
+        while not teams.are_shared and teams.threads > max(team_size, 32):
+            teams = cls(team_size, teams.num_teams // 2, size)
+        return teams
+
+    @property
+    def threads(self) -> int:
+        return self.num_teams * self.team_size
+
+    @property
+    def block_bytes(self) -> int:
+        return self.num_teams * self.size * _VISIT_BYTES
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether shared memory has room for the visits."""
+        return self.block_bytes <= _MOST_SHARED_BYTES
+
+
+class _VisitPicker:
+    edge_ids = False
+    edge_weights = True
+
+    def __init__(self, walks: Walks, most: int, include_self: bool, normalize: bool) -> None:
+        self.walks, self.most, self.include_self, self.normalize = walks, most, include_self, normalize
+        self._visited: dict[str, Any] = {}  # by the hop in the making
+
+    def most_edges(self, hop: HopInMaking) -> int:
+        return hop.most_dst * self.most
+
+    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
+        if hop.most_dst * self.most > MAX_BOUND_EDGES:
+            batch.narrow(hop)
+        num_edges = device.empty(batch.most_nodes, torch.int32)
+        self._visited = {
+            "most": self.most,
+            "num_edges": num_edges,
+            "neighbors": device.empty(hop.most_dst * self.most, topology.index_dtype),
+            "weights": device.empty(hop.most_dst * self.most, torch.float32),
+        }
+        blocks, scratch = batch.blocks(hop.most_dst, teams.num_teams), None
+        if not teams.are_shared:
+            blocks = max(min(blocks, _MOST_SCRATCH_BYTES // teams.block_bytes), 1)
+            scratch = device.empty(blocks * teams.block_bytes // 8, torch.int64)
+        device.launch(
+            "sample_walks",
+            "visit_most",
+            (topology.index_type,),
+            blocks=blocks,
+            threads=teams.threads,
+            shared_bytes=teams.block_bytes if teams.are_shared else 0,
+            **topology.arguments,
+            nodes=batch.nodes,
+            first=hop.first,
+            num_dst=hop.num_dst,
+            **_settings(self.walks, batch.key),
+            hop=hop.number,
+            include_self=int(self.include_self),
+            normalize=int(self.normalize),
+            team_size=teams.team_size,
+            size=teams.size,
+            scratch=scratch,
+            **self._visited,
+            error=batch.state.error,
+        )
+        start_edges(batch, hop, num_edges)
+
+    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        visited, self._visited = self._visited, {}
+        batch.device.launch(
+            "sample_walks",
+            "put_visited",
+            (batch.topology.index_type,),
+            blocks=batch.blocks(hop.most_dst * self.most),
+            threads=THREADS,
+            first=hop.first,
+            num_dst=hop.num_dst,
+            first_edge=hop.first_edge,
+            **visited,
+            starts=hop.starts,
+            **batch.workspace.arguments,
+            picked=hop.picked,
+            edge_weights=hop.edge_weights,
+            error=batch.state.error,
+        )
+
+
+def _settings(walks: Walks, key: DrawKey) -> dict[str, Any]:
+    return {
+        "length": walks.length,
+        "num_walks": walks.num_walks,
+        "end_below": walks.end_below,
+        "restart_below": walks.restart_below,
+        "seed": key.seed,
+        "epoch": key.epoch,
+        "step": key.step,
+    }
+
+
+def _power_of_two(count: int) -> int:
+    """The least that is not below ``count``."""
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,222 @@
+"""Mini-batches made on a device are those that the host makes, in order, with the same errors, and at one wait each."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.errors import SeedError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
+from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.on_device import OnDevice, can_sample
+from lightning_gnnload.sample.uploaded import Uploaded
+from tests.unit.toy import content, toy_data, toy_graph, toy_source
+
+NUM_STEPS = 7  # 100 seeds, 16 a batch
+
+
+class WholeTable:
+    """All rows on the device, gathered by torch."""
+
+    def __init__(self, rows: torch.Tensor, device: Device) -> None:
+        self.rows = device.put(rows.numpy())
+
+    def gather(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.rows[ids]
+
+
+def placed(source: BatchSource, device: Device) -> Topology:
+    graph = source.data.graph
+    topology = Topology(
+        graph.num_nodes,
+        graph.num_edges,
+        device.put(graph.indptr),
+        device.put(graph.indices),
+        max_degree=int(np.diff(graph.indptr).max()),
+    )
+    device.record().synchronize()
+    return topology
+
+
+def drawn_on_device(source: BatchSource, device: Device) -> Draws:
+    return OnDevice(source.workload.sampler, placed(source, device), device)
+
+
+def drawn_on_host(source: BatchSource, device: Device) -> Draws:
+    return Uploaded(source.workload.sampler, source.data.graph, device)
+
+
+def loader(
+    source: BatchSource, device: Device, draws=drawn_on_device, rows=None, convert=None, **settings
+) -> SampledLoader:
+    if rows is None:
+        rows = {name: HostRows(store, device) for name, store in source.features.items()}
+    device.record().synchronize()
+    convert = convert or (lambda batch: batch)
+    batches = DeviceBatches(source, draws(source, device), rows, device, convert=convert, max_threads=1)
+    return SampledLoader(source, on_device=lambda: batches, **settings)
+
+
+def on_host(batch):
+    return content(batch.to("cpu"))
+
+
+@pytest.mark.parametrize("draws", [drawn_on_device, drawn_on_host])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighborSampler([3, 2]),
+        NeighborSampler([3, 2], expand="new", edge_ids=True),
+        NeighborSampler([2], replace=True),
+        NeighborSampler([]),
+    ],
+    ids=repr,
+)
+def test_a_device_makes_the_batches_of_the_host(device: Device, sampler: NeighborSampler, draws) -> None:
+    data = toy_data()
+    named = GraphData(data.graph, data.x, data.y.bfloat16(), data.train, tables={"further": torch.rand(300, 2)})
+    source = toy_source(named, sampler=sampler)
+    expected = [content(batch) for batch in SampledLoader(source)]
+    assert [on_host(batch) for batch in loader(source, device, draws)] == expected
+
+
+@pytest.mark.parametrize("num_threads", [0, 1, 4])
+def test_threads_change_nothing_and_end(device: Device, num_threads: int) -> None:
+    source = toy_source()
+    expected = [content(batch) for batch in SampledLoader(source)]
+    made = loader(source, device, num_threads=num_threads)
+    assert [on_host(batch) for batch in made] == expected
+    for _ in zip(range(2), made, strict=False):  # left in mid-epoch
+        pass
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+
+
+def test_an_epoch_goes_on_where_it_was_left(device: Device) -> None:
+    source = toy_source()
+    first, second = loader(source, device), loader(source, device)
+    batches = iter(first)
+    begun = [on_host(next(batches)) for _ in range(3)]
+    state = first.state_dict()
+    batches.close()
+    second.load_state_dict(state)
+    assert begun + [on_host(batch) for batch in second] == [content(batch) for batch in SampledLoader(source)]
+
+
+def test_what_is_measured_of_a_batch_is_what_it_holds(device: Device) -> None:
+    for expand in ("all", "new"):
+        source = toy_source(sampler=NeighborSampler([3, 2], expand=expand))
+        here, there = loader(source, device), SampledLoader(source)
+        assert len(list(here)) == len(list(there)) == NUM_STEPS
+        for name in ("num_batches", "num_seeds", "num_nodes", "num_edges"):
+            assert getattr(here.stats, name) == getattr(there.stats, name), (name, expand)
+        assert here.last is not None
+        assert here.last.step == NUM_STEPS - 1
+        assert here.stats.sample_ms > 0
+
+
+@pytest.mark.parametrize("draws", [drawn_on_device, drawn_on_host])
+def test_a_bad_seed_is_the_same_error_as_on_the_host(device: Device, draws) -> None:
+    source = toy_source()
+    source.workload.seeds[50] = 300
+    with pytest.raises(SeedError) as of_host:
+        list(SampledLoader(source))
+    with pytest.raises(SeedError) as of_device:
+        list(loader(source, device, draws))
+    assert str(of_device.value) == str(of_host.value)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+
+
+def test_batches_come_after_an_error(device: Device) -> None:
+    source = toy_source()
+    made, expected = loader(source, device), SampledLoader(source)
+    good, source.workload.seeds[50] = source.workload.seeds[50], -1
+    with pytest.raises(SeedError):
+        list(made)
+    source.workload.seeds[50] = good
+    made.set_epoch(1)
+    expected.set_epoch(1)
+    assert [on_host(batch) for batch in made] == [content(batch) for batch in expected]
+
+
+class NoHiddenWait(TorchDispatchMode):
+    """Forbids what would make the host wait for a CUDA device without saying so."""
+
+    FORBIDDEN = ("_local_scalar_dense", "nonzero", "_to_copy", "masked_select", "equal", "item", "is_nonzero")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        stays = name == "_to_copy" and (kwargs or {}).get("device") is None  # another dtype
+        assert name not in self.FORBIDDEN or stays, f"{name} waits for the device"
+        if name == "index":
+            assert all(each is None or each.dtype != torch.bool for each in args[1]), "a mask waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("expand", "convert"), [("all", None), ("new", None), ("new", to_pyg)])
+def test_the_host_waits_once_a_batch(device: Device, expand: str, convert) -> None:
+    if convert is not None:
+        pytest.importorskip("torch_geometric")
+    source = toy_source(sampler=NeighborSampler([3, 2], expand=expand))
+    rows = {"x": WholeTable(source.data.x.rows, device)}
+    made = loader(source, device, rows=rows, num_threads=0, convert=convert)
+    list(made)  # kernels are compiled, and workspaces made
+    reads = device.num_reads
+    with NoHiddenWait():
+        num_batches = sum(1 for _ in made)
+    assert device.num_reads - reads == num_batches == NUM_STEPS
+
+
+def test_no_more_than_three_batches_lie_on_the_device(device: Device) -> None:
+    """A maker waits until the consumer has begun the step before the last."""
+    source = toy_source()
+    made = loader(source, device)
+    waited = []
+    batches = made.on_device()
+    assert batches is not None
+    record = device.record
+
+    class Watched:
+        def __init__(self, step: int) -> None:
+            self.step, self.event = step, record()
+
+        def wait(self) -> None:
+            waited.append((threading.current_thread().name, self.step))
+            self.event.wait()
+
+    given = iter(range(100))
+    for _ in made:
+        batches._handed[-1] = Watched(next(given))
+    makers = [step for name, step in waited if name.startswith("gnnload")]
+    assert makers, "no batch waited for the consumer"
+    assert makers == sorted(makers)
+    assert len(makers) >= NUM_STEPS - 4
+
+
+def test_what_has_no_form_for_a_device_says_why() -> None:
+    class Own(NeighborSampler):
+        pass
+
+    assert can_sample(NeighborSampler([2])) is None
+    assert "Own has no kernels" in str(can_sample(Own([2])))
+    assert "by edge type" in str(can_sample(NeighborSampler([{0: 2}])))
+
+
+def test_uploaded_batches_do_not_change_when_the_next_is_drawn(device: Device) -> None:
+    """The arena that they are copied from is used again at once."""
+    graph = toy_graph()
+    draws = Uploaded(NeighborSampler([3, 2]), graph, device)
+    first = draws.sample(np.arange(10), DrawKey(0, 0, 0))
+    before = first.nodes.tolist(), first.hops[1].indices.tolist()
+    draws.sample(np.arange(50, 70), DrawKey(0, 0, 1))
+    assert (first.nodes.tolist(), first.hops[1].indices.tolist()) == before

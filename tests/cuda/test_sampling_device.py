@@ -1,0 +1,250 @@
+"""A Trainer whose batches are made on a device sees the batches and losses of one whose batches the host makes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Callback, Trainer, seed_everything
+
+from lightning_gnnload import Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler
+from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError, LoaderConfigError, SeedError
+from lightning_gnnload.ops.cuda import opening
+from lightning_gnnload.plugin.sampling_device import why_not
+from tests.integration.learnable import quiet_trainer
+from tests.integration.scripts.toy import Recorder, toy_data, toy_module
+from tests.unit.toy import toy_source
+
+from .emulated import EmulatedDevice
+
+NUM_STEPS = 20
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
+    """What every trainer's device is opened as."""
+    device = EmulatedDevice()
+    monkeypatch.setattr(opening, "open_device", lambda of: device)
+    return device
+
+
+def fit(module: GraphDataModule, epochs: int = 2, ckpt_path: Path | None = None, **settings: Any) -> list[list[Any]]:
+    seed_everything(3, verbose=False)
+    model = Recorder()
+    quiet_trainer(max_epochs=epochs, num_sanity_val_steps=1, **settings).fit(model, module, ckpt_path=ckpt_path)
+    return model.seen
+
+
+def threads_left() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+
+
+def test_a_fit_sees_the_same_batches_and_losses(opened: EmulatedDevice) -> None:
+    on_host, launches = fit(toy_module()), opened.num_launches
+    assert not launches
+    on_device = fit(toy_module(sampling_device="cuda"))
+    assert on_device == on_host
+    assert {seen[0] for seen in on_device} == {"sanity", "train", "val"}
+    assert opened.num_launches > 0
+    assert not threads_left()
+
+
+class SaveAndStop(Callback):
+    """In mid-epoch."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == NUM_STEPS + 6:
+            trainer.save_checkpoint(self.path)
+            trainer.should_stop = True
+
+
+@pytest.mark.parametrize(("first", "second"), [("cpu", "cuda"), ("cuda", "cpu")])
+def test_a_run_goes_on_in_mid_epoch_on_the_other_side(
+    opened: EmulatedDevice, tmp_path: Path, first: str, second: str
+) -> None:
+    saved = tmp_path / "cut.ckpt"
+    fit(toy_module(sampling_device=first), callbacks=[SaveAndStop(saved)], limit_val_batches=0)
+    resumed = fit(toy_module(sampling_device=second), ckpt_path=saved, limit_val_batches=0)
+    whole = fit(toy_module(sampling_device="cpu"), limit_val_batches=0)
+    assert [seen[3:] for seen in resumed] == [seen[3:] for seen in whole[NUM_STEPS + 6 :]]
+
+
+def test_evaluation_and_prediction_by_themselves(opened: EmulatedDevice) -> None:
+    seen = []
+    for place in ("cpu", "cuda"):
+        seed_everything(3, verbose=False)
+        model, module, trainer = Recorder(), toy_module(sampling_device=place), quiet_trainer()
+        trainer.validate(model, module, verbose=False)
+        trainer.test(model, module, verbose=False)
+        predicted = trainer.predict(model, module)
+        assert predicted is not None
+        seen.append((model.seen, [part.tolist() for part in predicted]))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("batch_format", ["pyg", "dgl"])
+def test_other_formats_are_the_same(opened: EmulatedDevice, batch_format: str) -> None:
+    pytest.importorskip({"pyg": "torch_geometric", "dgl": "dgl"}[batch_format])
+    loaders = [
+        GraphDataModule(
+            toy_data(), NeighborSampler([4, 3], expand="new"), batch_size=64, batch_format=batch_format, **settings
+        ).train_dataloader()
+        for settings in ({"sampling_device": "cpu"}, {"sampling_device": "cuda"})
+    ]
+    for there, here in zip(*loaders, strict=True):
+        if batch_format == "pyg":
+            assert there.to_dict().keys() == here.to_dict().keys()
+            for name, value in there.to_dict().items():
+                same = torch.equal(value, here[name]) if isinstance(value, torch.Tensor) else value == here[name]
+                assert same, name
+            continue
+        for mine, other in zip(here[2], there[2], strict=True):
+            for frame in ("srcdata", "dstdata", "edata"):
+                for name, value in getattr(other, frame).items():
+                    assert torch.equal(value, getattr(mine, frame)[name]), name
+            assert all(torch.equal(a, b) for a, b in zip(mine.edges(), other.edges(), strict=True))
+    assert opened.num_launches > 0
+
+
+class BoomError(Exception):
+    pass
+
+
+class Raise(Callback):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == 3:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [BoomError(), KeyboardInterrupt()])
+def test_a_fit_that_ends_early_leaves_no_thread_and_no_memory(opened: EmulatedDevice, error: BaseException) -> None:
+    free = opened.free_bytes()
+    with pytest.raises((BoomError, KeyboardInterrupt, SystemExit)):
+        fit(toy_module(sampling_device="cuda"), callbacks=[Raise(error)])
+    assert not threads_left()
+    assert opened.free_bytes() > free - (1 << 20)
+
+
+def test_a_sampling_thread_that_fails_ends_the_fit_by_its_own_error(
+    opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = EmulatedDevice.launch
+
+    def fails(device: EmulatedDevice, *args: Any, **kwargs: Any) -> None:
+        if device.num_launches > 100:
+            raise KernelCompileError("no kernel any more")
+        launch(device, *args, **kwargs)
+
+    monkeypatch.setattr(EmulatedDevice, "launch", fails)
+    with pytest.raises(KernelCompileError, match="no kernel any more"):
+        fit(toy_module(sampling_device="cuda"), limit_val_batches=0)
+    assert not threads_left()
+
+
+def test_a_seed_that_is_no_node_is_the_same_error(opened: EmulatedDevice) -> None:
+    texts = []
+    for place in ("cpu", "cuda"):
+        module = toy_module(sampling_device=place)
+        module.data.train[7] = -1
+        with pytest.raises(SeedError) as caught:
+            list(module.train_dataloader())
+        texts.append(str(caught.value))
+    assert texts[0] == texts[1]
+
+
+# What cannot be: an error with "cuda", one message and the host with "auto".
+
+
+def on_gpu(module: GraphDataModule) -> GraphDataModule:
+    """As if its Trainer computed on a GPU."""
+    module._trainer = SimpleNamespace(
+        strategy=SimpleNamespace(root_device=torch.device("cuda")),
+        world_size=1,
+        global_rank=0,
+        num_devices=1,
+        overfit_batches=0,
+        state=SimpleNamespace(status=None),
+        progress_bar_callback=None,
+    )
+    return module
+
+
+def test_auto_without_a_gpu_is_the_host_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        fit(toy_module(), epochs=1, limit_train_batches=2, limit_val_batches=1)
+    assert "sampled" not in caplog.text
+
+
+def test_auto_with_a_gpu_samples_there(opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = on_gpu(toy_module(num_threads=1))
+    loader = _unpinned(module)
+    assert len(list(loader)) == NUM_STEPS
+    assert opened.num_launches > 0
+
+
+def test_auto_says_once_why_it_cannot(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def refuses(of: torch.device) -> None:
+        raise CudaUnavailableError("CuPy is not installed.")
+
+    monkeypatch.setattr(opening, "open_device", refuses)
+    module = on_gpu(toy_module())
+    for _ in range(2):
+        assert len(list(_unpinned(module))) == NUM_STEPS
+    assert caplog.text.count("sampled on the CPU: CuPy is not installed.") == 1
+
+
+def test_cuda_without_a_gpu_is_an_error() -> None:
+    module = toy_module(sampling_device="cuda")
+    with pytest.raises(CudaUnavailableError):
+        next(iter(module.train_dataloader()))
+    with pytest.raises(CudaUnavailableError, match="the Trainer computes on cpu"):
+        fit(toy_module(sampling_device="cuda"), limit_val_batches=0)
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(LoaderConfigError, match="sampling_device='gpu' is not known"):
+        toy_module(sampling_device="gpu")
+
+
+def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
+    data = toy_data()
+    module = GraphDataModule(data, LaborSampler([4, 3]), batch_size=16, sampling_device="cuda")
+    with pytest.raises(LoaderConfigError, match="LaborSampler has no kernels"):
+        next(iter(module.train_dataloader()))
+    module = on_gpu(GraphDataModule(data, LaborSampler([4, 3]), batch_size=16))
+    assert len(list(_unpinned(module))) == NUM_STEPS
+    assert caplog.text.count("LaborSampler has no kernels") == 1
+
+
+def test_why_not_names_what_is_in_the_way() -> None:
+    ends = np.random.default_rng(0).integers(0, 300, (2, 2400))
+    graph, train = Graph.from_coo(*ends, num_nodes=300, keep_order=True), np.arange(100)
+    plain = GraphData(graph, train=train)
+    typed = GraphData(graph, train=train, tables={"paper": NodeTable(np.ones((9, 2), np.float32), 3)})
+    edged = GraphData(graph, train=train, edge_x=np.ones((graph.num_edges, 1), np.float32))
+    ids = NeighborSampler([2], edge_ids=True)
+    assert why_not(toy_source(plain), "pyg") is None
+    assert why_not(toy_source(plain, sampler=ids), "blocks") is None
+    assert "table 'paper'" in str(why_not(toy_source(typed), "blocks"))
+    assert "edge features" in str(why_not(toy_source(edged, sampler=ids), "blocks"))
+    assert "edge ids of the graph as it was given" in str(why_not(toy_source(plain, sampler=ids), "pyg"))
+
+
+def _unpinned(module: GraphDataModule) -> Any:
+    """Its loader, on a machine that can page-lock nothing."""
+    loader = module.train_dataloader()
+    loader._slots.pinned = False
+    return loader

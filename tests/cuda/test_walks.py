@@ -1,0 +1,169 @@
+"""Random walks on a device, and the neighbourhoods they make, equal the CPU's, number for number."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_gnnload import ops
+from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, Walks
+from lightning_gnnload.ops.cuda import batch as batches
+from lightning_gnnload.ops.cuda import walks as device_walks
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.walks import random_walk, sample_walks
+from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from tests.ops.graphs import sampled, star_graph
+
+from .sampled import assert_equal, skewed_graph, topology_of
+
+KEY = DrawKey(seed=7, epoch=2, step=5, hop=1)
+SEEDS = np.array([3, 0, 17, 59, 8, 1])
+NAMES = (np.arange(60) * 7919 + 2**41)[::-1].copy()
+GNNLAB = Walks(3, 4, termination_prob=0.5)
+
+
+def check(device: Device, graph: Any, walks: Walks = GNNLAB, seeds: Any = SEEDS, **options: Any) -> None:
+    names, seeds = options.pop("names", None), np.asarray(seeds)
+    options = {"num_hops": 2, "num_neighbors": 5} | options
+    table = DeviceWorkspace(device, len(graph[0]) - 1)
+    topology = topology_of(device, *graph, names=None if names is None else device.put(names))
+    sample = sample_walks(table, topology, seeds, walks, KEY, **options)
+    space = ops.Workspace(topology.num_nodes)
+    expected = sampled(lambda arena: ops.sample_walks(space, *graph, seeds, walks, KEY, arena, names=names, **options))
+    assert_equal(sample, expected)
+
+
+@pytest.mark.parametrize("names", [None, NAMES], ids=["whole", "part"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    "walks",
+    [Walks(1), Walks(6, 3), Walks(5, 9, termination_prob=0.2, restart_prob=0.5), Walks(4, 2, restart_prob=1.0)],
+    ids=str,
+)
+def test_walks_are_those_of_the_cpu(device: Device, walks: Walks, dtype: type, names: np.ndarray | None) -> None:
+    graph, starts = skewed_graph(seed=1, dtype=dtype), np.random.default_rng(0).permutation(60)
+    topology = topology_of(device, *graph, names=None if names is None else device.put(names))
+    before = device.num_reads
+    traces = random_walk(device, topology, starts, walks, KEY)
+    assert device.num_reads == before
+    np.testing.assert_array_equal(traces.cpu(), ops.random_walk(*graph, starts, walks, KEY, names=names))
+
+
+@pytest.mark.parametrize("starts", [[3, 60], [-1], [5, 5]], ids=str)
+def test_bad_starts_are_named_as_on_the_cpu(device: Device, starts: list[int]) -> None:
+    graph, bad = skewed_graph(seed=1), np.array(starts)
+    with pytest.raises(SeedError) as expected:
+        ops.random_walk(*graph, bad, GNNLAB, KEY)
+    with pytest.raises(SeedError) as raised:
+        random_walk(device, topology_of(device, *graph), bad, GNNLAB, KEY)
+    assert str(raised.value) == str(expected.value)
+
+
+def test_no_walks(device: Device) -> None:
+    traces = random_walk(device, topology_of(device, *skewed_graph(seed=1)), np.empty(0, np.int64), Walks(3, 2), KEY)
+    assert traces.shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_a_batch_is_that_of_the_cpu(device: Device, expand: str, dtype: type) -> None:
+    graph = skewed_graph(seed=2, dtype=dtype)
+    for include_self, normalize, names in product([False, True], [False, True], [None, NAMES]):
+        check(device, graph, include_self=include_self, normalize=normalize, expand=expand, names=names)
+
+
+# Teams of 1, 2, 8 and 32 threads, and a block of 128 that counts in scratch; one, few and all visited are neighbours.
+@pytest.mark.parametrize(
+    "walks",
+    [Walks(1), Walks(40), Walks(3, 2), Walks(5, 7, restart_prob=0.3), Walks(7, 120), Walks(20, 120, 0.1)],
+    ids=str,
+)
+@pytest.mark.parametrize("num_neighbors", [1, 6, 1000])
+def test_any_number_of_walks_and_neighbours(device: Device, walks: Walks, num_neighbors: int) -> None:
+    seeds = SEEDS if walks.num_walks < 100 else SEEDS[:2]
+    check(device, skewed_graph(seed=3), walks, seeds, num_hops=1, num_neighbors=num_neighbors, normalize=True)
+
+
+def test_a_team_serves_one_destination_after_the_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_walks, "_MOST_SCRATCH_BYTES", 1)
+    check(device, skewed_graph(seed=3), Walks(40, 60), SEEDS[:3], num_hops=1, names=NAMES)  # one block, in scratch
+    check(device, skewed_graph(seed=3), Walks(2, 2), np.random.default_rng(0).permutation(60), num_hops=1)
+    monkeypatch.setattr(device_walks, "_MOST_SHARED_BYTES", 1)
+    monkeypatch.setattr(device_walks, "_TEAMS_THREADS", 32)
+    check(device, skewed_graph(seed=3), Walks(2, 2), np.random.default_rng(0).permutation(60), num_hops=1)
+
+
+def test_ties_go_to_the_smaller_name(device: Device) -> None:
+    """Walks of one step from a hub visit each leaf about as often, so that most of the order is by names."""
+    graph = star_graph(4, 30)
+    names = np.random.default_rng(0).permutation(len(graph[0]) - 1)
+    for part in (None, names):
+        check(device, graph, Walks(1, 60), np.arange(4), num_hops=1, num_neighbors=20, names=part)
+
+
+def test_hot_lists_are_read_from_the_device(device: Device) -> None:
+    indptr, indices = skewed_graph(seed=2)
+    begin = np.where(np.arange(60) % 2, -1, indptr[:-1])
+    elsewhere = np.where(np.repeat(np.arange(60) % 2, np.diff(indptr)), indices, 0)  # whoever reads it is found out
+    topology = topology_of(device, indptr, indices, hot_begin=device.put(begin), hot_indices=device.put(indices))
+    topology = Topology(**vars(topology) | {"indices": device.map_host(elsewhere)})
+    traces = random_walk(device, topology, SEEDS, GNNLAB, KEY)
+    np.testing.assert_array_equal(traces.cpu(), ops.random_walk(indptr, indices, SEEDS, GNNLAB, KEY))
+
+
+def test_the_host_waits_once(device: Device) -> None:
+    topology = topology_of(device, *skewed_graph(seed=1))
+    before = device.num_reads
+    sample_walks(DeviceWorkspace(device, 60), topology, SEEDS, GNNLAB, KEY, num_hops=3, num_neighbors=5)
+    assert device.num_reads == before + 1
+
+
+def test_a_hop_that_could_be_too_large_waits_for_its_size(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (batches, device_walks):
+        monkeypatch.setattr(module, "MAX_BOUND_EDGES", 60)
+    before = device.num_reads
+    check(device, skewed_graph(seed=1), num_hops=3)
+    check(device, skewed_graph(seed=1), num_hops=3, expand="new")
+    assert device.num_reads > before + 2
+
+
+def test_nothing_to_visit(device: Device) -> None:
+    graph = skewed_graph(seed=1)
+    check(device, graph, num_hops=0)
+    check(device, graph, seeds=SEEDS[:0])
+    check(device, (np.zeros(61, np.int64), np.empty(0, np.int32)))
+    check(device, (np.arange(2), np.zeros(1, np.int64)), seeds=[0], include_self=False)  # a loop, which is no visit
+
+
+def test_what_cannot_be_sampled_is_said(device: Device) -> None:
+    table, topology = DeviceWorkspace(device, 60), topology_of(device, *skewed_graph(seed=1))
+
+    def sample(walks: Walks = GNNLAB, **options: Any) -> None:
+        sample_walks(table, topology, SEEDS, walks, KEY, **({"num_hops": 1, "num_neighbors": 1} | options))
+
+    for options in ({"num_hops": 2**16}, {"num_neighbors": 0}, {"expand": "some"}):
+        with pytest.raises(SamplerConfigError, match=next(iter(options))):
+            sample(**options)
+    with pytest.raises(SamplerConfigError, match="visits are counted up to"):
+        sample(Walks(256, 256))
+
+
+@pytest.mark.parametrize("walks", [Walks(255, 257), Walks(1, 65535), Walks(65535)], ids=str)
+def test_the_most_visits_fill_a_block_of_most_threads(walks: Walks) -> None:
+    teams = device_walks._Teams.of(walks)
+    assert (teams.threads, teams.size, teams.are_shared) == (1024, 1 << 16, False)
+
+
+def test_blocks_are_of_whole_warps_and_shared_memory_holds_their_visits() -> None:
+    for length, num_walks in product([1, 2, 3, 5, 17, 33, 100, 300], repeat=2):
+        teams = device_walks._Teams.of(Walks(length, num_walks))
+        assert teams.size >= length * num_walks
+        assert teams.threads % 32 == 0
+        assert teams.threads <= 1024
+        assert teams.num_teams <= 128  # kMaxTeams
+        assert teams.are_shared == (teams.size <= 2048)
