@@ -5,8 +5,7 @@ Shapes: S seeds, N graph nodes; D destinations and E edges of a hop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
+from .hop import HopInMaking, Picker
 from .sample import DeviceHop, DeviceSample
 from .state import State
 from .topology import Topology
@@ -30,56 +30,6 @@ MAX_BOUND_EDGES = 1 << 27
 """A hop whose edges may be more waits for their number, and takes memory for that."""
 _APPEND_TILE = 4 * THREADS
 _BLOCKS_A_PROCESSOR = 8
-
-
-@dataclass
-class HopInMaking:
-    """What a picker sees of a hop, and fills.
-
-    Attributes:
-        number: that its draws are made with.
-        index: in the batch.
-        first: where the destinations to expand begin, among the nodes; and ``num_dst`` where they end: on the device.
-        first_edge: where their edges begin, and ``last_edge`` where they end: on the device.
-        most_dst: of destinations to expand, at most.
-        starts: int32, for each destination where its edges begin, and where the last one's end.
-        most_edges: where edges end, at most; set once it is known.
-        picked: neighbours by edge, in the dtype of the graph's indices.
-        edge_ids: int64, or None.
-        edge_weights: float32, or None.
-        indices: int32, local ids by edge.
-    """
-
-    number: int
-    index: int
-    first: torch.Tensor
-    num_dst: torch.Tensor
-    first_edge: torch.Tensor
-    last_edge: torch.Tensor
-    most_dst: int
-    starts: torch.Tensor
-    most_edges: int = 0
-    picked: torch.Tensor | None = None
-    edge_ids: torch.Tensor | None = None
-    edge_weights: torch.Tensor | None = None
-    indices: torch.Tensor | None = None
-
-
-class Picker(Protocol):
-    """How a node-wise sampler takes edges."""
-
-    edge_ids: bool
-    edge_weights: bool
-
-    def most_edges(self, hop: HopInMaking) -> int | None:
-        """Of the hop, at most; None where only counting tells, for which the host then waits."""
-
-    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        """Writes ``hop.starts`` and ``hop.last_edge``."""
-
-    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
-        ``num_dst + e - first_edge``."""
 
 
 class DeviceBatch:
@@ -133,7 +83,7 @@ class DeviceBatch:
 
     def narrow(self, hop: HopInMaking) -> None:
         """Takes the number of a hop's destinations for the most of them. The host waits for it."""
-        nodes, _ = self._read()
+        nodes, _ = self.read()
         self.most_nodes = nodes[hop.index]
         hop.most_dst = self.most_nodes - (0 if hop.first is self.state.zero else nodes[hop.index - 1])
 
@@ -153,6 +103,19 @@ class DeviceBatch:
             picker.pick(self, hop)
             self._end_hop(hop)
         return self._finished()
+
+    def note_known(self, hop: HopInMaking) -> None:
+        """Notes the nodes known before the hop in a table that has forgotten them."""
+        self.device.launch(
+            "number_nodes",
+            "note_known",
+            blocks=self.blocks(self.most_nodes),
+            threads=THREADS,
+            nodes=self.nodes,
+            num_known=hop.num_dst,
+            **self.workspace.arguments,
+            error=self.state.error,
+        )
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
         table = self.workspace.arguments
@@ -205,25 +168,16 @@ class DeviceBatch:
         before, bound = self._before(), picker.most_edges(hop)
         edges_before = 0 if before is None else before.most_edges
         if bound is None or edges_before + bound > MAX_BOUND_EDGES:
-            nodes, edges = self._read()
+            nodes, edges = self.read()
             self.most_nodes = nodes[hop.index]
             hop.most_edges = edges[hop.index]
         else:
             hop.most_edges = edges_before + bound
         if self.most_nodes + hop.most_edges > MAX_POSITIONS:
-            self._fail(codes.TOO_MANY_EDGES, 0)
+            self.fail(codes.TOO_MANY_EDGES)
         most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes)
         if self.workspace.widen(most_after, self.most_nodes + hop.most_edges):
-            self.device.launch(
-                "number_nodes",
-                "note_known",
-                blocks=self.blocks(self.most_nodes),
-                threads=THREADS,
-                nodes=self.nodes,
-                num_known=hop.num_dst,
-                **self.workspace.arguments,
-                error=self.state.error,
-            )
+            self.note_known(hop)
         self.most_nodes = most_after
         self.nodes = self._grown(self.nodes, most_after, torch.int64)
         columns = {"picked": self.topology.index_dtype, "indices": torch.int32}
@@ -267,7 +221,7 @@ class DeviceBatch:
         self._hops.append(hop)
 
     def _finished(self) -> DeviceSample:
-        nodes, edges = self._read()
+        nodes, edges = self.read()
         hops = []
         for hop in self._hops:
             # Hops that share their edges' memory have grown into the last one's; the others keep their own.
@@ -286,13 +240,20 @@ class DeviceBatch:
             )
         return DeviceSample(self.nodes[: nodes[-1]], tuple(hops))
 
-    def _read(self) -> tuple[list[int], list[int]]:
+    def read(self) -> tuple[list[int], list[int]]:
+        """How many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.
+
+        Raises:
+            SeedError: a seed out of range or repeated.
+            SamplerConfigError: more edges than local ids can number.
+        """
         error, nodes, edges = self.state.read()
         if error is not None:
-            self._fail(*error)
+            self.fail(*error)
         return nodes, edges
 
-    def _fail(self, code: int, place: int) -> NoReturn:
+    def fail(self, code: int, place: int = 0) -> NoReturn:
+        """Raises what :meth:`read` does for an error of this code and place."""
         if code == codes.TOO_MANY_EDGES:
             raise SamplerConfigError(
                 f"A batch of {len(self.seeds)} seeds reaches more than {MAX_LOCAL} edges, beyond int32 local ids. Use "
