@@ -12,6 +12,7 @@ import torch
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, KernelCompileError, LoaderConfigError
+from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Rows
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.source import BatchSource
@@ -19,6 +20,7 @@ from lightning_gnnload.plugin.settings import check_choice
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
 
 if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.plugin.datamodule import GraphDataModule
 
@@ -78,6 +80,31 @@ class SamplingDevice:
             self._say(str(error))
             return None
 
+    def arrivals(self, module: GraphDataModule, source: BatchSource) -> Arrivals | None:
+        """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
+        are to gather them.
+
+        Raises:
+            CudaUnavailableError, DeviceMemoryError: with ``"cuda"``.
+        """
+        computes_on = _root_device(module)
+        if self.setting == "cpu" or (self.setting == "auto" and computes_on.type != "cuda"):
+            return None
+        reason = why_not_gathered(source, module.batch_format)
+        try:
+            if reason is None:
+                from lightning_gnnload.ops.cuda.opening import open_device
+
+                with self._opening:
+                    device = open_device(computes_on)
+                    return Arrivals(self._rows_of(source, device), device)
+        except (CudaUnavailableError, DeviceMemoryError) as error:
+            if self.setting == "cuda":
+                raise
+            reason = str(error)
+        self._say(reason, what="Samplers gather the features")
+        return None
+
     def close(self) -> None:
         """Gives back the device's memory. What it holds is put there again when it is next needed."""
         with self._opening:
@@ -109,16 +136,19 @@ class SamplingDevice:
             weighted = any(map(draws_by_weight, (module.sampler, module.eval_sampler)))
             self._topology = place(source.data.graph, device, weighted=weighted)
         heed_zero_weights(sampler, source.data.graph)
+        draws = OnDevice(sampler, self._topology, device)
+        return DeviceBatches(source, draws, self._rows_of(source, device), device, convert=convert, max_threads=1)
+
+    def _rows_of(self, source: BatchSource, device: Device) -> dict[str, Rows]:
         for name, store in source.features.items():
             if name not in self._rows:
                 self._rows[name] = HostRows(store, device)
-        draws = OnDevice(sampler, self._topology, device)
-        return DeviceBatches(source, draws, self._rows, device, convert=convert, max_threads=1)
+        return self._rows
 
-    def _say(self, reason: str) -> None:
+    def _say(self, reason: str, what: str = "Mini-batches are sampled on the CPU") -> None:
         if reason not in self._said:
             self._said.add(reason)
-            _log.warning("Mini-batches are sampled on the CPU: %s", reason)
+            _log.warning("%s: %s", what, reason)
 
 
 def _root_device(module: GraphDataModule) -> torch.device:
@@ -130,9 +160,12 @@ def _root_device(module: GraphDataModule) -> torch.device:
 
 def why_not(source: BatchSource, batch_format: str) -> str | None:
     """Why mini-batches of this source have to be made on the host; None where a device can make them."""
+    return can_sample(source.workload.sampler) or why_not_gathered(source, batch_format)
+
+
+def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
+    """Why features of this source, wherever it is sampled, have to be gathered on the host."""
     sampler, data = source.workload.sampler, source.data
-    if (reason := can_sample(sampler)) is not None:
-        return reason
     if data.edge_x is not None:
         return "the data has edge features, which are gathered on the host"
     for name, table in data.tables.items():
