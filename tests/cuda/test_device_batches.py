@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload import Graph, GraphData, NeighborSampler, RandomWalkSampler, WeightedNeighborSampler
 from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.errors import SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.sample.on_device import OnDevice, can_sample
+from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
+from lightning_gnnload.sample.placement import place
 from lightning_gnnload.sample.uploaded import Uploaded
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
@@ -36,21 +36,9 @@ class WholeTable:
         return self.rows[ids]
 
 
-def placed(source: BatchSource, device: Device) -> Topology:
-    graph = source.data.graph
-    topology = Topology(
-        graph.num_nodes,
-        graph.num_edges,
-        device.put(graph.indptr),
-        device.put(graph.indices),
-        max_degree=int(np.diff(graph.indptr).max()),
-    )
-    device.record().synchronize()
-    return topology
-
-
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
-    return OnDevice(source.workload.sampler, placed(source, device), device)
+    sampler = source.workload.sampler
+    return OnDevice(sampler, place(source.data.graph, device, weighted=draws_by_weight(sampler)), device)
 
 
 def drawn_on_host(source: BatchSource, device: Device) -> Draws:
@@ -80,12 +68,16 @@ def on_host(batch):
         NeighborSampler([3, 2], expand="new", edge_ids=True),
         NeighborSampler([2], replace=True),
         NeighborSampler([]),
+        WeightedNeighborSampler([3, 2], edge_ids=True),
+        RandomWalkSampler(2, num_neighbors=3),
+        RandomWalkSampler(2, num_neighbors=2, normalize=True, include_self=False, expand="new"),
     ],
     ids=repr,
 )
 def test_a_device_makes_the_batches_of_the_host(device: Device, sampler: NeighborSampler, draws) -> None:
-    data = toy_data()
-    named = GraphData(data.graph, data.x, data.y.bfloat16(), data.train, tables={"further": torch.rand(300, 2)})
+    data, rng = toy_data(), np.random.default_rng(0)
+    graph = Graph(data.graph.indptr, data.graph.indices, edge_weight=rng.random(data.graph.num_edges))
+    named = GraphData(graph, data.x, data.y.bfloat16(), data.train, tables={"further": torch.rand(300, 2)})
     source = toy_source(named, sampler=sampler)
     expected = [content(batch) for batch in SampledLoader(source)]
     assert [on_host(batch) for batch in loader(source, device, draws)] == expected
