@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test bench bench-strategy bench-features bench-partition docs lint ruff mypy imports clang-format kernels sanitize fuzz clean distclean
+.PHONY: help setup train test bench bench-strategy bench-features bench-partition docs lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ bench-partition: $(ready)  ## measure what parts of graphs cost and save (ARGS='
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict
 
-lint: ruff mypy imports clang-format kernels  ## every static check (make -k lint goes on after a failure)
+lint: ruff mypy imports clang-format kernels cuda  ## every static check (make -k lint goes on after a failure)
 
 ruff: $(lint_ready)  ## style of the Python code
 	$(BIN)/ruff check
@@ -71,6 +71,9 @@ kernels: $(lint_ready)  ## compile the kernels with warnings as errors
 		-DCMAKE_MAKE_PROGRAM="$(abspath $(BIN))/ninja" -DPython_EXECUTABLE="$(abspath $(BIN))/python" \
 		-Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)" --log-level=WARNING
 	$(BIN)/cmake --build build/werror
+
+cuda: $(lint_ready)  ## compile the CUDA kernels with NVRTC, without a GPU, and check what launches them
+	$(BIN)/python -m kernels.check_cuda
 
 sanitize: $(ready)  ## the kernels' tests, and a little fuzzing, under the address and undefined-behaviour sanitizers
 	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh
@@ -107,7 +110,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(filter-o
 	@touch $@
 
 $(VENV)/.ready-lint: $(VENV)/.ready
-	$(PIP) --no-build-isolation --editable '.[lint]'
+	$(PIP) --no-build-isolation --editable '.[lint,cuda-check]'
 	@touch $@
 
 $(VENV)/.ready-docs: $(VENV)/.ready

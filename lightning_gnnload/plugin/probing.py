@@ -8,10 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
-from typing import Generic
 
-from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, Opened, allowance, shrinking
+from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, allowance
 from lightning_gnnload.cache.opening import say
 from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
@@ -20,8 +18,11 @@ WARM_UP_STEPS = 4
 """The first makes the optimizer's state; sizes of mini-batches, and so fragments, differ from one to the next."""
 _log = logging.getLogger(__name__)
 
+OpenCache = Callable[[Allowance, Meeting | None], None]
+"""Opens the cache in so much of each device; the ranks that share it do so at once, and raise alike."""
 
-class Probing(Generic[Opened]):
+
+class Probing:
     """Opens a cache on the devices once the fit's first steps have peaked. For the thread that trains.
 
     All ranks that share the cache call :meth:`begin_step` before each step, and meet in the same one: there is no step
@@ -29,8 +30,7 @@ class Probing(Generic[Opened]):
 
     Args:
         memory: of this rank's device.
-        open_cache: opens it, at once with those who share it. Raises DeviceMemoryError or CacheShareError.
-        use_cache: takes what was opened.
+        open_cache: opens it. Raises DeviceMemoryError or CacheShareError.
         sharers: who this rank shares it with; None for a rank alone.
         num_steps: optimizer steps to wait for.
         required: what cannot be opened is an error; else a warning, and training goes on without.
@@ -40,16 +40,15 @@ class Probing(Generic[Opened]):
     def __init__(
         self,
         memory: DeviceMemory,
-        open_cache: Callable[[Allowance], Opened],
-        use_cache: Callable[[Opened], None],
+        open_cache: OpenCache,
         *,
         sharers: Sharers | None = None,
         num_steps: int = WARM_UP_STEPS,
         required: bool = False,
         progress: bool = True,
     ) -> None:
-        self._memory, self._open_cache, self._use_cache = memory, open_cache, use_cache
-        self._sharers, self._num_steps, self._required, self._progress = sharers, num_steps, required, progress
+        self._memory, self._open_cache, self._sharers = memory, open_cache, sharers
+        self._num_steps, self._required, self._progress = num_steps, required, progress
         self._first: int | None = None
         self.is_over = False
 
@@ -69,28 +68,21 @@ class Probing(Generic[Opened]):
         self.is_over = True
         try:
             with nullcontext() if self._sharers is None else self._sharers.meet() as meeting:
-                opened = self._opened(meeting)
+                self._open(meeting)
         except (DeviceMemoryError, CacheShareError) as error:
             if self._required:
                 raise
             _log.warning("There is no cache of features on the devices: %s", error)
-        else:
-            self._use_cache(opened)
 
-    def _opened(self, meeting: Meeting | None) -> Opened:
-        def told(**fields: object) -> list[dict[str, object]]:
-            return [fields] if meeting is None else [each.fields for each in meeting.exchange(fields)]
-
-        # Who tells has peaked, and holds still until all have told.
-        allowed = allowance([MemoryUse.of(each) for each in told(**self._memory.use().fields())])
+    def _open(self, meeting: Meeting | None) -> None:
+        use = self._memory.use()
+        # Who has come to the exchange has peaked, and holds still until all have told.
+        uses = [use] if meeting is None else [MemoryUse.of(each.fields) for each in meeting.exchange(use.fields())]
+        allowed = allowance(uses)
         if self._progress:
             say(f"Feature cache on the devices: {allowed}")
         if not allowed.num_bytes:
             raise DeviceMemoryError(
                 f"training leaves no room ({allowed.reason}). Lower batch_size, or give FeatureCache(device='cpu')."
             )
-        return shrinking(
-            lambda num_bytes: self._open_cache(replace(allowed, num_bytes=num_bytes)),
-            allowed.num_bytes,
-            all_have=lambda has: all(each.get("has") is True for each in told(has=has)),
-        )
+        self._open_cache(allowed, meeting)

@@ -5,7 +5,7 @@ Shapes: N graph nodes, E edges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -42,18 +42,26 @@ def edge_chunks(indptr: np.ndarray, chunk_edges: int = _CHUNK_EDGES) -> Iterator
         yield EdgeChunk(begin, end, first, np.diff(np.clip(indptr[first : last + 1], begin, end)))
 
 
-def expected_visits(graph: Graph, fanout: int = FANOUT, num_hops: int = 2, seed_share: float = 0.01) -> np.ndarray:
+def expected_visits(
+    graph: Graph,
+    fanout: int = FANOUT,
+    num_hops: int = 2,
+    seed_share: float = 0.01,
+    *,
+    advance: Callable[[int], None] = lambda _: None,
+) -> np.ndarray:
     """How often a mini-batch reads each node's list, float64 ``[N]``.
 
     Its seeds are any nodes alike; a node draws each of its ``d`` in-neighbours with probability ``min(1, fanout / d)``;
-    one that several draw is visited once. Draws of different nodes count as independent. Reads the edges once a hop, in
-    chunks.
+    one that several draw is visited once. Draws of different nodes count as independent, edge weights as equal. Reads
+    the edges once for each hop after the first, in chunks.
 
     Args:
         graph: of N nodes.
         fanout: of each hop.
         num_hops: whose destinations are counted: the seeds, then those that were drawn so far.
         seed_share: seeds of a mini-batch, as a share of all nodes.
+        advance: told how many edges were read.
 
     Source: the expectation that PaGraph (SoCC'20), 3.1, takes from out-degrees alone, and DSP (PPoPP'23), 3.1, from
     in-degrees.
@@ -70,6 +78,7 @@ def expected_visits(graph: Graph, fanout: int = FANOUT, num_hops: int = 2, seed_
         drawn, draws = np.zeros(graph.num_nodes), present * chance
         for chunk in edge_chunks(graph.indptr):
             np.add.at(drawn, graph.indices[chunk.begin : chunk.end], chunk.spread(draws))
+            advance(chunk.end - chunk.begin)
         present = 1 - (1 - present) * np.exp(-drawn)
         visits += present
     return visits

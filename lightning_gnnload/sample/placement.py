@@ -188,7 +188,10 @@ class _Placing:
         num_edges = (self.budget_bytes - self.node_bytes - begin_bytes) // self._edge_bytes
         if num_edges <= 0:
             return np.zeros(graph.num_nodes, bool), 0.0
-        visits = expected_visits(graph) if self.hotness is None else self.hotness
+        visits = self.hotness
+        if visits is None:
+            with _bar("Ranking lists", graph.num_edges, self.progress) as advance:
+                visits = expected_visits(graph, advance=advance)
         reads = expected_reads(graph, visits)
         hot = hottest_lists(graph, reads, num_edges)
         return hot, float(reads[hot].sum() / max(reads.sum(), 1e-300))

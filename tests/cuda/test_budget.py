@@ -41,38 +41,33 @@ def test_what_a_rank_tells_of_its_memory_is_checked() -> None:
 
 
 class Memory:
-    """Opens caches of at most so many bytes, and keeps the books."""
+    """Gives at most so many bytes at once, and keeps the books."""
 
     def __init__(self, largest: int) -> None:
         self.largest, self.asked, self.held = largest, [], 0
 
-    def open_in(self, num_bytes: int) -> Taken:
+    def allocate(self, num_bytes: int) -> int:
         self.asked.append(num_bytes)
         if num_bytes > self.largest:
             raise DeviceMemoryError(f"no {num_bytes} bytes in a piece")
-        return Taken(self, num_bytes)
+        self.held += num_bytes
+        return num_bytes
 
-
-class Taken:
-    def __init__(self, memory: Memory, num_bytes: int) -> None:
-        self.memory, self.num_bytes = memory, num_bytes
-        memory.held += num_bytes
-
-    def close(self) -> None:
-        self.memory.held -= self.num_bytes
+    def free(self, num_bytes: int) -> None:
+        self.held -= num_bytes
 
 
 @pytest.mark.parametrize(("largest", "asked"), [(1000, [1000]), (999, [1000, 800]), (512, [1000, 800, 640, 512])])
 def test_what_is_refused_is_asked_for_again_by_a_fifth_less(largest: int, asked: list[int]) -> None:
     memory = Memory(largest)
-    assert shrinking(memory.open_in, 1000).num_bytes == memory.held == asked[-1]
+    assert shrinking(memory.allocate, 1000) == memory.held == asked[-1]
     assert memory.asked == asked
 
 
 def test_a_device_that_refuses_four_times_is_believed() -> None:
     memory = Memory(511)
     with pytest.raises(DeviceMemoryError, match=r"refused 1000 B, 800 B, 640 B, 512 B: no 512 bytes.*capacity_bytes"):
-        shrinking(memory.open_in, 1000)
+        shrinking(memory.allocate, 1000)
     assert len(memory.asked) == MAX_SHRINKS + 1
 
 
@@ -80,17 +75,17 @@ def test_a_device_that_refuses_four_times_is_believed() -> None:
 def test_ranks_shrink_together(told_inside: bool) -> None:
     memory, told = Memory(1000), []
 
-    def open_in(num_bytes: int) -> Taken:
+    def allocate(num_bytes: int) -> int:
         if told_inside and num_bytes > 700:
             memory.asked.append(num_bytes)
             raise CacheShareError("the other rank failed")
-        return memory.open_in(num_bytes)
+        return memory.allocate(num_bytes)
 
     def all_have(has: bool) -> bool:
         told.append(has)
         return memory.asked[-1] <= 700  # as the other rank's device gives so much
 
-    assert shrinking(open_in, 1000, all_have=all_have).num_bytes == 640
+    assert shrinking(allocate, 1000, close=memory.free, all_have=all_have) == 640
     assert memory.held == 640  # what others could not match was given back
     assert told == [not told_inside, not told_inside, True]
 
@@ -98,5 +93,5 @@ def test_ranks_shrink_together(told_inside: bool) -> None:
 def test_ranks_give_up_together() -> None:
     memory = Memory(1000)
     with pytest.raises(DeviceMemoryError, match="512 B by the device of another rank"):
-        shrinking(memory.open_in, 1000, all_have=lambda _: False)
+        shrinking(memory.allocate, 1000, close=memory.free, all_have=lambda _: False)
     assert memory.held == 0

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -207,6 +210,29 @@ def test_large_arrays_are_copied_in_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     device = SmallDevice()
     assert lists(place(GRAPH, device)) == in_lists(GRAPH.indices)
     assert device.largest_put == 1000
+
+
+def test_bars_tell_of_each_array() -> None:
+    told: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+        done: list[int] = []
+        yield done.append
+        told.append((title, total, sum(done)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement, "bar", bar)
+        topology = place(GRAPH, SmallDevice(), budget_bytes=BUDGETS[HOT], progress=True)
+        num_hot = topology.hot_indices.numel()
+        assert told == [
+            ("Placing offsets", 301, 301),
+            ("Ranking lists", 2400, 2400),
+            ("Placing offsets of hot lists", 300, 300),
+            ("Placing hot lists", num_hot, num_hot),
+        ]
+        place(GRAPH, SmallDevice())
+        assert len(told) == 4  # silent unless it is asked for
 
 
 def test_what_the_device_says_is_free_it_need_not_give() -> None:

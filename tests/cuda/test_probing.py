@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
 
 import pytest
 
 from lightning_gnnload.cache.device.budget import Allowance, MemoryUse
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.plugin.probing import WARM_UP_STEPS, Probing
 
@@ -35,81 +34,48 @@ def train(probing: Probing, memory: TrainingMemory, num_steps: int, begin: int =
         memory.step()
 
 
-class Cache:
-    """Opened on a device that gives at most so many bytes in a piece."""
-
-    opened: ClassVar[list[Cache]] = []
-
-    def __init__(self, allowed: Allowance, largest: int = 40 * GIB) -> None:
-        if allowed.num_bytes > largest:
-            raise DeviceMemoryError(f"no {allowed.num_bytes} bytes in a piece")
-        self.allowed = allowed
-        self.opened.append(self)
-
-    def close(self) -> None:
-        self.opened.remove(self)
-
-
-@pytest.fixture(autouse=True)
-def _none_open() -> None:
-    Cache.opened.clear()
-
-
 def test_a_cache_opens_once_after_the_first_steps() -> None:
-    used: list[tuple[Cache, int]] = []
+    opened: list[tuple[Allowance, Meeting | None, int]] = []
     memory = TrainingMemory()
-    probing = Probing(memory, Cache, lambda cache: used.append((cache, memory.reserved)))
+    probing = Probing(memory, lambda allowed, meeting: opened.append((allowed, meeting, memory.reserved)))
     train(probing, memory, WARM_UP_STEPS)
-    assert not used
+    assert not opened
     assert not probing.is_over
     train(probing, memory, 9, begin=WARM_UP_STEPS)
-    [(cache, reserved)] = used
+    [(allowed, meeting, reserved)] = opened
     assert reserved == 2 * GIB * WARM_UP_STEPS
-    assert cache.allowed.num_bytes == (40 - 14 - 2) * GIB
+    assert allowed.num_bytes == (40 - 14 - 2) * GIB
+    assert meeting is None
     assert probing.is_over
-    assert memory.num_looks == len(Cache.opened) == 1
+    assert memory.num_looks == 1
 
 
 def test_optimizer_steps_are_counted_and_of_this_fit() -> None:
-    used: list[int] = []
+    opened: list[int] = []
     memory = TrainingMemory()
-    probing = Probing(memory, Cache, lambda _: used.append(memory.reserved // GIB), num_steps=2)
+    probing = Probing(memory, lambda *_: opened.append(memory.reserved // GIB), num_steps=2)
     train(probing, memory, 3, begin=1000, accumulate=3)  # resumed at step 1,000
-    assert used == [2 * 2 * 3]
-
-
-def test_memory_in_pieces_makes_a_smaller_cache() -> None:
-    used: list[Cache] = []
-    memory = TrainingMemory()
-    train(Probing(memory, lambda allowed: Cache(allowed, 16 * GIB), used.append), memory, 9)
-    assert [cache.allowed.num_bytes for cache in used] == [24 * GIB * 80**2 // 100**2]
-    assert len(Cache.opened) == 1
+    assert opened == [2 * 2 * 3]
 
 
 @pytest.mark.parametrize("error", [DeviceMemoryError("no room"), CacheShareError("a rank is gone")])
 def test_training_goes_on_without_what_cannot_be_opened(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(_: Allowance) -> Cache:
+    def refuse(*_: object) -> None:
         raise error
 
     memory = TrainingMemory()
     with caplog.at_level(logging.WARNING):
-        train(Probing(memory, refuse, unused), memory, 9)
-    [record] = caplog.records
-    assert record.getMessage().startswith(
-        "There is no cache of features on the devices: the cache was refused 24.0 GiB"
-    )
-    assert str(error) in record.getMessage()
-    with pytest.raises(DeviceMemoryError, match=str(error)):
-        train(Probing(memory, refuse, unused, required=True), memory, 9)
-
-
-def unused(_: Cache) -> None:
-    pytest.fail("there is nothing to use")
+        train(Probing(memory, refuse), memory, 9)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"There is no cache of features on the devices: {error}"
+    ]
+    with pytest.raises(type(error), match=str(error)):
+        train(Probing(memory, refuse, required=True), memory, 9)
 
 
 def test_no_room_is_said_with_its_sum() -> None:
     memory = TrainingMemory(others=30 * GIB)
-    probing = Probing(memory, Cache, unused, required=True)
+    probing = Probing(memory, lambda *_: pytest.fail("nothing to open"), required=True)
     with pytest.raises(DeviceMemoryError, match=r"2\.0 GiB free, 8\.0 GiB held, 14\.0 GiB at the peak, 2\.0 GiB in"):
         train(probing, memory, 9)
 
@@ -117,41 +83,40 @@ def test_no_room_is_said_with_its_sum() -> None:
 @pytest.mark.parametrize("devices", [("GPU-a", "GPU-b"), ("GPU-a", "GPU-a")])
 def test_ranks_meet_in_one_step_and_agree(devices: tuple[str, str], request: pytest.FixtureRequest) -> None:
     shared = devices[0] == devices[1]
-    free = 40 - 4 - 8  # as the second rank sees it
-    left = free + 8 * (1 + shared) - 14 * (1 + shared) - 2
 
     def run(index: int) -> list[tuple[int, int, tuple[int, ...]]]:
-        used: list[tuple[int, int, tuple[int, ...]]] = []
+        seen = []
         memory = TrainingMemory(devices[index], others=index * 4 * GIB)
-        probing = Probing(
-            memory,
-            # What the second rank's device has is in pieces.
-            lambda allowed: Cache(allowed, 40 * GIB if index == 0 else left * GIB - 1),
-            lambda cache: used.append((memory.reserved // GIB, cache.allowed.num_bytes, cache.allowed.owners)),
-            sharers=Sharers(f"probing-{request.node.nodeid}", index, 2, timeout_s=20),
-            required=True,
-            progress=False,
-        )
-        train(probing, memory, 9)
-        return used
+
+        def open_cache(allowed: Allowance, meeting: Meeting | None) -> None:
+            assert meeting is not None
+            meeting.agree({"bytes": allowed.num_bytes})
+            seen.append((memory.reserved // GIB, allowed.num_bytes // GIB, allowed.owners))
+
+        sharers = Sharers(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
+        train(Probing(memory, open_cache, sharers=sharers, required=True, progress=False), memory, 9)
+        return seen
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, range(2))
-    assert first == second == [(8, left * GIB * 80 // 100, (0,) if shared else (0, 1))]
-    assert len(Cache.opened) == 2
+    free = 40 - 4 - 8  # as the second rank sees it
+    left = free + 8 * (1 + shared) - 14 * (1 + shared) - 2
+    assert first == second == [(8, left, (0,) if shared else (0, 1))]
 
 
-def test_a_rank_that_has_no_room_leaves_all_without(request: pytest.FixtureRequest) -> None:
+def test_a_rank_that_fails_to_open_ends_it_for_all(request: pytest.FixtureRequest) -> None:
     def run(index: int) -> str:
+        def open_cache(_: Allowance, meeting: Meeting | None) -> None:
+            assert meeting is not None
+            if index:
+                raise DeviceMemoryError("rank 1 has no room")
+            meeting.exchange({})
+
         memory = TrainingMemory(f"GPU-{index}")
         sharers = Sharers(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
-        open_cache = lambda allowed: Cache(allowed, 40 * GIB * (1 - index))  # noqa: E731
-        with pytest.raises(DeviceMemoryError) as raised:
-            train(Probing(memory, open_cache, unused, sharers=sharers, required=True, progress=False), memory, 9)
+        with pytest.raises((DeviceMemoryError, CacheShareError)) as raised:
+            train(Probing(memory, open_cache, sharers=sharers, required=True, progress=False), memory, 9)
         return str(raised.value)
 
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(run, range(2))
-    assert "by the device of another rank" in first
-    assert "in a piece" in second
-    assert not Cache.opened
+        assert all("rank 1 has no room" in text for text in pool.map(run, range(2)))

@@ -79,6 +79,7 @@ def test_kernels_of_a_source():
         ("__global__ void f(bool flag) {}\nLG_INSTANTIATE(f)", "'flag'.*'bool'"),
         ("__global__ void f(Adjacency graph) {}\nLG_INSTANTIATE(f)", "'graph'.*'Adjacency'"),
         ("template <class T> __global__ void f(T x) {}\nLG_INSTANTIATE(f<uint8_t>)", "'x'.*'uint8_t'"),
+        ("__global__ void f(int32_t blocks) {}\nLG_INSTANTIATE(f)", "'blocks'.*Rename it"),
         ("__global__ void f(int32_t) {}\nLG_INSTANTIATE(f)", "no name or no type"),
         ("__global__ void f(int32_t a) {}", "needs lines LG_INSTANTIATE"),
         ("template <class T> __global__ void f(T* x) {}\nLG_INSTANTIATE(f)", "with 1 types"),

@@ -11,6 +11,7 @@ import pytest
 from lightning_gnnload import ops
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Walks
+from lightning_gnnload.ops.cuda import batch as batches
 from lightning_gnnload.ops.cuda import walks as device_walks
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.topology import Topology
@@ -76,8 +77,7 @@ def test_a_batch_is_that_of_the_cpu(device: Device, expand: str, dtype: type) ->
         check(device, graph, include_self=include_self, normalize=normalize, expand=expand, names=names)
 
 
-# Teams of 1, 2, 8, 32 and 128 threads, those of the last of a whole block and in scratch; one and many of their rows
-# are neighbours.
+# Teams of 1, 2, 8 and 32 threads, and a block of 128 that counts in scratch; one, few and all visited are neighbours.
 @pytest.mark.parametrize(
     "walks",
     [Walks(1), Walks(40), Walks(3, 2), Walks(5, 7, restart_prob=0.3), Walks(7, 120), Walks(20, 120, 0.1)],
@@ -91,7 +91,7 @@ def test_any_number_of_walks_and_neighbours(device: Device, walks: Walks, num_ne
 
 def test_a_team_serves_one_destination_after_the_other(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_walks, "_MOST_SCRATCH_BYTES", 1)
-    check(device, skewed_graph(seed=3), Walks(40, 60), SEEDS[:3], num_hops=1, names=NAMES)  # of 128 threads, by one
+    check(device, skewed_graph(seed=3), Walks(40, 60), SEEDS[:3], num_hops=1, names=NAMES)  # one block, in scratch
     check(device, skewed_graph(seed=3), Walks(2, 2), np.random.default_rng(0).permutation(60), num_hops=1)
     monkeypatch.setattr(device_walks, "_MOST_SHARED_BYTES", 1)
     monkeypatch.setattr(device_walks, "_TEAMS_THREADS", 32)
@@ -121,6 +121,15 @@ def test_the_host_waits_once(device: Device) -> None:
     before = device.num_reads
     sample_walks(DeviceWorkspace(device, 60), topology, SEEDS, GNNLAB, KEY, num_hops=3, num_neighbors=5)
     assert device.num_reads == before + 1
+
+
+def test_a_hop_that_could_be_too_large_waits_for_its_size(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (batches, device_walks):
+        monkeypatch.setattr(module, "MAX_BOUND_EDGES", 60)
+    before = device.num_reads
+    check(device, skewed_graph(seed=1), num_hops=3)
+    check(device, skewed_graph(seed=1), num_hops=3, expand="new")
+    assert device.num_reads > before + 2
 
 
 def test_nothing_to_visit(device: Device) -> None:

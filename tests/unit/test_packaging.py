@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lightning_gnnload.ops.cuda import sources
+
 ROOT = Path(__file__).parents[2]
 BUILD_TOOLS = ("scikit_build_core", "nanobind", "pip")
 pytestmark = [
@@ -34,6 +36,9 @@ from lightning_gnnload import Graph, NeighborSampler
 from lightning_gnnload.ops import _kernels
 assert lightning_gnnload.__file__.startswith(target), lightning_gnnload.__file__
 assert _kernels.__file__.startswith(target), _kernels.__file__
+from lightning_gnnload.ops.cuda import sources
+assert str(sources.folder()).startswith(target), sources.folder()
+assert all(sources.kernels(op) and sources.fingerprint(op) for op in sources.ops())
 batch = NeighborSampler([2, 2]).sample(Graph.from_coo([1, 2, 3], [0, 0, 1]), np.array([0]), seed=0)
 print(sorted(np.asarray(batch.nodes).tolist()))
 """
@@ -65,6 +70,14 @@ def test_wheel_holds_what_users_need_and_no_more(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"lightning_gnnload"}
+
+
+def test_wheel_holds_what_its_cuda_kernels_are_compiled_from(wheel: Path) -> None:
+    folder = "lightning_gnnload/ops/cuda/kernels/"
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = {name.removeprefix(folder) for name in archive.namelist() if name.startswith(folder)}
+    needed = {str(path.relative_to(sources.folder())) for op in sources.ops() for path in sources.included(op)}
+    assert shipped == needed
 
 
 def test_wheel_works_outside_the_repository(wheel: Path, tmp_path: Path) -> None:

@@ -17,15 +17,7 @@ from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 
 MAX_SHRINKS = 3
 _KEPT_PERCENT = 80
-
-
-class Closes(Protocol):
-    """What gives back its memory."""
-
-    def close(self) -> None: ...
-
-
-Opened = TypeVar("Opened", bound=Closes)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -139,16 +131,18 @@ def allowance(uses: Sequence[MemoryUse]) -> Allowance:
 
 
 def shrinking(
-    open_in: Callable[[int], Opened],
+    open_in: Callable[[int], T],
     num_bytes: int,
     *,
+    close: Callable[[T], None] = lambda _: None,
     all_have: Callable[[bool], bool] = lambda has: has,
-) -> Opened:
+) -> T:
     """Opens a cache in so much, or a fifth less, again and again, three times at most: free memory may be in pieces.
 
     Args:
         open_in: takes bytes. Raises DeviceMemoryError, or CacheShareError where another rank could not.
         num_bytes: at first.
+        close: gives back what this rank has opened, where another rank has not.
         all_have: whether all ranks that share the cache have opened it, once each has told whether it has.
 
     Raises:
@@ -165,7 +159,7 @@ def shrinking(
             continue
         if all_have(True):
             return opened
-        opened.close()
+        close(opened)
     sizes = ", ".join(map(in_units, tried))
     reason = f": {refusal}" if refusal is not None else " by the device of another rank"
     raise DeviceMemoryError(

@@ -131,6 +131,12 @@ class DeviceBatch:
         """Of a launch for up to ``count`` items: at least one, and no more than the device runs at once."""
         return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
 
+    def narrow(self, hop: HopInMaking) -> None:
+        """Takes the number of a hop's destinations for the most of them. The host waits for it."""
+        nodes, _ = self._read()
+        self.most_nodes = nodes[hop.index]
+        hop.most_dst = self.most_nodes - (0 if hop.first is self.state.zero else nodes[hop.index - 1])
+
     def run(self, picker: Picker, expand: Literal["all", "new"]) -> DeviceSample:
         """All hops, one after the other.
 

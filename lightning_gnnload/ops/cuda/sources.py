@@ -15,6 +15,8 @@ from ...errors import GnnLoadError, KernelsMissingError
 
 NUMBER_TYPES = ("int32_t", "uint32_t", "int64_t", "uint64_t", "float", "double")
 
+_TAKEN = frozenset(("op", "kernel", "types", "blocks", "threads", "shared_bytes"))  # keywords of Device.launch itself
+
 _INSTALLED = Path(__file__).parent / "kernels"
 _DEVELOPED = Path(__file__).parents[3] / "kernels"
 
@@ -221,6 +223,10 @@ def _parameter(op: str, kernel: str, text: str) -> Parameter:
     match = _PARAMETER.fullmatch(text)
     if match is None:
         raise GnnLoadError(f"{op}_cuda.cu: parameter {text!r} of kernel {kernel!r} has no name or no type. Write both.")
+    if match["name"] in _TAKEN:
+        raise GnnLoadError(
+            f"{op}_cuda.cu: parameter {match['name']!r} of kernel {kernel!r} is a keyword of every launch. Rename it."
+        )
     return Parameter(match["name"], _normal(match["type"]))
 
 

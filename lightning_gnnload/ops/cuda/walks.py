@@ -15,7 +15,7 @@ from ...errors import SeedError
 from ..checks import as_flag, check_kind
 from ..dispatch import DrawKey
 from ..walks import Walks, check_starts, check_walk_hops
-from .batch import THREADS, DeviceBatch, HopInMaking
+from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch, HopInMaking
 from .device import Device
 from .sample import DeviceSample
 from .starts import start_edges
@@ -90,7 +90,7 @@ def sample_walks(
     """Up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights: what
     :func:`lightning_gnnload.ops.sample_walks` writes to an arena, where every argument is explained.
 
-    The host waits once, at the end; and once more for each hop that could take more than 2**27 edges.
+    The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges.
 
     Args:
         workspace: scratch memory, of this thread alone, on the topology's device.
@@ -155,6 +155,8 @@ class _VisitPicker:
 
     def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
         device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
+        if hop.most_dst * self.most > MAX_BOUND_EDGES:
+            batch.narrow(hop)
         num_edges = device.empty(batch.most_nodes, torch.int32)
         self._visited = {
             "most": self.most,
