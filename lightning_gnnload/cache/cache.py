@@ -42,6 +42,10 @@ class FeatureCache:
             has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike, but for policies that
             evict, and where each rank trains on a part of the graph (PaGraph): there each has its own.
         window: epochs that ``"clairvoyant"`` looks ahead.
+        device: where the rows lie: ``"cpu"``: in the machine's memory; ``"cuda"``: in that of the device that trains,
+            where limits are for all devices of the machine together, and without any the cache takes what training
+            leaves; ``"auto"``: on the device, where batches are gathered there and it can hold the policy: those that
+            rank rows once before training, and ``"fifo"``.
 
     Raises:
         CacheConfigError: settings that cannot work.
@@ -66,9 +70,10 @@ class FeatureCache:
     capacity_bytes: int | None = None
     share: Literal["auto", "replicated", "partitioned"] = "auto"
     window: int = 1
+    device: Literal["auto", "cpu", "cuda"] = "auto"
 
     def __post_init__(self) -> None:
-        if not self._evicts:
+        if not self.evicts:
             policy_named(self.policy, window=self.window)
         if self.window != 1 and self.policy != "clairvoyant":
             raise CacheConfigError(
@@ -85,7 +90,11 @@ class FeatureCache:
             )
         if self.share not in ("auto", "replicated", "partitioned"):
             raise CacheConfigError(f"share={self.share!r}: give 'auto', 'replicated' or 'partitioned'.")
-        if self._evicts and self.share == "partitioned":
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise CacheConfigError(f"device={self.device!r}: give 'auto', 'cpu' or 'cuda'.")
+        if self.device == "cuda" and (reason := self.no_device_reason) is not None:
+            raise CacheConfigError(f"device='cuda', but {reason}. Give 'auto' or 'cpu', or another policy.")
+        if self.evicts and self.share == "partitioned":
             raise CacheConfigError(
                 f"share='partitioned' needs rows that stay for a while, but policy={self.policy!r} admits and evicts "
                 f"with every batch: each rank has its own. Give 'auto' or 'replicated', or another policy."
@@ -121,8 +130,8 @@ class FeatureCache:
             return store.over(codes)
         with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
             if meeting is not None:
-                meeting.agree(self._facts(store, epoch))
-            if self._evicts:
+                meeting.agree(self.facts(store, epoch))
+            if self.evicts:
                 num_rows = self._agreed_rows(store, meeting, progress, SLOT_BYTES[str(self.policy)])
                 return open_evicting(str(self.policy), store, workload, num_rows, tier)
             policy = policy_named(self.policy, window=self.window, progress=progress)
@@ -146,7 +155,8 @@ class FeatureCache:
         return ranked(meeting=None)
 
     @property
-    def _evicts(self) -> bool:
+    def evicts(self) -> bool:
+        """Whether rows come and go with every batch."""
         return isinstance(self.policy, str) and self.policy in EVICTION_RULES
 
     def _agreed_rows(
@@ -167,10 +177,19 @@ class FeatureCache:
         assert found is not None
         return int(found[0])
 
-    def _facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
+    @property
+    def no_device_reason(self) -> str | None:
+        """Why a device cannot hold it; None where it can."""
+        if self.evicts:
+            return None if self.policy == "fifo" else f"policy={self.policy!r} runs on the CPU; on devices, 'fifo' does"
+        if policy_named(self.policy, window=self.window).window is not None:
+            return f"policy={self.policy!r} renews its rows, which caches on devices do not"
+        return None
+
+    def facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
         """What all sharers must say alike."""
         policy = self.policy if isinstance(self.policy, str) else type(self.policy).__name__
-        settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window]
+        settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window, self.device]
         return {"shape": list(store.shape), "dtype": str(store.dtype), "settings": settings, "epoch": epoch}
 
 

@@ -55,13 +55,7 @@ def open_ranked(
         CacheConfigError: a ranking that is none.
         CacheShareError: a sharer failed, or has other rows.
     """
-    leads = meeting is None or meeting.sharers.index == 0
-    hot = np.empty(0, np.int64)
-    if num_rows and leads:
-        hot = hottest(_ranked(policy, workload, epoch), store.shape[0], num_rows)
-    if meeting is not None:
-        hot = meeting.publish(hot if leads else None)
-        meeting.agree({"checksum of rows": _checksum(store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
+    hot = hot_rows(store, workload, policy, num_rows, meeting=meeting, epoch=epoch)
     if not len(hot):
         return CacheLevels(store, ())
     renewed = policy.window is not None
@@ -80,10 +74,38 @@ def open_ranked(
         lock=lock,
         first_epoch=epoch,
         window=policy.window,
-        ranking=_ranking_of(policy, workload, store.shape[0], len(hot)) if leads else None,
+        ranking=_ranking_of(policy, workload, store.shape[0], len(hot)) if _leads(meeting) else None,
         channels=None if meeting is None else meeting.keep(),
         tier=tier,
     )
+
+
+def hot_rows(
+    store: FeatureStore,
+    workload: Workload,
+    policy: CachePolicy,
+    num_rows: int,
+    *,
+    meeting: Meeting | None,
+    epoch: int,
+) -> np.ndarray:
+    """The rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks that meet.
+
+    Raises:
+        CacheConfigError: a ranking that is none.
+        CacheShareError: a sharer failed, or has other rows.
+    """
+    hot = np.empty(0, np.int64)
+    if num_rows and _leads(meeting):
+        hot = hottest(_ranked(policy, workload, epoch), store.shape[0], num_rows)
+    if meeting is not None:
+        hot = meeting.publish(hot if _leads(meeting) else None)
+        meeting.agree({"checksum of rows": _checksum(store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
+    return hot
+
+
+def _leads(meeting: Meeting | None) -> bool:
+    return meeting is None or meeting.sharers.index == 0
 
 
 def _ranked(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarray:

@@ -1,0 +1,102 @@
+"""How rows come to lie on a device, and how a device reads those of the host."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lightning_gnnload.cache.static import as_rows_of
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.datasets.stored import progress as progress_bar
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
+from lightning_gnnload.errors import DeviceMemoryError
+from lightning_gnnload.ops.cuda.device import Device, Mapped
+from lightning_gnnload.ops.cuda.gather import gather_rows
+
+_CHUNK_BYTES = 16 << 20
+_log = logging.getLogger(__name__)
+
+
+def map_rows(device: Device, store: FeatureStore) -> Mapped | None:
+    """The store's rows in bytes, ``[N, row_bytes]``, for kernels to read in place; None where they lie elsewhere than
+    in memory, or where the system lets no more memory be page-locked, which a warning tells."""
+    if type(store) is not MemoryFeatureStore:  # a subclass may gather otherwise
+        return None
+    rows = bytes_of(store.rows).view()
+    rows.flags.writeable = False  # or it could be a file's, which cannot be registered to be written
+    try:
+        return device.map_host(rows)
+    except DeviceMemoryError as error:
+        _log.warning("Feature rows that are not on the device are copied through the host: %s", error)
+        return None
+
+
+def fill(
+    device: Device,
+    store: FeatureStore,
+    ids: np.ndarray,
+    shard: torch.Tensor,
+    backing: Mapped | None = None,
+    *,
+    progress: bool = False,
+) -> None:
+    """Row ``ids[slot]`` of the store to ``shard[slot]``.
+
+    Args:
+        device: that the shard lies on.
+        store: has the rows.
+        ids: int64 ``[slots]``, in ``[0, N)``.
+        shard: uint8 ``[slots, row_bytes]``, on the device.
+        backing: the store's rows, mapped; None: they are gathered on the host, in pieces.
+        progress: show a bar on stderr.
+
+    Raises:
+        DeviceMemoryError: the system lets no memory be page-locked.
+    """
+    error = device.zeros(1, torch.int64)  # the host has made these ids itself
+    if backing is not None:
+        gather_rows(device, backing, device.put(ids), shard, error)
+        return
+    step = min(max(_CHUNK_BYTES // max(store.row_bytes, 1), 1), len(ids))
+    piece = device.map_host(np.empty((step, store.row_bytes), np.uint8))
+    with progress_bar("Filling the cache", shard.nbytes) if progress else nullcontext(lambda amount: None) as advance:
+        for begin in range(0, len(ids), step):
+            of_piece = ids[begin : begin + step]
+            rows = piece.tensor[: len(of_piece)]
+            store.gather(tensor_view(of_piece), as_rows_of(store, rows.numpy()))
+            here = Mapped(rows, piece.address, piece)
+            gather_rows(device, here, None, shard[begin : begin + step], error)
+            device.record().synchronize()  # the next piece takes its place
+            advance(rows.nbytes)
+
+
+@dataclass
+class OwnShard:
+    """The only shard, on this device."""
+
+    rows: torch.Tensor | None
+    addresses: list[int]
+    num_rows: list[int]
+    own: int = 0
+
+    def close(self) -> None:
+        self.rows = None
+
+
+def hold_alone(
+    device: Device, store: FeatureStore, hot: np.ndarray, backing: Mapped | None = None, *, progress: bool = False
+) -> tuple[torch.Tensor, OwnShard]:
+    """A device's own copy of the rows of ``hot``, int64, and where each node's row is, int32 ``[N]``.
+
+    Raises:
+        DeviceMemoryError: the device has no such memory.
+    """
+    shard = device.empty(len(hot) * store.row_bytes, torch.uint8).view(len(hot), store.row_bytes)
+    location = device.empty(store.shape[0], torch.int32).fill_(-1)
+    location.scatter_(0, device.put(hot), torch.arange(len(hot), dtype=torch.int32, device=location.device))
+    fill(device, store, hot, shard, backing, progress=progress)
+    return location, OwnShard(shard, [shard.data_ptr()], [len(hot)])

@@ -1,0 +1,69 @@
+"""Where the host waits for the device: once a batch, and nowhere else."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.gather import gather_rows
+from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from tests.cuda.sampled import skewed_graph, topology_of
+
+
+@pytest.fixture
+def waits() -> Iterator[list[warnings.WarningMessage]]:
+    """Every wait that torch knows of, as a warning."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield caught
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_guard_sees_a_wait(device: Device, waits: list[warnings.WarningMessage]) -> None:
+    device.zeros(1, torch.int64).item()
+    assert any("synchroniz" in str(wait.message) for wait in waits)
+
+
+def test_a_batch_waits_once(device: Device, waits: list[warnings.WarningMessage]) -> None:
+    table, topology = DeviceWorkspace(device, 2000), topology_of(device, *skewed_graph(1, num_nodes=2000))
+    rows = device.put(np.arange(2000 * 7, dtype=np.float32).reshape(2000, 7))
+    error = device.zeros(1, torch.int64)
+    sample_neighbors(table, topology, np.arange(50), [5, 3], DrawKey(0, 0, 0))  # compiles, allocates
+    waits.clear()
+    for step in range(1, 21):
+        before, num_waits = device.num_reads, len(waits)
+        with device.side_stream():
+            sample = sample_neighbors(table, topology, np.arange(50), [5, 3], DrawKey(0, 0, step))
+            out = device.empty(len(sample.nodes) * 7, torch.float32).view(-1, 7)
+            gather_rows(device, rows, sample.nodes, out, error)
+            ready = device.record()
+        ready.wait()
+        assert device.num_reads - before == 1
+        assert len(waits) - num_waits <= 1  # the read itself, where torch counts it
+    assert torch.equal(out.cpu(), rows[sample.nodes].cpu())
+
+
+def test_put_does_not_wait_and_the_host_may_change_the_array_at_once(device: Device) -> None:
+    """Behind a kernel that takes long, many copies are staged before the first is done."""
+    busy = torch.empty(8192, 8192, device=device.torch_device)
+    busy @ busy  # cuBLAS is loaded
+    torch.cuda.synchronize()
+    for _ in range(20):
+        busy @ busy
+    array = np.zeros(100_000, np.int64)
+    begun, copies = device.record(), []
+    for value in range(50):
+        array[:] = value
+        copies.append(device.put(array))
+    assert not begun.is_done()
+    assert [copy.unique().tolist() for copy in copies] == [[value] for value in range(50)]
