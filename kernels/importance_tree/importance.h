@@ -14,8 +14,9 @@ namespace lg {
 class ImportanceUnits {
  public:
   // 1 <= num_destinations
-  LG_HD explicit ImportanceUnits(int64_t num_destinations)
-      : one_((int64_t(1) << 62) >> (64 - __builtin_clzll(uint64_t(num_destinations)))) {}
+  LG_HD explicit ImportanceUnits(int64_t num_destinations) : one_(int64_t(1) << 62) {
+    for (; num_destinations > 0; num_destinations /= 2) one_ /= 2;
+  }
 
   // Of one edge into a destination of this in-degree: rounded down, twice as well as once.
   LG_HD int64_t of_edge(int64_t degree) const {

@@ -17,7 +17,7 @@
 // independently.
 //
 // Every edge carries a weight. An item that is drawn has a factor, 0 if it is not, whose expectation
-// over the draws is 1 (draw_items.h; for edges, E / n a draw); known nodes that are kept have factor 1,
+// over the draws is 1 (draw_factor.h; for edges, E / n a draw); known nodes that are kept have factor 1,
 // and so has everything where the budget takes all. An edge's weight is factor / in-degree of the
 // destination, so that weighted sums estimate means over all in-neighbours, without bias. If rows are
 // normalised, it is factor / sum of the factors of the destination's edges. Factors are doubles, and

@@ -341,3 +341,18 @@ def test_a_table_says_what_it_is(device: Device) -> None:
     assert "memory" in repr(opened(device, MemoryFeatureStore(table()), None))
     assert isinstance(opened(device, MemoryFeatureStore(table()), None), DeviceTable)
     assert "float16" in repr(opened(device, quantize(table(), dtype=torch.float16), None))
+
+
+def test_a_cache_shrinks_where_memory_is_in_pieces() -> None:
+    class InPieces(EmulatedDevice):
+        largest = 12 * 17
+
+        def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+            if dtype == torch.uint8 and count > self.largest:
+                raise DeviceMemoryError("no block is so large.")
+            return super().empty(count, dtype)
+
+    store = MemoryFeatureStore(table())
+    features = opened(InPieces(), store, FeatureCache("degree", 0.5))
+    assert "16 of 50" in repr(features)  # 25, 20, 16
+    assert torch.equal(gathered(features, np.arange(NUM_NODES)), store.rows)

@@ -21,16 +21,22 @@ struct NodeStamps {
   uint32_t position_mask;
   static constexpr Word kFree = ~Word(0);
 
+  // Where the search for a node's stamp begins.
+  __device__ uint64_t home(int64_t node) const {
+    if (slots == nullptr) return uint64_t(node);
+    return (uint64_t(node) * 0x9E3779B97F4A7C15u >> 20) & slot_mask;  // Fibonacci hashing
+  }
+
   // The place of a node's stamp. The table has room: it is at most half full.
   __device__ uint64_t place(int64_t node) const {
-    if (slots == nullptr) return uint64_t(node);
-    uint64_t slot = (uint64_t(node) * 0x9E3779B97F4A7C15u >> 20) & slot_mask;  // Fibonacci hashing
-    while (true) {
+    uint64_t slot = home(node);
+    while (slots != nullptr) {
       Word found = __ldcg(slots + slot);
       if (found == kFree) found = atomicCAS(slots + slot, kFree, Word(node));
       if (found == kFree || found == Word(node)) return slot;
       slot = (slot + 1) & slot_mask;
     }
+    return slot;
   }
 
   __device__ uint32_t key(int64_t position) const { return batch | uint32_t(position); }
@@ -55,6 +61,22 @@ struct NodeStamps {
 
   __device__ int32_t local(int64_t node) const {
     return int32_t(__ldcg(stamps + place(node)) & position_mask);
+  }
+
+  // The local id of any node; -1: it has not occurred.
+  __device__ int32_t find(int64_t node) const {
+    uint64_t slot = home(node);
+    if (slots != nullptr) {
+      Word found = __ldcg(slots + slot);
+      while (found != Word(node)) {
+        if (found == kFree) return -1;
+        slot = (slot + 1) & slot_mask;
+        found = __ldcg(slots + slot);
+      }
+    }
+    const uint32_t stamp = __ldcg(stamps + slot);
+    const bool is_known = stamp != ~0u && (stamp & ~position_mask) == batch;
+    return is_known ? int32_t(stamp & position_mask) : -1;
   }
 };
 

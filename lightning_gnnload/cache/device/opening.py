@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import Table, budget
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, DynamicFeatures, StaticFeatures
+from lightning_gnnload.cache.device.budget import shrinking
+from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, DynamicFeatures, Shards, StaticFeatures
 from lightning_gnnload.cache.device.filling import OwnShard, fill, hold_alone, map_rows
 from lightning_gnnload.cache.device.quantized import QuantizedFeatures
 from lightning_gnnload.cache.opening import hot_rows, say
 from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
@@ -32,7 +31,7 @@ def open_on_device(
     workload: Workload,
     device: Device,
     *,
-    sharers: Sharers | None = None,
+    meeting: Meeting | None = None,
     room_bytes: int | None = None,
     epoch: int = 0,
     progress: bool = True,
@@ -46,7 +45,7 @@ def open_on_device(
         store: has all rows.
         workload: the mini-batches to come.
         device: that gathers.
-        sharers: the ranks of this machine that open it together; None for a rank alone.
+        meeting: of the ranks of this machine that open it together; None for a rank alone.
         room_bytes: of the device, that the cache may take; None: a quarter of what is free, where ``settings`` have no
             limit.
         epoch: that training begins with.
@@ -65,7 +64,7 @@ def open_on_device(
             store.codes,
             workload,
             device,
-            sharers=sharers,
+            meeting=meeting,
             room_bytes=room_bytes,
             epoch=epoch,
             progress=progress,
@@ -77,21 +76,24 @@ def open_on_device(
     backing = map_rows(device, store)
     if settings is None or not store.row_bytes:
         return _without_cache(device, store, backing)
-    with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
-        if meeting is not None:
-            meeting.agree(settings.facts(store, epoch))
-        num_rows = _agreed_rows(settings, store, device, meeting, room_bytes, progress)
-        if not num_rows:
-            return _without_cache(device, store, backing)
-        if settings.evicts:
-            return DynamicFeatures(device, store, num_rows, backing, tier)
-        policy = policy_named(settings.policy, window=settings.window, progress=progress)
-        together = None if policy.is_own else meeting
-        hot = hot_rows(store, workload, policy, num_rows, meeting=together, epoch=epoch)
+    if meeting is not None:
+        meeting.agree(settings.facts(store, epoch))
+    num_rows = _agreed_rows(settings, store, device, meeting, room_bytes, progress)
+    if not num_rows:
+        return _without_cache(device, store, backing)
+    if settings.evicts:
+        return DynamicFeatures(device, store, num_rows, backing, tier)
+    policy = policy_named(settings.policy, window=settings.window, progress=progress)
+    ranked_by = None if policy.is_own else meeting
+    hot = hot_rows(store, workload, policy, num_rows, meeting=ranked_by, epoch=epoch)
     if len(hot) == store.shape[0]:
         return _whole(device, store, backing, tier, progress=progress)
-    location, shard = hold_alone(device, store, hot, backing, progress=progress)
-    return StaticFeatures(device, store, location, shard, backing, tier)
+
+    def hold(num_bytes: int) -> tuple[torch.Tensor, Shards]:
+        return hold_alone(device, store, hot[: num_bytes // store.row_bytes], backing, progress=progress)
+
+    location, shards = shrinking(hold, len(hot) * store.row_bytes)
+    return StaticFeatures(device, store, location, shards, backing, tier)
 
 
 def _whole(device: Device, store: FeatureStore, backing: Mapped | None, tier: str, *, progress: bool) -> DeviceFeatures:

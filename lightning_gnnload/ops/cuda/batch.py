@@ -133,7 +133,7 @@ class DeviceBatch:
 
     def narrow(self, hop: HopInMaking) -> None:
         """Takes the number of a hop's destinations for the most of them. The host waits for it."""
-        nodes, _ = self._read()
+        nodes, _ = self.read()
         self.most_nodes = nodes[hop.index]
         hop.most_dst = self.most_nodes - (0 if hop.first is self.state.zero else nodes[hop.index - 1])
 
@@ -153,6 +153,19 @@ class DeviceBatch:
             picker.pick(self, hop)
             self._end_hop(hop)
         return self._finished()
+
+    def note_known(self, hop: HopInMaking) -> None:
+        """Notes the nodes known before the hop in a table that has forgotten them."""
+        self.device.launch(
+            "number_nodes",
+            "note_known",
+            blocks=self.blocks(self.most_nodes),
+            threads=THREADS,
+            nodes=self.nodes,
+            num_known=hop.num_dst,
+            **self.workspace.arguments,
+            error=self.state.error,
+        )
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
         table = self.workspace.arguments
@@ -205,25 +218,16 @@ class DeviceBatch:
         before, bound = self._before(), picker.most_edges(hop)
         edges_before = 0 if before is None else before.most_edges
         if bound is None or edges_before + bound > MAX_BOUND_EDGES:
-            nodes, edges = self._read()
+            nodes, edges = self.read()
             self.most_nodes = nodes[hop.index]
             hop.most_edges = edges[hop.index]
         else:
             hop.most_edges = edges_before + bound
         if self.most_nodes + hop.most_edges > MAX_POSITIONS:
-            self._fail(codes.TOO_MANY_EDGES, 0)
+            self.fail(codes.TOO_MANY_EDGES)
         most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes)
         if self.workspace.widen(most_after, self.most_nodes + hop.most_edges):
-            self.device.launch(
-                "number_nodes",
-                "note_known",
-                blocks=self.blocks(self.most_nodes),
-                threads=THREADS,
-                nodes=self.nodes,
-                num_known=hop.num_dst,
-                **self.workspace.arguments,
-                error=self.state.error,
-            )
+            self.note_known(hop)
         self.most_nodes = most_after
         self.nodes = self._grown(self.nodes, most_after, torch.int64)
         columns = {"picked": self.topology.index_dtype, "indices": torch.int32}
@@ -267,7 +271,7 @@ class DeviceBatch:
         self._hops.append(hop)
 
     def _finished(self) -> DeviceSample:
-        nodes, edges = self._read()
+        nodes, edges = self.read()
         hops = []
         for hop in self._hops:
             # Hops that share their edges' memory have grown into the last one's; the others keep their own.
@@ -286,13 +290,20 @@ class DeviceBatch:
             )
         return DeviceSample(self.nodes[: nodes[-1]], tuple(hops))
 
-    def _read(self) -> tuple[list[int], list[int]]:
+    def read(self) -> tuple[list[int], list[int]]:
+        """How many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.
+
+        Raises:
+            SeedError: a seed out of range or repeated.
+            SamplerConfigError: more edges than local ids can number.
+        """
         error, nodes, edges = self.state.read()
         if error is not None:
-            self._fail(*error)
+            self.fail(*error)
         return nodes, edges
 
-    def _fail(self, code: int, place: int) -> NoReturn:
+    def fail(self, code: int, place: int = 0) -> NoReturn:
+        """Raises what :meth:`read` does for an error of this code and place."""
         if code == codes.TOO_MANY_EDGES:
             raise SamplerConfigError(
                 f"A batch of {len(self.seeds)} seeds reaches more than {MAX_LOCAL} edges, beyond int32 local ids. Use "

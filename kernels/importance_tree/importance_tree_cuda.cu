@@ -1,0 +1,80 @@
+// importance_tree_cuda.cu: a wide tree of importances, made level by level, and items drawn from it as
+// sample_layers/draw_items.h draws them.
+#include "common/cuda/kernel.h"
+#include "common/cuda/state.h"
+#include "importance_tree/wide_tree.h"
+#include "sample_layers/budget.h"
+#include "sample_layers/draw_factor.h"
+
+namespace lg {
+
+// The next level: entries below[32 i] to below[32 i + 31] make sums[i]; beyond them it is zero.
+// Counts entries that are not zero, if asked to: zero before.
+__global__ void sum_level(const int64_t* below, int64_t num_below, int64_t* sums, int64_t num_sums,
+                          Word* num_positive) {
+  const uint32_t warp = 0xffffffffu, lane = threadIdx.x % 32;
+  for (int64_t i = thread_of_grid() / 32; i < num_sums; i += threads_of_grid() / 32) {
+    int64_t sum = 32 * i + lane < num_below ? below[32 * i + lane] : 0;
+    const int num_here = __popc(__ballot_sync(warp, sum != 0));
+    for (int bits = 16; bits > 0; bits /= 2) sum += __shfl_xor_sync(warp, sum, bits);
+    if (lane != 0) continue;
+    sums[i] = sum;
+    if (num_positive != nullptr && num_here > 0) atomicAdd(num_positive, Word(num_here));
+  }
+}
+
+// `budget` items, by a warp each. Without replacement a draw needs those before it: by one warp, and
+// the tree loses what is drawn. Where the budget takes all, or there is nothing to draw from, no item
+// is drawn: kNoItem.
+//
+//   in   nodes, names                      nodes[0] names the draws (names may be nullptr)
+//   out  items, importances, factors[budget]
+constexpr int64_t kNoItem = -1;
+
+__global__ void draw_items(uint64_t* entries, int64_t num_entries, const Word* num_positive,
+                           int64_t budget, int32_t replace, const int64_t* nodes,
+                           const int64_t* names, uint64_t seed, uint32_t epoch, uint32_t step,
+                           uint32_t hop, int64_t* items, int64_t* importances, double* factors,
+                           const Word* error) {
+  if (has_failed(error)) return;
+  const int64_t warp = thread_of_grid() / 32, num_warps = threads_of_grid() / 32;
+  const bool is_lane_0 = threadIdx.x % 32 == 0;
+  const auto put = [&](int64_t j, const WideTree::Item& item, double factor) {
+    if (!is_lane_0) return;
+    items[j] = item.number;
+    importances[j] = int64_t(item.importance);
+    factors[j] = factor;
+  };
+  const int64_t num_items = int64_t(*num_positive);
+  if (num_items == 0 || takes_all(budget, replace != 0, num_items)) {
+    for (int64_t j = warp; j < budget; j += num_warps) put(j, {kNoItem, 0}, 0.0);
+    return;
+  }
+  const NodeDraws draws =
+      node_draws(stream_key(seed, epoch), step, hop, names != nullptr ? names[nodes[0]] : nodes[0]);
+  const WideTree tree(entries, num_entries);
+  uint64_t left = tree.total();
+  for (int64_t j = warp; j < budget; j += num_warps) {
+    const WideTree::Item item = tree.item_at(draw_below64(draws, uint32_t(j), left));
+    put(j, item, draw_factor(left, item.importance, j, budget, replace != 0));
+    if (replace != 0) continue;
+    tree.take_off(item);
+    left -= item.importance;
+  }
+}
+
+// What draw_items() took off.
+__global__ void put_back(uint64_t* entries, int64_t num_entries, const int64_t* items,
+                         const int64_t* importances, int64_t num_drawn, const Word* error) {
+  if (has_failed(error)) return;
+  const WideTree tree(entries, num_entries);
+  for (int64_t j = thread_of_grid(); j < num_drawn; j += threads_of_grid()) {
+    if (items[j] != kNoItem) tree.put_back({items[j], uint64_t(importances[j])});
+  }
+}
+
+}  // namespace lg
+
+LG_INSTANTIATE(sum_level)
+LG_INSTANTIATE(draw_items)
+LG_INSTANTIATE(put_back)

@@ -1,0 +1,163 @@
+"""DeviceTree: items and their importances on a device, to draw from.
+
+Shapes: C items, n draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from ..dispatch import DrawKey
+from .device import Device, Mapped
+
+_THREADS = 256
+_CHILDREN = 32
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Items that were drawn.
+
+    Attributes:
+        items: int64 ``[n]``; negative: none, since the budget takes all, or since there are none.
+        importances: int64 ``[n]``, of each.
+        factors: float64 ``[n]``, of each draw.
+    """
+
+    items: torch.Tensor
+    importances: torch.Tensor
+    factors: torch.Tensor
+
+
+class DeviceTree:
+    """Sums of importances, which a warp searches (``kernels/importance_tree/wide_tree.h``); of one thread alone.
+
+    Args:
+        device: where it lies; 8.3 bytes an item.
+        num_items: C.
+
+    Attributes:
+        importances: int64 ``[C]``, zero at first; whoever changes them calls :meth:`sum_up`.
+        num_positive: int64 ``[1]``: of items of positive importance.
+        most_positive: likewise, as far as the host knows.
+
+    Raises:
+        DeviceMemoryError: the device has no room for it.
+    """
+
+    def __init__(self, device: Device, num_items: int) -> None:
+        self._device = device
+        self._sizes = [_whole_groups(num_items)]
+        while self._sizes[-1] > _CHILDREN:
+            self._sizes.append(_whole_groups(self._sizes[-1] // _CHILDREN))
+        self._entries = device.zeros(sum(self._sizes), torch.int64)
+        self.importances = self._entries[:num_items]
+        self.num_positive = device.zeros(1, torch.int64)
+        self.most_positive = num_items
+
+    @classmethod
+    def of(cls, device: Device, tree: np.ndarray) -> DeviceTree:
+        """The items of a tree that :func:`lightning_gnnload.ops.importance_tree` has made, int64 ``[C + 1]``."""
+        made = cls(device, len(tree) - 1)
+        made.importances.copy_(device.put(importances_of(tree)))
+        made.sum_up()
+        made.most_positive = int(tree[0])
+        return made
+
+    def sum_up(self) -> None:
+        """Makes the sums, once."""
+        levels = list(self._entries.split(self._sizes))
+        # The top level's own sum goes nowhere: it is there to count the items of a tree of one level.
+        levels.append(self._device.empty(1, torch.int64))
+        for number, (below, sums) in enumerate(pairwise(levels)):
+            self._device.launch(
+                "importance_tree",
+                "sum_level",
+                blocks=self._blocks(len(sums) * _CHILDREN),
+                threads=_THREADS,
+                below=below,
+                num_below=len(below),
+                sums=sums,
+                num_sums=len(sums),
+                num_positive=self.num_positive if number == 0 else None,
+            )
+
+    def draw(
+        self,
+        budget: int,
+        replace: bool,
+        key: DrawKey,
+        hop: int,
+        nodes: torch.Tensor,
+        names: torch.Tensor | Mapped | None,
+        error: torch.Tensor,
+    ) -> Drawn:
+        """Items in proportion to their importance; without replacement, the tree loses them.
+
+        Args:
+            budget: n.
+            hop: the number that the draws are made with; the first of ``nodes`` names them, by ``names`` if given.
+        """
+        items, importances = (self._device.empty(budget, torch.int64) for _ in range(2))
+        drawn = Drawn(items, importances, self._device.empty(budget, torch.float64))
+        self._device.launch(
+            "importance_tree",
+            "draw_items",
+            blocks=self._blocks(budget * _CHILDREN) if replace else 1,
+            threads=_THREADS if replace else _CHILDREN,
+            entries=self._entries,
+            num_entries=self._sizes[0],
+            num_positive=self.num_positive,
+            budget=budget,
+            replace=int(replace),
+            nodes=nodes,
+            names=names,
+            seed=key.seed,
+            epoch=key.epoch,
+            step=key.step,
+            hop=hop,
+            items=drawn.items,
+            importances=drawn.importances,
+            factors=drawn.factors,
+            error=error,
+        )
+        return drawn
+
+    def put_back(self, drawn: Drawn, error: torch.Tensor) -> None:
+        """What :meth:`draw` took."""
+        self._device.launch(
+            "importance_tree",
+            "put_back",
+            blocks=self._blocks(len(drawn.items)),
+            threads=_THREADS,
+            entries=self._entries,
+            num_entries=self._sizes[0],
+            items=drawn.items,
+            importances=drawn.importances,
+            num_drawn=len(drawn.items),
+            error=error,
+        )
+
+    def _blocks(self, count: int) -> int:
+        return max(min(-(-count // _THREADS), 8 * self._device.num_processors), 1)
+
+
+def importances_of(tree: np.ndarray) -> np.ndarray:
+    """What the items of a Fenwick tree sum up, int64 ``[C]``: entry ``i`` holds those of ``i - (i & -i)`` to
+    ``i - 1``."""
+    entries = tree.copy()
+    step = 1 << (len(tree) - 1).bit_length()
+    while step:
+        # Entries of this step are still whole, and each is part of the one a step further.
+        parts = np.arange(step, len(tree) - step, 2 * step)
+        entries[parts + step] -= entries[parts]
+        step //= 2
+    return entries[1:]
+
+
+def _whole_groups(count: int) -> int:
+    return max(-(-count // _CHILDREN), 1) * _CHILDREN

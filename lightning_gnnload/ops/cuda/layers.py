@@ -1,0 +1,183 @@
+"""Layer-wise sampling on a device.
+
+Shapes: S seeds, L hops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...errors import SamplerConfigError
+from ..checks import as_flag, check_choice
+from ..dispatch import DrawKey
+from ..layers import LAYER_METHODS, WHOLE_LAYER, LayerMethod, check_budgets
+from .batch import MAX_LOCAL, THREADS, DeviceBatch, HopInMaking
+from .importance import DeviceTree
+from .layer import Layer, destinations_of, lists_of
+from .layer_edges import draw_edges
+from .layer_nodes import draw_from_graph, draw_from_layer
+from .sample import DeviceSample
+from .state import TOO_MANY_EDGES
+from .topology import Topology
+from .workspace import DeviceWorkspace
+
+_MAX_BOUND_DRAWS = 1 << 20
+"""Beyond them the host waits for the number of edges: it may be smaller."""
+
+
+def sample_layers(
+    workspace: DeviceWorkspace,
+    topology: Topology,
+    seeds: np.ndarray | torch.Tensor,
+    budgets: Sequence[int],
+    method: LayerMethod,
+    key: DrawKey,
+    *,
+    tree: DeviceTree | None = None,
+    replace: bool = False,
+    normalize: bool = False,
+    keep_known: bool = False,
+    expand: Literal["all", "new"] = "all",
+    edge_ids: bool = False,
+) -> DeviceSample:
+    """A budget of nodes or edges for each hop: what :func:`lightning_gnnload.ops.sample_layers` writes to an arena.
+
+    The host waits once, at the end, and once more for each hop: for the number of edges into its destinations, except
+    with ``"dsp"`` and a budget. Nodes that are drawn without replacement are drawn by one warp, one after the other.
+
+    Args:
+        workspace: scratch memory, of this thread alone, on the topology's device.
+        topology: N nodes.
+        seeds: int64 ``[S]``, distinct; a NumPy array, or a tensor on the device.
+        budgets: ``[L]``, nearest hop first; -1 takes all.
+        method: ``"ladies"``, ``"fastgcn"`` or ``"dsp"``.
+        key: decides every draw, with the first seed.
+        tree: of all nodes' importances, of this thread alone; ``"fastgcn"`` alone needs it.
+        replace: draw with replacement; what is drawn twice counts twice in the weights.
+        normalize: make the weights of each destination add up to 1.
+        keep_known: keep all edges from nodes that the batch has anyway. Not for ``"dsp"``.
+        expand: ``"all"``: every node known is a destination of the next hop; ``"new"``: those that the last hop found.
+        edge_ids: also give each edge's position in the graph's indices.
+
+    Raises:
+        SeedError: a seed out of range or repeated.
+        SamplerConfigError: settings that cannot work, or more than 2**31 - 1 edges.
+        DeviceMemoryError: the device has no room for the batch.
+
+    Source: ``kernels/sample_layers/sample_layers.h``.
+    """
+    budgets = check_budgets(budgets)
+    check_choice("method", method, LAYER_METHODS)
+    keep_known = as_flag("keep_known", keep_known)
+    if keep_known and method == "dsp":
+        raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
+    if method == "fastgcn" and (tree is None or len(tree.importances) != topology.num_nodes):
+        raise SamplerConfigError(
+            f'method="fastgcn" draws from a tree of {topology.num_nodes} nodes, but got '
+            f"{'none' if tree is None else f'one of {len(tree.importances)}'}. Give DeviceTree.of(device, "
+            "importance_tree(indptr, indices))."
+        )
+    replace, normalize, edge_ids = (
+        as_flag(name, flag) for name, flag in (("replace", replace), ("normalize", normalize), ("edge_ids", edge_ids))
+    )
+    picker = _LayerPicker(budgets, method, tree, replace, normalize, keep_known, edge_ids)
+    return DeviceBatch(workspace, topology, seeds, key, len(budgets)).run(picker, expand)
+
+
+@dataclass
+class _LayerPicker:
+    budgets: list[int]
+    method: LayerMethod
+    tree: DeviceTree | None
+    replace: bool
+    normalize: bool
+    keep_known: bool
+    edge_ids: bool
+    edge_weights: bool = True
+    layer: Layer | None = None
+
+    def most_edges(self, hop: HopInMaking) -> int | None:
+        return self._layer.most_items
+
+    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        self.layer = None  # the hop before has no more use for its memory
+        budget = self.budgets[hop.index]
+        layer = self.layer = Layer.measure(batch, hop)
+        if self.method == "dsp" and budget != WHOLE_LAYER and budget <= _MAX_BOUND_DRAWS:
+            draw_edges(batch, hop, layer, budget, self.replace)
+        else:
+            self._wait(batch, hop, layer)
+            if not self._takes_all(batch, layer, budget):
+                self._draw(batch, hop, layer, budget)
+            elif layer.most_items > MAX_LOCAL:
+                batch.fail(TOO_MANY_EDGES)
+        layer.place(batch, hop, self.normalize)
+
+    def _wait(self, batch: DeviceBatch, hop: HopInMaking, layer: Layer) -> None:
+        """For the number of the layer's edges."""
+        nodes, edges = batch.read()
+        batch.most_nodes = nodes[hop.index]
+        shares = hop.first_edge is not batch.state.zero
+        num_edges = edges[hop.index] - (edges[hop.index - 1] if shares else 0)
+        bound = MAX_LOCAL - batch.most_nodes
+        if self.method != "dsp" and num_edges > bound:
+            num_dst = batch.most_nodes - (nodes[hop.index - 1] if shares else 0)
+            raise SamplerConfigError(
+                f"budgets[{hop.index}]: the hop's {num_dst} destinations have {num_edges} edges, but at most {bound} "
+                f"can be weighed at once. Use a smaller batch, smaller budgets at the hops before, or "
+                f'method="dsp", which does not read all of them.'
+            )
+        layer.most_items = num_edges
+
+    def _takes_all(self, batch: DeviceBatch, layer: Layer, budget: int) -> bool:
+        """Whether nothing is drawn, as far as the host can tell."""
+        if budget == WHOLE_LAYER or layer.most_items == 0:
+            return True
+        most = layer.most_items
+        if self.method == "ladies":
+            most = min(most, batch.topology.num_nodes)
+        elif self.tree is not None:
+            most = self.tree.most_positive
+        return not self.replace and budget >= most
+
+    def _draw(self, batch: DeviceBatch, hop: HopInMaking, layer: Layer, budget: int) -> None:
+        if self.method == "ladies":
+            draw_from_layer(batch, hop, layer, budget, self.replace, self.keep_known)
+        elif self.tree is not None:
+            draw_from_graph(batch, hop, layer, budget, self.replace, self.keep_known, self.tree)
+        else:
+            draw_edges(batch, hop, layer, budget, self.replace)
+
+    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        layer = self._layer
+        batch.device.launch(
+            "sample_layers",
+            "keep_edges",
+            (batch.topology.index_type,),
+            blocks=batch.blocks(layer.most_items),
+            threads=THREADS,
+            **lists_of(batch),
+            **destinations_of(batch, hop),
+            first_edge=hop.first_edge,
+            offsets=layer.offsets,
+            numbers=layer.numbers,
+            factors=layer.factors,
+            num_items=layer.num_items,
+            places=layer.places,
+            divisors=layer.divisors,
+            **batch.workspace.arguments,
+            picked=hop.picked,
+            edge_ids=hop.edge_ids,
+            edge_weights=hop.edge_weights,
+            error=batch.state.error,
+        )
+
+    @property
+    def _layer(self) -> Layer:
+        assert self.layer is not None
+        return self.layer

@@ -1,0 +1,169 @@
+"""Layer-wise sampling on a device equals the CPU's, number for number, weights included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, importance_tree
+from lightning_gnnload.ops.cuda import layer as layers
+from lightning_gnnload.ops.cuda import layers as picking
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.importance import DeviceTree, importances_of
+from lightning_gnnload.ops.cuda.layers import sample_layers
+from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from tests.ops.graphs import random_graph
+from tests.ops.layers import METHODS, sample
+
+from .sampled import assert_equal, skewed_graph, topology_of
+
+SEEDS = np.array([17, 3, 44, 0, 59])
+KEY = DrawKey(seed=7, epoch=2, step=5)
+
+
+def check(
+    device: Device, graph: Any, budgets: list[int], method: Any, seeds: np.ndarray = SEEDS, **options: Any
+) -> None:
+    key, names = options.pop("key", KEY), options.pop("names", None)
+    workspace = options.pop("workspace", None) or DeviceWorkspace(device, len(graph[0]) - 1)
+    topology = topology_of(device, *graph, names=None if names is None else device.put(names))
+    tree = options.pop("tree", None)
+    if method == "fastgcn":
+        tree = tree or DeviceTree.of(device, importance_tree(*graph))
+    options.setdefault("edge_ids", True)
+    drawn = sample_layers(workspace, topology, seeds, budgets, method, key, tree=tree, **options)
+    assert_equal(drawn, sample(*graph, seeds, budgets, method, key, names=names, **options))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("budgets", [[1], [20, 30, 40], [-1, 7], [1000, 5]], ids=str)
+def test_a_batch_is_that_of_the_cpu(
+    device: Device, budgets: list[int], method: str, replace: bool, dtype: type
+) -> None:
+    graph = skewed_graph(seed=len(budgets), dtype=dtype)
+    table: Any = "hash" if dtype is np.int64 else "stamp"
+    for expand, normalize, keep_known, edge_ids in [
+        ("all", False, False, True),
+        ("new", True, False, True),
+        ("all", True, True, False),
+        ("new", False, True, True),
+    ]:
+        options = {"expand": expand, "normalize": normalize, "edge_ids": edge_ids}
+        options["keep_known"] = keep_known and method != "dsp"
+        held = DeviceWorkspace(device, 60, table)
+        check(device, graph, budgets, method, replace=replace, workspace=held, **options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_large_layer_is_that_of_the_cpu(device: Device, method: str) -> None:
+    """Trees of three levels, sums over several tiles, rows of several warps, and draws that are made repeatedly."""
+    graph = random_graph(3000, 9000, seed=5, dtype=np.int32)
+    seeds = np.random.default_rng(0).permutation(3000)[:700]
+    for replace in (False, True):
+        check(device, graph, [300, 400], method, seeds, replace=replace, normalize=True)
+
+
+def test_floyds_draws_that_collide_are_replaced_as_one_by_one(device: Device) -> None:
+    """With budgets near the number of edges nearly every draw is replaced, in chains."""
+    graph = (np.array([0, 0, 90, 90, 100, *[100] * 96]), np.arange(100))
+    for budget in (50, 90, 98, 99, 100):
+        for step in range(3):
+            check(device, graph, [budget], "dsp", np.array([3, 1, 0]), key=DrawKey(1, 0, step))
+
+
+def test_draws_that_must_be_made_again(device: Device) -> None:
+    # 43 leaves of importance 2**56 or 2**55: of 2**64, up to a sixth is left over. Of 40 draws some are made again.
+    graph = (np.concatenate([np.arange(44), np.full(43, 43)]), np.arange(43, 86))
+    for method in ("ladies", "fastgcn"):
+        for replace in (False, True):
+            check(device, graph, [40], method, np.arange(43), replace=replace)
+
+
+def test_a_tree_is_whole_again_after_each_batch(device: Device) -> None:
+    graph = skewed_graph(seed=3)
+    tree, workspace = DeviceTree.of(device, importance_tree(*graph)), DeviceWorkspace(device, 60)
+    for step in range(4):
+        check(device, graph, [20, 30], "fastgcn", key=DrawKey(1, 0, step), tree=tree, workspace=workspace)
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, 2, 7, 31, 64, 100])
+def test_importances_are_what_a_tree_sums_up(num_nodes: int) -> None:
+    importances = np.random.default_rng(num_nodes).integers(0, 1000, num_nodes)
+    sums = np.concatenate([[0], importances.cumsum()])
+    tree = np.array([0, *[sums[i] - sums[i - (i & -i)] for i in range(1, num_nodes + 1)]], np.int64)
+    np.testing.assert_array_equal(importances_of(tree), importances)
+
+
+def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:
+    names = (np.arange(60) * 7919 + 2**41)[::-1].copy()
+    for method in METHODS:
+        check(device, skewed_graph(seed=1), [5, 3], method, names=names)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hot_lists_are_read_from_the_device(device: Device, method: str) -> None:
+    indptr, indices = skewed_graph(seed=2)
+    hot = np.arange(0, 60, 2)
+    begin, lists = np.full(60, -1), []
+    for node in hot:
+        begin[node] = sum(map(len, lists))
+        lists.append(indices[indptr[node] : indptr[node + 1]])
+    damaged = indices.copy()
+    for node in hot:
+        damaged[indptr[node] : indptr[node + 1]] = 0  # whoever reads them here is found out
+    topology = topology_of(
+        device, indptr, damaged, hot_begin=device.put(begin), hot_indices=device.put(np.hstack(lists))
+    )
+    tree = DeviceTree.of(device, importance_tree(indptr, indices))
+    drawn = sample_layers(DeviceWorkspace(device, 60), topology, SEEDS, [20, 9], method, KEY, tree=tree, edge_ids=True)  # type: ignore[arg-type]
+    assert_equal(drawn, sample(indptr, indices, SEEDS, [20, 9], method, KEY))
+
+
+def test_the_host_waits_for_the_size_of_a_layer_that_is_read(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = skewed_graph(seed=1)
+
+    def num_reads(budgets: list[int], method: str) -> int:
+        before = device.num_reads
+        check(device, graph, budgets, method)
+        return device.num_reads - before
+
+    assert num_reads([5, 5], "dsp") == 1
+    assert num_reads([5, -1], "dsp") == 2
+    assert num_reads([5, 5], "ladies") == num_reads([5, 5], "fastgcn") == 3
+    monkeypatch.setattr(picking, "_MAX_BOUND_DRAWS", 10)
+    assert num_reads([11, 5], "dsp") == num_reads([1000, 5], "dsp") == 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_graphs_with_little_in_them(device: Device, method: str, expand: str) -> None:
+    nothing = np.empty(0, np.int64)
+    for replace in (False, True):
+        options = {"expand": expand, "replace": replace}
+        check(device, (np.zeros(6, np.int64), nothing), [3, -1, 2], method, np.array([4, 0]), **options)
+        check(device, (np.array([0, 1]), np.array([0])), [3, 3], method, np.array([0]), **options)  # one loop
+        check(device, skewed_graph(seed=1), [3, -1], method, SEEDS[:0], **options)
+        check(device, skewed_graph(seed=1), [], method, **options)
+
+
+def test_what_cannot_be_sampled_is_refused(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    topology, workspace = topology_of(device, *skewed_graph(seed=1)), DeviceWorkspace(device, 60)
+    with pytest.raises(SamplerConfigError, match="a tree of 60 nodes, but got none"):
+        sample_layers(workspace, topology, SEEDS, [3], "fastgcn", KEY)
+    with pytest.raises(SamplerConfigError, match="keep_known does not go"):
+        sample_layers(workspace, topology, SEEDS, [3], "dsp", KEY, keep_known=True)
+    with pytest.raises(SeedError, match=r"seeds\[1\] is 60"):
+        sample_layers(workspace, topology, np.array([1, 60]), [3], "ladies", KEY)
+    monkeypatch.setattr(picking, "MAX_LOCAL", 20)
+    with pytest.raises(SamplerConfigError, match=r"budgets\[0\]: the hop's 5 destinations have \d+ edges, .* 15 can"):
+        sample_layers(workspace, topology, SEEDS, [3], "ladies", KEY)
+    with pytest.raises(SamplerConfigError, match="beyond int32"):
+        sample_layers(workspace, topology, SEEDS, [-1], "dsp", KEY)
+    monkeypatch.setattr(layers.batches, "MAX_LOCAL", 10)
+    with pytest.raises(SamplerConfigError, match="beyond int32"):
+        sample_layers(workspace, topology, SEEDS, [12], "dsp", KEY)
