@@ -75,9 +75,10 @@ class DeviceRows:
         progress = gathering.index == 0 and trainer is not None and trainer.progress_bar_callback is not None
         epoch = 0 if trainer is None else trainer.current_epoch
         opening = partial(open_on_device, epoch=epoch, progress=progress)
-        workload = source.workload if settings is None else module.workload(module.caching.phase)
-        sharers = None if settings is None else gathering.sharers(f"device-cache-{name}")
-        if settings is None or not _waits(settings, trainer, device):
+        if settings is None:
+            return opening(None, store, source.workload, device)
+        workload, sharers = module.workload(module.caching.phase), gathering.sharers(f"device-cache-{name}")
+        if not _waits(settings, trainer, device):
             with nullcontext() if sharers is None else sharers.meet() as meeting:
                 return opening(settings, store, workload, device, meeting=meeting)
 
@@ -88,13 +89,12 @@ class DeviceRows:
         late = LateFeatures(opening(None, store, workload, device))
 
         def open_cache(allowed: Allowance, meeting: Meeting | None) -> None:
-            late.take_over(
-                opening(settings, store, workload, device, meeting=meeting, room_bytes=allowed.num_bytes)
-            )
+            room = allowed.num_bytes
+            late.take_over(opening(settings, store, workload, device, meeting=meeting, room_bytes=room))
 
-        self._probings.append(
-            Probing(TorchMemory(device.torch_device, str(torch.cuda.get_device_properties(device.torch_device).uuid)), open_cache, sharers=sharers, progress=progress)
-        )
+        memory = TorchMemory(device.torch_device, str(torch.cuda.get_device_properties(device.torch_device).uuid))
+        must = settings.device == "cuda"
+        self._probings.append(Probing(memory, open_cache, sharers=sharers, required=must, progress=progress))
         return late
 
 

@@ -110,7 +110,11 @@ class SamplingDevice:
         from lightning_gnnload.ops.cuda.opening import open_device
 
         device = open_device(computes_on)
-        drawing = self._drawing(module, source, device) if draws else Uploaded.of(source.workload, device)
+        drawing = (
+            self._drawing(module, source, device)
+            if draws
+            else Uploaded(source.workload.sampler, source.workload.graph, device)
+        )
         rows = self._rows.open(module, source, device)
         return DeviceBatches(source, drawing, rows, device, convert=convert, max_threads=1 if draws else None)
 

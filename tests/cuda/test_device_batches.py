@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, RandomWalkSampler, WeightedNeighborSampler
 from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.errors import SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
@@ -24,16 +26,6 @@ from lightning_gnnload.sample.uploaded import Uploaded
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
 NUM_STEPS = 7  # 100 seeds, 16 a batch
-
-
-class WholeTable:
-    """All rows on the device, gathered by torch."""
-
-    def __init__(self, rows: torch.Tensor, device: Device) -> None:
-        self.rows = device.put(rows.numpy())
-
-    def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.rows[ids]
 
 
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
@@ -110,7 +102,7 @@ def test_what_is_measured_of_a_batch_is_what_it_holds(device: Device) -> None:
         source = toy_source(sampler=NeighborSampler([3, 2], expand=expand))
         here, there = loader(source, device), SampledLoader(source)
         assert len(list(here)) == len(list(there)) == NUM_STEPS
-        for name in ("num_batches", "num_seeds", "num_nodes", "num_edges"):
+        for name in ("num_batches", "num_seeds", "num_nodes", "num_edges", "reads"):
             assert getattr(here.stats, name) == getattr(there.stats, name), (name, expand)
         assert here.last is not None
         assert here.last.step == NUM_STEPS - 1
@@ -155,18 +147,19 @@ class NoHiddenWait(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("expand", "convert"), [("all", None), ("new", None), ("new", to_pyg)])
-def test_the_host_waits_once_a_batch(device: Device, expand: str, convert) -> None:
+@pytest.mark.parametrize(("expand", "convert", "ratio"), [("all", None, 0.0), ("new", None, 0.3), ("new", to_pyg, 1.0)])
+def test_the_host_waits_once_a_batch(device: Device, expand: str, convert, ratio: float) -> None:
     if convert is not None:
         pytest.importorskip("torch_geometric")
     source = toy_source(sampler=NeighborSampler([3, 2], expand=expand))
-    rows = {"x": WholeTable(source.data.x.rows, device)}
+    rows = {"x": open_on_device(FeatureCache("degree", ratio=ratio), source.data.x, source.workload, device)}
     made = loader(source, device, rows=rows, num_threads=0, convert=convert)
     list(made)  # kernels are compiled, and workspaces made
     reads = device.num_reads
     with NoHiddenWait():
         num_batches = sum(1 for _ in made)
-    assert device.num_reads - reads == num_batches == NUM_STEPS
+    assert num_batches == NUM_STEPS
+    assert device.num_reads - reads == num_batches + 1  # and once an epoch for what was read from where
 
 
 def test_no_more_than_three_batches_lie_on_the_device(device: Device) -> None:
