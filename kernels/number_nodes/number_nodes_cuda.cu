@@ -20,8 +20,7 @@ constexpr int64_t kTile = int64_t(kScanThreads) * kItems;
 //   err  kSeedOutOfRange
 __global__ void add_seeds(const int64_t* seeds, int64_t num_seeds, int64_t num_graph_nodes,
                           uint32_t* stamps, Word* slots, uint64_t slot_mask, uint32_t batch,
-                          uint32_t position_mask, int64_t* nodes, int64_t* num_nodes,
-                          Word* error) {
+                          uint32_t position_mask, int64_t* nodes, int64_t* num_nodes, Word* error) {
   const NodeStamps known{stamps, slots, slot_mask, batch, position_mask};
   if (thread_of_grid() == 0) *num_nodes = num_seeds;
   for (int64_t i = thread_of_grid(); i < num_seeds; i += threads_of_grid()) {

@@ -102,7 +102,11 @@ class MiniBatch:
 
     @classmethod
     def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:
-        """A mini-batch over what a sampler wrote to ``buffer``, without a copy; its tensors keep ``buffer`` alive."""
+        """A mini-batch over what a sampler wrote to ``buffer``, without a copy; its tensors keep it alive.
+
+        Raises:
+            ValueError: parts of it lie beyond the end of ``buffer``.
+        """
 
         def tensor(offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
             return view_of(buffer, offset, (count,), dtype)
@@ -181,10 +185,24 @@ class MiniBatch:
 
 
 def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor over ``buffer`` at a byte offset; it keeps ``buffer`` alive. Empty shapes own no memory."""
+    """A tensor over ``buffer`` at a byte offset; it keeps ``buffer``'s memory alive. Empty shapes own no memory.
+
+    Args:
+        buffer: of the host, or a uint8 tensor ``[bytes]`` on any device.
+
+    Raises:
+        ValueError: it lies beyond the end of ``buffer``.
+    """
     count = 1
     for size in shape:
         count *= size
+    if not isinstance(buffer, torch.Tensor):
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset).view(shape)
     if count == 0:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset).view(shape)
+        return torch.empty(shape, dtype=dtype, device=buffer.device)
+    end = offset + count * dtype.itemsize
+    if not 0 <= offset < end <= len(buffer) or offset % dtype.itemsize:
+        raise ValueError(f"{count} numbers of {dtype} at byte {offset} do not lie in a buffer of {len(buffer)} bytes")
+    return buffer[offset:end].view(dtype).view(shape)

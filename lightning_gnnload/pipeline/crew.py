@@ -33,6 +33,7 @@ class Crew:
         takeover: go on without a sampler that is lost; else its loss is raised.
         stall_timeout_s: for messages: what others mean when they say that a sampler stalled.
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
+        device: by which this trainer reads samplers' device memory, if it does.
 
     Attributes:
         peers: the samplers, by index.
@@ -53,8 +54,10 @@ class Crew:
         takeover: bool,
         stall_timeout_s: float,
         known_gone: Container[int],
+        device: str = "",
     ) -> None:
         self.known_gone = known_gone
+        self.device = device
         self.job = job
         self.trainer = trainer
         self.num_trainers = num_trainers
@@ -113,6 +116,11 @@ class Crew:
         for peer in (*self.peers, *self._departed):
             peer.free_returned()
         self._departed = [peer for peer in self._departed if peer.num_slots_used]
+
+    def finish_copies(self) -> None:
+        """Waits for the copies from samplers' devices, and gives these slots back."""
+        for peer in (*self.peers, *self._departed):
+            peer.finish_copies()
 
     def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True) -> None:
         """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers."""
@@ -189,7 +197,7 @@ class Crew:
         """Connects and introduces itself, if somebody listens."""
         if peer.channel is None:
             peer.channel = wire.connect(self.job, peer.index)
-            peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank)
+            peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank, device=self.device)
         return peer.channel is not None
 
     def _call_successor(self, peer: SamplerPeer) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, MadeOnDevice
@@ -144,6 +145,8 @@ class SampledLoader(EpochLoader):
         convert: makes of a MiniBatch what the model expects.
         pinned: write to page-locked memory, for asynchronous copies to a CUDA device.
         on_device: asked when mini-batches are first needed; makes them in the host's place, unless it gives None.
+        arrivals: asked likewise by what stands in this loader's place where others sample; brings their mini-batches to
+            the device, unless it gives None.
     """
 
     def __init__(
@@ -156,11 +159,13 @@ class SampledLoader(EpochLoader):
         convert: Convert | None = None,
         pinned: bool = False,
         on_device: Callable[[], DeviceBatches | None] = lambda: None,
+        arrivals: Callable[[], Arrivals | None] = lambda: None,
     ) -> None:
         super().__init__(source, num_ranks, rank)
         self.num_threads = num_threads
         self.convert: Convert = convert or (lambda batch: batch)
         self.on_device = on_device
+        self.arrivals = arrivals
         self._device_batches: DeviceBatches | None = None
         self._slots = SlotPool(pinned=pinned)
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.errors import PeerError, QueueProtocolError
+from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
 from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.loans import Loans
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import Payload
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Event
 
 
 class SamplerPeer:
@@ -41,9 +47,10 @@ class SamplerPeer:
         self.end: PeerError | None = None
         self.shares: dict[int, list[range]] = {}
         self.heard_at = time.monotonic()
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, Slot | OpenedSlot] = {}
         self._filled: set[int] = set()
         self._loans: Loans[int] = Loans()  # by slot number
+        self._copies: deque[tuple[Event, int]] = deque()  # from device slots, in the order of their stream
 
     @property
     def is_alive(self) -> bool:
@@ -66,36 +73,73 @@ class SamplerPeer:
             with suppress(OSError):
                 self.channel.send(kind, fds, **fields)
 
-    def fill(self, message: wire.Message, fds: list[int], *, pinned: bool) -> None:
-        """Takes note of a mini-batch that came in a slot.
+    def fill(self, message: wire.Message, fds: list[int], *, pinned: bool, reader: DeviceReader | None = None) -> bool:
+        """Takes note of a mini-batch that came in a slot. Without one, where the slot's memory cannot be opened here:
+        it comes again in another slot, as the sampler is told to.
 
         Raises:
             QueueProtocolError: the slot's memory is not known, or came twice.
         """
         number, num_bytes = message["slot"], message["slot_bytes"]
-        if fds:
-            if number in self._slots:
-                os.close(fds[0])
+        known = self._slots.get(number)
+        if message["ticket"]:
+            if not fds or number in self._filled or isinstance(known, Slot) or reader is None:
+                self._close(fds)
+                raise QueueProtocolError(f"sampler rank {self.rank} sent a ticket for slot {number}, which is none")
+            if known is not None:  # it has grown, and what it was is freed when nobody has it open
+                self._slots.pop(number).close()
+            try:
+                self._slots[number] = reader.open(message["ticket"], fds[0])
+            except DeviceShareError as error:
+                self.send("refuse", slot=number, text=str(error))
+                return False
+        elif fds:
+            if known is not None:
+                self._close(fds)
                 raise QueueProtocolError(f"sampler rank {self.rank} sent the memory of slot {number} twice")
             self._slots[number] = Slot(num_bytes, fds[0], pinned=pinned)
-        elif number not in self._slots:
+        elif known is None:
             raise QueueProtocolError(f"sampler rank {self.rank} named slot {number}, whose memory it never sent")
-        elif num_bytes > self._slots[number].num_bytes:
-            self._slots[number].remap()
+        elif isinstance(known, Slot) and num_bytes > known.num_bytes:
+            known.remap()
         self._filled.add(number)
+        return True
 
     def lend(self, number: int, payload: Payload) -> MiniBatch:
-        """The mini-batch in a slot, which is free again when its last tensor is gone."""
-        return payload.view(self._loans.lend(self._slots[number], number))
+        """The mini-batch in a slot, which is free again when its last tensor is gone.
+
+        From a device's slot, a copy on this process's device, as work of the current stream; the slot is free when
+        that is done.
+        """
+        slot = self._slots[number]
+        if isinstance(slot, Slot):
+            return payload.view(self._loans.lend(slot, number))
+        copied, done = slot.copy(payload.end)
+        self._copies.append((done, number))
+        return payload.view(copied)
+
+    def is_on_device(self, number: int) -> bool:
+        """A slot lies in the sampler's device memory, which ends with the sampler."""
+        return isinstance(self._slots.get(number), OpenedSlot)
 
     @property
     def num_lent(self) -> int:
         return len(self._loans)
 
     def free_returned(self) -> None:
-        """Gives the slots back whose tensors are gone."""
+        """Gives the slots back whose tensors are gone, and those that are copied."""
         for number in self._loans.returned():
             self.free(number)
+        while self._copies and self._copies[0][0].is_done():
+            self.free(self._copies.popleft()[1])
+
+    def finish_copies(self) -> None:
+        """Waits for the copies from device slots, and gives these back."""
+        while self._copies:
+            done, number = self._copies.popleft()
+            done.synchronize()
+            self.free(number)
+        self.free_returned()
 
     def free(self, number: int) -> None:
         """Gives a slot back to the sampler, or to the system if that is gone."""
@@ -119,3 +163,8 @@ class SamplerPeer:
         for slot in self._slots.values():
             slot.close()
         self._slots.clear()
+        self._copies.clear()
+
+    def _close(self, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)

@@ -11,6 +11,7 @@ from typing import Any
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.crew import Crew
+from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.peer import SamplerPeer
 from lightning_gnnload.pipeline.source import Payload
@@ -51,6 +52,7 @@ class BatchQueue:
         has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
+        reader: this trainer's device, where samplers may send mini-batches in the memory of theirs.
 
     Attributes:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
@@ -77,11 +79,13 @@ class BatchQueue:
         has_ended: Callable[[int], bool] = lambda sampler: False,
         known_gone: Container[int] = (),
         pinned: bool = False,
+        reader: DeviceReader | None = None,
     ) -> None:
         self.num_samplers = num_samplers
         self.queue_depth = queue_depth
         self.stall_timeout_s = stall_timeout_s
         self.pinned = pinned
+        self.reader = reader
         self.handlers: dict[str, Callable[[int, Message, list[int]], None]] = {}
         self.lost: list[Callable[[int], None]] = []
         self._numbers = itertools.count()
@@ -96,6 +100,7 @@ class BatchQueue:
             takeover=takeover,
             stall_timeout_s=stall_timeout_s,
             known_gone=known_gone,
+            device="" if reader is None else reader.name,
         )
         self._crew.on_message = self._handle
         self._crew.on_lost = self._take_over
@@ -124,6 +129,8 @@ class BatchQueue:
         The slot goes back when the last tensor over it is gone, with the next call. Someone who hoards batches
         (predictions that are views of one) gets copies once the slots run low, so that the samplers never starve.
 
+        From a sampler's device, it is a copy on this trainer's, which later work of the current stream may read.
+
         Returns:
             None where no sampler is left to make it.
 
@@ -135,6 +142,8 @@ class BatchQueue:
         self._streams[number].next_step = step
         self._crew.free_returned()
         asked_at = time.monotonic()
+        if (number, step) not in self._inbox:
+            self._crew.finish_copies()  # samplers may be waiting for these slots
         while (number, step) not in self._inbox:
             if not self._crew.alive:
                 return None
@@ -148,6 +157,10 @@ class BatchQueue:
             batch = batch.clone()
             self._crew.free_returned()
         return batch, payload
+
+    def has_come(self, number: int, step: int) -> bool:
+        """A step can be taken without waiting."""
+        return (number, step) in self._inbox
 
     def skip(self, number: int, step: int) -> None:
         """Instead of taking a step: nobody wants its mini-batch. Gives the slot back, now or when it comes."""
@@ -225,7 +238,8 @@ class BatchQueue:
         return True
 
     def _keep(self, peer: SamplerPeer, message: Message, fds: list[int]) -> None:
-        peer.fill(message, fds, pinned=self.pinned)
+        if not peer.fill(message, fds, pinned=self.pinned, reader=self.reader):
+            return
         number, step = message["stream"], message["step"]
         if self._has(number, step):
             peer.free(message["slot"])
@@ -255,6 +269,8 @@ class BatchQueue:
                 peer.send("share", stream=number, ranges=ranges, slots=more_slots)
 
     def _take_over(self, lost: SamplerPeer) -> None:
+        for key in [key for key, (peer, slot, _) in self._inbox.items() if peer is lost and peer.is_on_device(slot)]:
+            lost.free(self._inbox.pop(key)[1])  # its device's memory ends with it, unseen: they are made again
         # An heir's slots may all hold what is needed later than what it inherits, or be held by the consumer, who may
         # have all but one of ``queue_depth``: with as many more, there is always one for the step that is needed next.
         for number in self._streams:

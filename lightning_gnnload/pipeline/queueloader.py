@@ -64,7 +64,9 @@ class QueueLoader(EpochLoader):
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         stop = int(min(len(self), self.limit()))
-        stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop))
+        arrivals = self.local.arrivals()
+        gathers = arrivals is not None
+        stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop, gathers))
         is_open = True
         if self.ledger is not None:
             # An epoch that begins anew contributes anew.
@@ -82,7 +84,9 @@ class QueueLoader(EpochLoader):
                     continue
                 fill = self.queue.fill(stream)
                 asked_s = time.monotonic()
-                taken = self.queue.take(stream, step)
+                taken = (
+                    self.queue.take(stream, step) if arrivals is None else arrivals.take(self.queue, stream, step, stop)
+                )
                 if taken is None:
                     self.queue.close_stream(stream)
                     is_open = False
@@ -101,6 +105,8 @@ class QueueLoader(EpochLoader):
                     is_open = False
                 yield converted.pop()
         finally:
+            if arrivals is not None:
+                arrivals.forget(stream)
             if is_open:
                 self.queue.close_stream(stream)
 

@@ -186,7 +186,8 @@ class SamplerService:
                 if ready := self._ready():
                     # Evaluation interrupts training, so it comes first; then the step that is needed first.
                     stream = min(ready, key=lambda s: (s.spec.phase == "train", s.next_step))
-                    return stream, stream.pop_step(), stream.trainer.take_slot(stream, self._slot_bytes)
+                    step = stream.pop_step()
+                    return stream, step, stream.trainer.take_slot(stream, step, self._slot_bytes)
                 self._changed.wait(_POLL_S)
             return None
 
@@ -205,16 +206,17 @@ class SamplerService:
                 stream.trainer.take_back(slot)
                 self._changed.notify_all()
                 return
-            fds = [] if slot.sent_before else [slot.memory.fd]
-            slot.sent_before = True
+            memory = slot.memory.fd, slot.memory.ticket
+            is_new, slot.sent = slot.sent != memory, memory
             try:
                 stream.trainer.channel.send(
                     "batch",
-                    fds,
+                    [slot.memory.fd] if is_new else [],
                     stream=stream.number,
                     step=step,
                     slot=slot.number,
                     slot_bytes=slot.memory.num_bytes,
+                    ticket=slot.memory.ticket if is_new else {},
                     payload=payload.to_json(),
                 )
             except OSError:
@@ -264,7 +266,7 @@ class SamplerService:
                 f"trainer rank {message['rank']} speaks version {message['version']} of the protocol, and this sampler "
                 f"version {wire.PROTOCOL_VERSION}: install one release for all ranks."
             )
-        trainer = Trainer(channel, message["trainer"], message["rank"])
+        trainer = Trainer(channel, message["trainer"], message["rank"], message["device"])
         with self._changed:
             self._trainers.append(trainer)
             with contextlib.suppress(OSError):  # it is gone already: its end will be read next
@@ -292,6 +294,8 @@ class SamplerService:
                 stream.closed = True
         elif kind == "free":
             trainer.take_back(trainer.slot(message["slot"]))
+        elif kind == "refuse":
+            trainer.refuse(trainer.slot(message["slot"]), message["text"])
         elif kind == "bye":
             trainer.said_bye = True
             self._outcome = message["outcome"] or self._outcome

@@ -42,12 +42,12 @@ class Slot:
         self._map(num_bytes)
 
     @classmethod
-    def shared(cls, num_bytes: int = FIRST_SLOT_BYTES) -> Slot:
+    def shared(cls, num_bytes: int = FIRST_SLOT_BYTES, *, pinned: bool = False) -> Slot:
         """A slot over a new memfd, which may grow but never shrinks under a reader's feet."""
         fd = os.memfd_create("gnnload-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-            return cls(num_bytes, fd)
+            return cls(num_bytes, fd, pinned=pinned)
         except BaseException:
             os.close(fd)
             raise
@@ -63,6 +63,16 @@ class Slot:
     def remap(self) -> None:
         """For a reader: follows the writer, who has grown the slot."""
         self._map(os.fstat(self.fd).st_size)
+
+    @property
+    def ticket(self) -> dict[str, Any]:
+        """What a reader needs beside the descriptor: nothing."""
+        return {}
+
+    def put(self, offset: int, tensor: torch.Tensor) -> None:
+        """Copies a tensor of any device to the slot, on its current stream. Does not wait where the slot is pinned."""
+        place = torch.from_numpy(self.array[offset : offset + tensor.nbytes])
+        place.copy_(tensor.view(torch.uint8), non_blocking=True)
 
     def buffer(self) -> Any:
         """The memory for ``torch.frombuffer``. Who has it keeps the mapping alive, and the slot."""

@@ -6,9 +6,11 @@ import math
 import threading
 import time
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from lightning_gnnload.data.block import MiniBatch
@@ -17,6 +19,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.errors import QueueProtocolError, SamplerConfigError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, HopLayout, SampleLayout
+from lightning_gnnload.pipeline.device_slots import DeviceSlot
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.tables import TableLayout, edge_spans, fill_tables, num_edge_rows, place_tables
 from lightning_gnnload.sample.workload import Workload
@@ -81,8 +84,23 @@ class Payload:
         single = (table for table in (self.x, self.y, self.edge_x) if table is not None)
         return [*single, *self.tables.values(), *self.positions.values()]
 
+    @property
+    def end(self) -> int:
+        """Of the slot's bytes, those before it are all that the mini-batch takes."""
+        ends = [8 * self.layout.num_nodes, *(table.offset + table.num_bytes for table in self._all_tables)]
+        for hop in self.layout.hops:
+            arrays = (
+                (hop.indptr_offset, 4 * (hop.num_dst + 1)),
+                (hop.indices_offset, 4 * hop.num_edges),
+                (hop.edge_ids_offset, 8 * hop.num_edges),
+                (hop.edge_weights_offset, 4 * hop.num_edges),
+                (hop.edge_types_offset, 4 * hop.num_edges),
+            )
+            ends += [offset + num_bytes for offset, num_bytes in arrays if offset >= 0]
+        return max(ends)
+
     def view(self, buffer: Any) -> MiniBatch:
-        """The mini-batch, without a copy; its tensors keep ``buffer`` alive.
+        """The mini-batch, without a copy; its tensors keep ``buffer``'s memory alive.
 
         Raises:
             QueueProtocolError: parts of it lie beyond the end of ``buffer``.
@@ -206,19 +224,24 @@ class BatchSource:
         for store in self.features.values():
             store.open()
 
-    def make(self, request: BatchRequest, slot: Slot) -> Payload:
+    def make(self, request: BatchRequest, slot: Slot | DeviceSlot) -> Payload:
         """Writes one mini-batch to ``slot``, which grows when it is too small.
+
+        Args:
+            request: which one.
+            slot: one of :meth:`new_slot`, or of this process alone.
 
         Raises:
             SeedError: a seed is not a node of the graph.
             SlotMemoryError: the slot cannot grow.
         """
+        assert isinstance(slot, Slot)
         self.open()
         seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
         began, cpu_began = time.monotonic(), time.thread_time()
         while True:
             try:
-                layout = self.workload.sampler.sample_into(self.data.graph, seeds, key, slot.array)
+                layout = self._sample_into(seeds, key, slot)
                 batch = MiniBatch.view(slot.array, layout, len(seeds))
                 places = place_tables(self.data, batch, layout)
                 if places.end <= layout.free_end:
@@ -250,6 +273,25 @@ class BatchSource:
             positions=places.positions,
             edge_x=places.edge_x,
         )
+
+    def without_features(self) -> BatchSource:
+        """The same mini-batches with labels alone, for a trainer that gathers features itself."""
+        bare = copy(self.data)
+        bare.x, bare.tables, bare.edge_x = None, {}, None
+        return BatchSource(bare, self.workload)
+
+    def can_write_to(self, device: str) -> bool:
+        """Whether mini-batches can lie in memory of this process's device which the one named ``device`` reads."""
+        return False
+
+    def new_slot(self, num_bytes: int, *, on_device: bool) -> Slot | DeviceSlot:
+        """A slot for :meth:`make` that another process can open."""
+        assert not on_device, "can_write_to() was not asked"
+        return Slot.shared(num_bytes)
+
+    def _sample_into(self, seeds: np.ndarray, key: DrawKey, slot: Slot) -> SampleLayout:
+        """Raises ArenaTooSmall: again, into a larger slot."""
+        return self.workload.sampler.sample_into(self.data.graph, seeds, key, slot.array)
 
 
 def _table(fields: Any) -> TableLayout:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.errors import CudaCallError, QueueProtocolError
+from lightning_gnnload.pipeline.device_slots import DeviceSlot
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.wire import Channel
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class StreamSpec:
     """What a trainer asks for: the mini-batches of steps ``[start, stop)`` of one loader of a phase, in one epoch.
 
-    ``reload`` changes when Lightning has asked the data module for its loaders anew.
+    ``reload`` changes when Lightning has asked the data module for its loaders anew. ``gathers`` says that the trainer
+    gathers the features itself, so that they are no part of the mini-batches.
     """
 
     phase: str
@@ -24,6 +29,7 @@ class StreamSpec:
     epoch: int
     start: int
     stop: int
+    gathers: bool = False
 
 
 @dataclass(eq=False)
@@ -86,36 +92,82 @@ class Stream:
 
 @dataclass(eq=False)
 class SharedSlot:
-    """A slot of one trainer; ``stream`` is whose mini-batch it holds, or is to hold."""
+    """A slot of one trainer; ``stream`` and ``step`` are whose mini-batch it holds, or is to hold.
+
+    Attributes:
+        sent: the descriptor and the ticket that the trainer has; other ones are new to it.
+    """
 
     number: int
-    memory: Slot
+    memory: Slot | DeviceSlot
     stream: Stream | None = None
-    sent_before: bool = False
+    step: int = -1
+    sent: tuple[int, dict[str, Any]] | None = None
+
+    @property
+    def is_on_device(self) -> bool:
+        return isinstance(self.memory, DeviceSlot)
 
 
 @dataclass(eq=False)
 class Trainer:
-    """A trainer, as a sampler sees it. Its slots are its own, so that a slow trainer takes none from the others."""
+    """A trainer, as a sampler sees it. Its slots are its own, so that a slow trainer takes none from the others.
+
+    Attributes:
+        device: by which it reads other processes' device memory; empty where there is none, or that has failed.
+    """
 
     channel: Channel
     index: int
     rank: int
+    device: str = ""
     streams: dict[int, Stream] = field(default_factory=dict)
     slots: list[SharedSlot] = field(default_factory=list)
     free: list[SharedSlot] = field(default_factory=list)
     said_bye: bool = False
 
-    def take_slot(self, stream: Stream, num_bytes: int) -> SharedSlot:
+    def take_slot(self, stream: Stream, step: int, num_bytes: int) -> SharedSlot:
         """A slot to write to: one that came back, or a new one of that size."""
-        if self.free:
-            slot = self.free.pop()
+        on_device = stream.opened.can_write_to(self.device)
+        fitting = [slot for slot in self.free if slot.is_on_device == on_device]
+        if fitting:
+            slot = fitting[-1]
+            self.free.remove(slot)
         else:
-            slot = SharedSlot(len(self.slots), Slot.shared(num_bytes))
+            slot = SharedSlot(len(self.slots), self._memory(stream, num_bytes, on_device))
             self.slots.append(slot)
-        slot.stream = stream
+        slot.stream, slot.step = stream, step
         stream.num_out += 1
         return slot
+
+    def _memory(self, stream: Stream, num_bytes: int, on_device: bool) -> Slot | DeviceSlot:
+        try:
+            return stream.opened.new_slot(num_bytes, on_device=on_device)
+        except CudaCallError as error:
+            if not on_device:
+                raise
+            self.go_over_host(str(error))
+            return stream.opened.new_slot(num_bytes, on_device=False)
+
+    def go_over_host(self, reason: str) -> None:
+        """Its mini-batches come in memory of the host from now on."""
+        if self.device:
+            _log.warning(
+                "Mini-batches go to trainer rank %d in memory of the host, not of a GPU: %s", self.rank, reason
+            )
+        self.device = ""
+
+    def refuse(self, slot: SharedSlot, reason: str) -> None:
+        """It cannot open the memory of a slot, whose step is yet to be made.
+
+        Raises:
+            QueueProtocolError: the slot holds no mini-batch, or lies in memory that anyone can open.
+        """
+        if slot.stream is None or not slot.is_on_device:
+            raise QueueProtocolError(f"trainer rank {self.rank} refused slot {slot.number}, which is none of a device")
+        self.go_over_host(reason)
+        slot.stream.shares.append(range(slot.step, slot.step + 1))
+        self.take_back(slot)
 
     def slot(self, number: int) -> SharedSlot:
         """Raises QueueProtocolError: there is no such slot."""
@@ -129,6 +181,8 @@ class Trainer:
             raise QueueProtocolError(f"slot {slot.number} was freed twice")
         slot.stream.num_out -= 1
         slot.stream = None
+        if isinstance(slot.memory, DeviceSlot) and slot.sent == (slot.memory.fd, slot.memory.ticket):
+            slot.memory.free_replaced()  # the trainer has seen what came in the place
         self.free.append(slot)
 
     def part(self) -> None:

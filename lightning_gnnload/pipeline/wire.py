@@ -21,15 +21,25 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
-    "hello": {"version": int, "trainer": int, "rank": int},
-    "open": {"stream": int, "phase": str, "loader": int, "reload": int, "epoch": int, "start": int, "stop": int},
+    "hello": {"version": int, "trainer": int, "rank": int, "device": str},  # that can read others' memory, or none
+    "open": {
+        "stream": int,
+        "phase": str,
+        "loader": int,
+        "reload": int,
+        "epoch": int,
+        "start": int,
+        "stop": int,
+        "gathers": bool,
+    },
     "share": {"stream": int, "ranges": list, "slots": int},
     "close": {"stream": int},
     "free": {"slot": int},
+    "refuse": {"slot": int, "text": str},  # its memory cannot be opened: the mini-batch must come in another one
     "bye": {"outcome": dict},
     # trainer 0 -> sampler, when that is idle: a mini-batch to train, parameters to do it with, a gradient's receipt
     "task": {"stream": int, "slice": int},
@@ -38,7 +48,8 @@ KINDS: dict[str, dict[str, type]] = {
     # sampler -> trainer
     "welcome": {"version": int, "rank": int, "pid": int},
     "opening": {},  # it lives, and fills a cache, say, before it makes a stream's first mini-batch
-    "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "payload": dict},
+    # with a descriptor where the slot's memory is new; a ticket where that is a device's
+    "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "ticket": dict, "payload": dict},
     # sampler -> trainer 0, when it is idle
     "standby": {"digest": str},
     "offer": {"room": int},

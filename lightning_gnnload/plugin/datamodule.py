@@ -309,6 +309,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             convert=convert,
             pinned=pinned,
             on_device=partial(self._sampling.batches, self, source, convert),
+            arrivals=partial(self._sampling.arrivals, self, source),
         )
         trainer = self.trainer
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:

@@ -14,6 +14,7 @@ import torch
 
 from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerDiedError, TrainerFailedError
 from lightning_gnnload.pipeline import flags
+from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
@@ -32,6 +33,7 @@ from lightning_gnnload.plugin.compat import (
     requeue_signals,
 )
 from lightning_gnnload.plugin.datamodule import GraphDataModule
+from lightning_gnnload.plugin.device_ring import SamplerDevice, reader_of
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.resources import own_cores
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
 
 
+_LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")
 _gone: set[int] = set()
 """Samplers' ranks that earlier launches lost for good, and have told of."""
 
@@ -76,11 +79,18 @@ def play_role(
         if strategy.roles.is_lone:
             return function(*args, **kwargs)
         if strategy.role is Role.TRAINER:
-            return _train(strategy, trainer, job, partial(function, *args, **kwargs))
+            reader = reader_of(_datamodule_in(arguments), strategy)
+            return _train(strategy, trainer, job, reader, partial(function, *args, **kwargs))
         return _sample(strategy, trainer, job, arguments)
 
 
-def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: Callable[[], Any]) -> Any:
+def _train(
+    strategy: FactoredStrategy,
+    trainer: pl.Trainer,
+    job: str,
+    reader: DeviceReader | None,
+    function: Callable[[], Any],
+) -> Any:
     roles = strategy.roles
     strategy.queue = queue = BatchQueue(
         job,
@@ -96,6 +106,7 @@ def _train(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, function: 
         known_gone=_gone,
         has_ended=lambda sampler: flags.is_up(flags.rank_ended(strategy.run_name, roles.num_trainers + sampler)),
         pinned=strategy.root_device.type == "cuda",
+        reader=reader,
     )
     keep_collectives_out_of_sigterm(trainer, strategy.defer_sigterm)
     try:
@@ -165,14 +176,13 @@ class _Sources:
         self.strategy = strategy
         self.trainer = trainer
         self.model = arguments.get("model")
-        self.datamodule = arguments.get("datamodule")
-        self._given: dict[str, Any] = {}
-        for name in ("train_dataloaders", "val_dataloaders", "dataloaders"):
-            loaders = arguments.get(name)
-            if isinstance(loaders, pl.LightningDataModule):
-                self.datamodule = loaders
-            elif loaders is not None:
-                self._given[name] = loaders
+        self.datamodule = _datamodule_in(arguments)
+        self._given = {
+            name: arguments[name]
+            for name in _LOADERS
+            if arguments.get(name) is not None and arguments[name] is not self.datamodule
+        }
+        self._device = SamplerDevice(strategy)
         self._loaders: dict[tuple[str, int], list[Any]] = {}
         self.service: SamplerService | None = None
         self._is_set_up = False
@@ -181,7 +191,11 @@ class _Sources:
     def open(self, spec: StreamSpec) -> BatchSource:
         """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
         is_successor = self.service is not None and self.service.is_successor
-        return open_on_sampler(self.loader(spec).source, is_successor=is_successor, takeover=self.strategy.takeover)
+        source = self.loader(spec).source
+        if spec.gathers:
+            source = source.without_features()
+        source = open_on_sampler(source, is_successor=is_successor, takeover=self.strategy.takeover)
+        return self._device.source(self.datamodule, source)
 
     def close(self, error: BaseException | None) -> None:
         """When nothing is sampled any more, or because of ``error``."""
@@ -224,6 +238,12 @@ class _Sources:
             return self._given[argument]
         owner = self.datamodule if self.datamodule is not None else self.model
         return getattr(owner, f"{phase}_dataloader")()
+
+
+def _datamodule_in(arguments: dict[str, Any]) -> Any:
+    """The one that the Trainer was called with, by either name."""
+    given = (arguments.get(name) for name in _LOADERS)
+    return next((each for each in given if isinstance(each, pl.LightningDataModule)), arguments.get("datamodule"))
 
 
 def _outcome(trainer: pl.Trainer, result: Any) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from lightning_gnnload.cache.opening import say
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, KernelCompileError, LoaderConfigError
+from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.settings import check_choice
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
-from lightning_gnnload.sample.uploaded import Uploaded
+from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -65,7 +66,9 @@ class SamplingDevice:
         draws = self.setting != "cpu" and self._allows(can_sample(source.workload.sampler))
         if not draws and caches <= {"cpu"}:
             return None
-        if not self._allows(why_not(source, module.batch_format)):
+        if not self._allows(
+            why_not_gathered(source, module.batch_format) or (None if draws else can_upload(source.workload.sampler))
+        ):
             return None
         try:
             with self._opening:
@@ -80,6 +83,31 @@ class SamplingDevice:
                 raise
             self._say(str(error))
             return None
+
+    def arrivals(self, module: GraphDataModule, source: BatchSource) -> Arrivals | None:
+        """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
+        are to gather them.
+
+        Raises:
+            CudaUnavailableError, DeviceMemoryError: with ``"cuda"``.
+        """
+        computes_on = _root_device(module)
+        if self.setting == "cpu" or (self.setting == "auto" and computes_on.type != "cuda"):
+            return None
+        reason = why_not_gathered(source, module.batch_format)
+        try:
+            if reason is None:
+                from lightning_gnnload.ops.cuda.opening import open_device
+
+                with self._opening:
+                    device = open_device(computes_on)
+                    return Arrivals(self._rows.open(module, source, device), device)
+        except (CudaUnavailableError, DeviceMemoryError) as error:
+            if self.setting == "cuda":
+                raise
+            reason = str(error)
+        self._say(reason, what="Samplers gather the features")
+        return None
 
     def begin_step(self, num_updates: int) -> None:
         """Before each training step, after so many optimizer steps."""
@@ -147,23 +175,20 @@ class SamplingDevice:
             self._say(f"{reason}.")
         return reason is None
 
-    def _say(self, reason: str) -> None:
+    def _say(self, reason: str, what: str = "Mini-batches are made on the CPU") -> None:
         if reason not in self._said:
             self._said.add(reason)
-            _log.warning("Mini-batches are made on the CPU: %s", reason)
+            _log.warning("%s: %s", what, reason)
 
 
-def why_not(source: BatchSource, batch_format: str) -> str | None:
-    """Why mini-batches of this source have to be made on the host, whoever draws them; None where they need not."""
-    sampler: Any = source.workload.sampler
-    data = source.data
+def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
+    """Why features of this source, whoever draws its mini-batches, have to be gathered on the host."""
+    sampler, data = source.workload.sampler, source.data
     if data.edge_x is not None:
         return "the data has edge features, which are gathered on the host"
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):
             return f"table {name!r} has rows of one node type alone, which are found on the host"
-    if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
-        return f"{sampler!r} draws by edge type, which only the host's blocks carry"
     if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None

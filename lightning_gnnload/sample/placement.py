@@ -219,11 +219,13 @@ class _Placing:
     def _map(self, array: np.ndarray) -> Mapped | torch.Tensor:
         if not array.size:
             return self.device.put(array)  # nothing to page-lock
+        as_read = array.view()
+        as_read.flags.writeable = False  # or a file's pages, which torch takes for writable ones, would be refused
         try:
-            return self.device.map_host(array)
+            return self.device.map_host(as_read)
         except DeviceMemoryError:
-            # A file's pages cannot be page-locked everywhere; memory of its own can.
-            if array.flags.writeable or array.nbytes > free_bytes():
+            # Not every system page-locks files; memory of its own it may.
+            if array.nbytes > free_bytes():
                 raise
             return self.device.map_host(array.copy())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,7 +14,7 @@ from lightning_gnnload.ops.cuda.device import Mapped
 
 
 class SmallDevice:
-    """Gives at most ``total_bytes``, and page-locks arrays of at most ``lockable_bytes`` (of files: none).
+    """Gives at most ``total_bytes``, and page-locks arrays of at most ``lockable_bytes``; read-only ones as it is told.
 
     Attributes:
         used_bytes: given so far.
@@ -24,7 +25,14 @@ class SmallDevice:
     torch_device = torch.device("cpu")
     num_processors = 1
 
-    def __init__(self, total_bytes: int = 1 << 40, lockable_bytes: int = 1 << 40, says_free: int | None = None) -> None:
+    def __init__(
+        self,
+        total_bytes: int = 1 << 40,
+        lockable_bytes: int = 1 << 40,
+        says_free: int | None = None,
+        locks_read_only: bool = True,
+    ) -> None:
+        self.locks_read_only = locks_read_only
         self.total_bytes, self.lockable_bytes, self.says_free = total_bytes, lockable_bytes, says_free
         self.used_bytes = self.largest_put = self.num_synchronized = self.num_reads = 0
 
@@ -50,9 +58,11 @@ class SmallDevice:
         return tensor.numpy().copy()
 
     def map_host(self, array: np.ndarray) -> Mapped:
-        if array.nbytes > self.lockable_bytes or not array.flags.writeable:
+        if array.nbytes > self.lockable_bytes or not (array.flags.writeable or self.locks_read_only):
             raise DeviceMemoryError(f"{array.nbytes} bytes cannot be page-locked")
-        return Mapped(torch.from_numpy(array), array.ctypes.data, array)
+        memory = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)  # torch warns of read-only arrays
+        tensor = torch.from_numpy(np.frombuffer(memory, array.dtype).reshape(array.shape))
+        return Mapped(tensor, array.ctypes.data, array)
 
     def side_stream(self) -> Any:
         return nullcontext()

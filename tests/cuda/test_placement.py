@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, NeighborSampler
+from lightning_gnnload import Graph, GraphData, NeighborSampler, load_graph_data, save_graph_data
 from lightning_gnnload.data.datasets.random_edges import Pairs, chung_lu, citations, simple_graph
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.errors import DeviceMemoryError, SamplerConfigError
@@ -93,13 +94,17 @@ def test_wherever_lists_lie_they_are_the_graphs(where: str, index: type) -> None
     assert (device.num_synchronized, device.num_reads) == (1, 0)  # before another stream reads it
 
 
+@pytest.mark.parametrize("is_file", [False, True])
 @pytest.mark.parametrize("where", BUDGETS)
-def test_batches_are_the_same_wherever_lists_lie(where: str, device: Device) -> None:
+def test_batches_are_the_same_wherever_lists_lie(where: str, is_file: bool, device: Device, tmp_path: Path) -> None:
     graph = graph_of()
+    if is_file:
+        save_graph_data(GraphData(graph, torch.zeros(300, 1)), tmp_path / "graph")
+        graph = load_graph_data(tmp_path / "graph").graph
     topology = place(graph, device, budget_bytes=BUDGETS[where])
     assert place_of(topology) == where
-    wanted = NeighborSampler([4, -1]).sample(graph, SEEDS, 1, 2, 3)
-    if where == HOT:
+    wanted = NeighborSampler([4, -1]).sample(GRAPH, SEEDS, 1, 2, 3)
+    if where == HOT and not is_file:
         spoil(topology)
     num_reads = device.num_reads
     workspace = DeviceWorkspace(device, graph.num_nodes)
@@ -245,11 +250,12 @@ def test_what_the_device_says_is_free_it_need_not_give() -> None:
 
 def test_pages_of_a_file_are_copied_where_they_cannot_be_locked() -> None:
     graph = graph_of()
-    for array in (graph.indptr, graph.indices):
-        array.flags.writeable = False  # as those of a mapped file are
-    topology = place(graph, SmallDevice(total_bytes=0), budget_bytes=0)
+    topology = place(graph, SmallDevice(total_bytes=0, locks_read_only=False), budget_bytes=0)
     assert place_of(topology) == HOST
+    assert topology.indices.address != graph.indices.ctypes.data
     assert lists(topology) == in_lists(GRAPH.indices)
+    in_place = place(graph, SmallDevice(total_bytes=0), budget_bytes=0)
+    assert in_place.indices.address == graph.indices.ctypes.data
 
 
 def test_memory_that_cannot_be_locked_is_an_error_that_says_what_to_do() -> None:

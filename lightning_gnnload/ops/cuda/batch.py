@@ -5,8 +5,7 @@ Shapes: S seeds, N graph nodes; D destinations and E edges of a hop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
+from .hop import HopInMaking, Picker
 from .sample import DeviceHop, DeviceSample
 from .state import State
 from .topology import Topology
@@ -30,56 +30,6 @@ MAX_BOUND_EDGES = 1 << 27
 """A hop whose edges may be more waits for their number, and takes memory for that."""
 _APPEND_TILE = 4 * THREADS
 _BLOCKS_A_PROCESSOR = 8
-
-
-@dataclass
-class HopInMaking:
-    """What a picker sees of a hop, and fills.
-
-    Attributes:
-        number: that its draws are made with.
-        index: in the batch.
-        first: where the destinations to expand begin, among the nodes; and ``num_dst`` where they end: on the device.
-        first_edge: where their edges begin, and ``last_edge`` where they end: on the device.
-        most_dst: of destinations to expand, at most.
-        starts: int32, for each destination where its edges begin, and where the last one's end.
-        most_edges: where edges end, at most; set once it is known.
-        picked: neighbours by edge, in the dtype of the graph's indices.
-        edge_ids: int64, or None.
-        edge_weights: float32, or None.
-        indices: int32, local ids by edge.
-    """
-
-    number: int
-    index: int
-    first: torch.Tensor
-    num_dst: torch.Tensor
-    first_edge: torch.Tensor
-    last_edge: torch.Tensor
-    most_dst: int
-    starts: torch.Tensor
-    most_edges: int = 0
-    picked: torch.Tensor | None = None
-    edge_ids: torch.Tensor | None = None
-    edge_weights: torch.Tensor | None = None
-    indices: torch.Tensor | None = None
-
-
-class Picker(Protocol):
-    """How a node-wise sampler takes edges."""
-
-    edge_ids: bool
-    edge_weights: bool
-
-    def most_edges(self, hop: HopInMaking) -> int | None:
-        """Of the hop, at most; None where only counting tells, for which the host then waits."""
-
-    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        """Writes ``hop.starts`` and ``hop.last_edge``."""
-
-    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
-        ``num_dst + e - first_edge``."""
 
 
 class DeviceBatch:

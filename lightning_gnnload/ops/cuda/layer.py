@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from . import batch as batches
-from .batch import THREADS, DeviceBatch, HopInMaking
+from .batch import THREADS, DeviceBatch
+from .hop import HopInMaking
 
 
 @dataclass

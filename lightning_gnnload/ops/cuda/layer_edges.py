@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from .batch import THREADS, DeviceBatch, HopInMaking
+from .batch import THREADS, DeviceBatch
+from .hop import HopInMaking
 from .layer import Layer
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .batch import THREADS, DeviceBatch, HopInMaking
+from .batch import THREADS, DeviceBatch
+from .hop import HopInMaking
 from .importance import DeviceTree, Drawn
 from .layer import Layer, destinations_of, lists_of
 

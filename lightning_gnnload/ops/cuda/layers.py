@@ -16,7 +16,8 @@ from ...errors import SamplerConfigError
 from ..checks import as_flag, check_choice
 from ..dispatch import DrawKey
 from ..layers import LAYER_METHODS, WHOLE_LAYER, LayerMethod, check_budgets
-from .batch import MAX_LOCAL, THREADS, DeviceBatch, HopInMaking
+from .batch import MAX_LOCAL, THREADS, DeviceBatch
+from .hop import HopInMaking
 from .importance import DeviceTree
 from .layer import Layer, destinations_of, lists_of
 from .layer_edges import draw_edges

@@ -14,7 +14,8 @@ import torch
 from ..checks import as_flag
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..neighbors import check_fanouts
-from .batch import MAX_LOCAL, THREADS, DeviceBatch, HopInMaking
+from .batch import MAX_LOCAL, THREADS, DeviceBatch
+from .hop import HopInMaking
 from .sample import DeviceSample
 from .topology import Topology
 from .workspace import DeviceWorkspace

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .batch import MAX_LOCAL, THREADS, DeviceBatch, HopInMaking
+from .batch import MAX_LOCAL, THREADS, DeviceBatch
+from .hop import HopInMaking
 
 
 def start_edges(batch: DeviceBatch, hop: HopInMaking, num_edges: torch.Tensor) -> None:

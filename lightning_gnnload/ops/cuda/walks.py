@@ -15,8 +15,9 @@ from ...errors import SeedError
 from ..checks import as_flag, check_kind
 from ..dispatch import DrawKey
 from ..walks import Walks, check_starts, check_walk_hops
-from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch, HopInMaking
+from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch
 from .device import Device
+from .hop import HopInMaking
 from .sample import DeviceSample
 from .starts import start_edges
 from .topology import Topology

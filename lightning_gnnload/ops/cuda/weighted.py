@@ -15,7 +15,8 @@ from ...errors import SamplerConfigError
 from ..checks import as_flag
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..weighted import check_weighted_fanouts
-from .batch import THREADS, DeviceBatch, HopInMaking
+from .batch import THREADS, DeviceBatch
+from .hop import HopInMaking
 from .sample import DeviceSample
 from .starts import start_edges
 from .topology import Topology

@@ -1,6 +1,5 @@
 // scan.cu: one step of a sum across blocks, at a moment that a test sets up.
 #include "common/cuda/kernel.h"
-
 #include "common/cuda/scan.h"
 
 namespace lg {

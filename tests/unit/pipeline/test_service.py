@@ -223,7 +223,7 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
     with job() as running:
         queue = running.queue()
         foreigner = raw_connection(running.name)
-        foreigner.send(b'{"kind":"hello","version":99,"trainer":1,"rank":1}')
+        foreigner.send(b'{"kind":"hello","version":99,"trainer":1,"rank":1,"device":""}')
         error = queue.failure_behind(timeout_s=5)
         assert isinstance(error, SamplerFailedError)
         assert "install one release" in str(error)
@@ -239,7 +239,11 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
         ("free", {"slot": 99}, "freed slot 99, of 0"),
         ("free", {"slot": -1}, "freed slot -1"),
         ("welcome", {"version": 2, "rank": 0, "pid": 1}, "'welcome'"),
-        ("batch", {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "payload": {}}, "which it must not"),
+        (
+            "batch",
+            {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "ticket": {}, "payload": {}},
+            "which it must not",
+        ),
         ("share", {"stream": 7, "ranges": [[0, 1, 1]], "slots": 0}, "which it must not"),
     ],
 )
@@ -317,7 +321,7 @@ def connected(name: str, stall_timeout_s: float = 5.0, **settings: Any) -> Batch
     return BatchQueue(name, queue_depth=2, stall_timeout_s=stall_timeout_s, **settings)
 
 
-BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "payload": {}}
+BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "ticket": {}, "payload": {}}
 FAILED = {"role": "sampler", "rank": 7, "died": False, "stage": "sample", "text": "out of luck", "is_final": False}
 
 

@@ -1,0 +1,166 @@
+"""Device slots: those of a ring in a sampler's device memory, from which a trainer copies to its own.
+
+The sampler publishes a slot when the host has seen its copies end, so that no event has to cross processes: another
+of its threads samples meanwhile. The trainer copies a mini-batch out at once, and gives the slot back when the host
+has seen that copy end; to hold a tensor holds no slot.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightning_gnnload.errors import CudaCallError, DeviceShareError, QueueProtocolError, SlotMemoryError
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device, Event
+    from lightning_gnnload.ops.cuda.runtime import Runtime
+    from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, Ticket
+
+_CLOSE_S = 2.0
+
+
+class DeviceSlot:
+    """A slot as its sampler sees it.
+
+    It grows by being replaced, under a ticket of its own. The reader has closed what was replaced when it gives the
+    slot back; only then it is freed.
+
+    Args:
+        runtime: of the sampler's device.
+        num_bytes: size.
+
+    Raises:
+        CudaCallError: the device has no such memory, or cannot share it.
+    """
+
+    def __init__(self, runtime: Runtime, num_bytes: int) -> None:
+        self._runtime = runtime
+        self._replaced: list[ExportedMemory] = []
+        self._memory = self._export(num_bytes)
+
+    @property
+    def num_bytes(self) -> int:
+        return self._memory.num_bytes
+
+    @property
+    def fd(self) -> int:
+        """With the ticket, what a reader needs."""
+        return self._memory.fd
+
+    @property
+    def ticket(self) -> dict[str, Any]:
+        return self._memory.ticket.values
+
+    def grow(self, num_bytes: int) -> None:
+        """Makes the slot at least this large. What it held is lost.
+
+        Raises:
+            SlotMemoryError: the device has no such memory.
+        """
+        if num_bytes <= self.num_bytes:
+            return
+        try:
+            memory = self._export(num_bytes)
+        except CudaCallError as error:
+            raise SlotMemoryError(
+                f"a mini-batch needs a buffer of {num_bytes / 2**20:.0f} MiB on the sampler's device, which has no "
+                f"such memory ({error}). Use a smaller batch_size, smaller fanouts, or a smaller queue_depth."
+            ) from error
+        self._replaced.append(self._memory)
+        self._memory = memory
+
+    def put(self, offset: int, tensor: torch.Tensor) -> None:
+        """Copies a tensor of the device to the slot, on the current stream. Does not wait."""
+        assert 0 <= offset <= offset + tensor.nbytes <= self.num_bytes, "it was packed for another slot"
+        if tensor.nbytes:
+            self._runtime.copy(self._memory.address + offset, tensor.data_ptr(), tensor.nbytes)
+
+    def free_replaced(self) -> None:
+        """Called when the reader has seen the present ticket, and so has closed what was there before."""
+        for memory in self._replaced:
+            memory.close(0)
+        self._replaced.clear()
+
+    def close(self) -> None:
+        """Frees the memory, when its reader has closed it or is gone."""
+        self._memory.close(_CLOSE_S)
+        for memory in self._replaced:
+            memory.close(_CLOSE_S)
+        self._replaced.clear()
+
+    def _export(self, num_bytes: int) -> ExportedMemory:
+        from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory
+
+        return ExportedMemory(self._runtime, num_bytes, f"a slot of the sampler with process id {os.getpid()}")
+
+
+class OpenedSlot:
+    """A slot as its trainer sees it.
+
+    Raises:
+        DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
+    """
+
+    def __init__(self, reader: DeviceReader, ticket: Ticket, fd: int) -> None:
+        from lightning_gnnload.ops.cuda.shared_memory import OpenedMemory
+
+        self._reader = reader
+        self._memory = OpenedMemory(reader.runtime, ticket, fd)
+
+    def copy(self, num_bytes: int) -> tuple[torch.Tensor, Event]:
+        """Its first bytes in memory of this process, uint8 on its device, and the moment when they are there.
+
+        The copy is work of the current stream. Does not wait.
+
+        Raises:
+            QueueProtocolError: the slot is smaller.
+        """
+        if not 0 <= num_bytes <= self._memory.num_bytes:
+            raise QueueProtocolError(
+                f"a mini-batch of {num_bytes} bytes does not lie in its slot, of {self._memory.num_bytes} bytes."
+            )
+        copied = self._reader.device.empty(num_bytes, torch.uint8)
+        if num_bytes:
+            self._reader.runtime.copy(copied.data_ptr(), self._memory.address, num_bytes)
+        return copied, self._reader.device.record()
+
+    def close(self) -> None:
+        """Waits for the device's work that reads it."""
+        self._memory.close()
+
+
+class DeviceReader:
+    """A trainer's device, by which it reads the memory of others.
+
+    Args:
+        device: where mini-batches are to lie.
+        runtime: of that device.
+    """
+
+    def __init__(self, device: Device, runtime: Runtime) -> None:
+        self.device = device
+        self.runtime = runtime
+
+    @property
+    def name(self) -> str:
+        """The device's, alike in all processes."""
+        return self.runtime.identity(self.runtime.device)
+
+    def open(self, ticket: dict[str, Any], fd: int) -> OpenedSlot:
+        """Opens a slot; the descriptor is its own from now on, or is closed.
+
+        Raises:
+            DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
+            QueueProtocolError: the ticket is malformed.
+        """
+        from lightning_gnnload.ops.cuda.shared_memory import Ticket
+
+        try:
+            checked = Ticket.of(ticket)
+        except DeviceShareError as error:
+            os.close(fd)
+            raise QueueProtocolError(str(error)) from error
+        return OpenedSlot(self, checked, fd)

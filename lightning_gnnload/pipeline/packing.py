@@ -1,0 +1,75 @@
+"""Packing: where a mini-batch that was sampled on a device goes in a slot, by the layout of the CPU's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from lightning_gnnload.ops import ArenaTooSmall, HopLayout, SampleLayout
+from lightning_gnnload.ops.checks import ARENA_ALIGNMENT
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
+
+
+class Packing(NamedTuple):
+    """What goes where.
+
+    Attributes:
+        layout: nodes at the begin, hops at the end.
+        pieces: each array, and its offset in the slot.
+    """
+
+    layout: SampleLayout
+    pieces: list[tuple[int, torch.Tensor]]
+
+
+def aligned(num_bytes: int) -> int:
+    """As many bytes or a few more, so that another array may follow."""
+    return -(-num_bytes // ARENA_ALIGNMENT) * ARENA_ALIGNMENT
+
+
+def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int = 0) -> Packing:
+    """Lays a sample out. Hops that share an array, as those of ``expand="new"`` do, share it in the slot.
+
+    Args:
+        sample: its tensors are contiguous.
+        num_bytes: of the slot; None for as many as it takes.
+        room_bytes: what is left between nodes and hops, at least.
+
+    Raises:
+        ArenaTooSmall: the slot has fewer bytes than it takes.
+    """
+    # Of hops that share an array, the last has all of it.
+    arrays = {_key(tensor): tensor for hop in sample.hops for tensor in _columns(hop) if tensor is not None}
+    size = sum(aligned(tensor.nbytes) for tensor in arrays.values())
+    free_begin = aligned(sample.nodes.nbytes)
+    needed = free_begin + aligned(room_bytes) + size
+    end = needed if num_bytes is None else num_bytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT
+    if end < needed:
+        raise ArenaTooSmall(needed)
+    pieces, offsets, offset = [(0, sample.nodes)], dict[tuple[int, torch.dtype], int](), end - size
+    for key, tensor in arrays.items():
+        pieces.append((offset, tensor))
+        offsets[key] = offset
+        offset += aligned(tensor.nbytes)
+    hops = tuple(
+        HopLayout(
+            hop.num_dst,
+            hop.num_src,
+            hop.num_edges,
+            *(-1 if tensor is None else offsets[_key(tensor)] for tensor in _columns(hop)),
+        )
+        for hop in sample.hops
+    )
+    return Packing(SampleLayout(sample.nodes.numel(), hops, free_begin, end - size), pieces)
+
+
+def _columns(hop: DeviceHop) -> tuple[torch.Tensor | None, ...]:
+    """In the order of HopLayout's offsets."""
+    return hop.indptr, hop.indices, hop.edge_ids, hop.edge_weights
+
+
+def _key(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
+    return (tensor.data_ptr() if tensor.numel() else 0), tensor.dtype

@@ -1,0 +1,60 @@
+"""Before mini-batches of a device are used, one of them is compared with the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import CudaUnavailableError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.sample.on_device import OnDevice
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+
+NUM_SEEDS = 64
+
+
+def check_device(draws: OnDevice, graph: Graph, seeds: np.ndarray, key: DrawKey) -> None:
+    """Draws a small mini-batch on the device and on the host, which costs some milliseconds. As equality is the
+    contract, any difference is a fault: of a driver, a compiler, a card, or of ours.
+
+    Args:
+        draws: on the device.
+        graph: what its topology was made of.
+        seeds: distinct node ids of the graph, int64 ``[S]``; the first 64 are taken.
+        key: decides every draw.
+
+    Raises:
+        CudaUnavailableError: they differ; names where.
+    """
+    seeds = seeds[:NUM_SEEDS]
+    sample = draws.sample(seeds, key)
+    arena, layout = draws.sampler.sample_here(graph, seeds, key)
+    expected = MiniBatch.view(arena, layout, len(seeds))
+    for name, mine, hosts in _pairs(sample, expected):
+        if (mine is None) != (hosts is None) or (
+            mine is not None and hosts is not None and not np.array_equal(draws.device.read(mine), hosts.numpy())
+        ):
+            raise CudaUnavailableError(
+                f"{draws.device.torch_device} drew another mini-batch than the CPU: {name} differs for seeds "
+                f"{seeds[:3].tolist()}... of {draws.sampler!r} under {key}. Please report this with the device's name "
+                f"and the versions that 'gnnload doctor' prints; sampling_device='cpu' goes on without the device."
+            )
+
+
+def _pairs(sample: DeviceSample, expected: MiniBatch) -> Iterator[tuple[str, torch.Tensor | None, torch.Tensor | None]]:
+    yield "nodes", sample.nodes, expected.nodes
+    for number, (hop, block) in enumerate(zip(sample.hops, reversed(expected.blocks), strict=True)):
+        for name, mine, hosts in (
+            ("indptr", hop.indptr, block.indptr),
+            ("indices", hop.indices, block.indices),
+            ("edge_ids", hop.edge_ids, block.edge_ids),
+            ("edge_weights", hop.edge_weights, block.edge_weight),
+        ):
+            yield f"{name} of hop {number}", mine, hosts

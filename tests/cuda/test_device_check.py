@@ -1,0 +1,46 @@
+"""A device whose mini-batches are not the CPU's is not used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lightning_gnnload import Graph, NeighborSampler
+from lightning_gnnload.errors import CudaUnavailableError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.sample.device_check import NUM_SEEDS, check_device
+from lightning_gnnload.sample.on_device import OnDevice
+
+from .sampled import skewed_graph, topology_of
+
+KEY = DrawKey(seed=3, epoch=1, step=2)
+
+
+def test_equal_batches_pass(device: Device) -> None:
+    graph = Graph.from_csc(*skewed_graph(seed=1, num_nodes=2 * NUM_SEEDS))
+    topology = topology_of(device, graph.indptr, graph.indices)
+    for sampler in (NeighborSampler([4, 3], edge_ids=True), NeighborSampler([4, 3], expand="new")):
+        check_device(OnDevice(sampler, topology, device), graph, np.arange(2 * NUM_SEEDS), KEY)
+        check_device(OnDevice(sampler, topology, device), graph, np.arange(0), KEY)
+
+
+@pytest.mark.parametrize("differs", ["indices", "indptr"])
+def test_any_difference_is_named(device: Device, differs: str) -> None:
+    graph = Graph.from_csc(*skewed_graph(seed=1))
+    sampler = NeighborSampler([100])
+    changed = {"indices": graph.indices.copy(), "indptr": graph.indptr.copy()}
+    node = int(np.argmax(np.diff(graph.indptr)))
+    if differs == "indices":  # two neighbours that have changed places
+        edge = graph.indptr[node] + np.flatnonzero(np.diff(graph.in_neighbors(node)))[0]
+        changed["indices"][[edge, edge + 1]] = changed["indices"][[edge + 1, edge]]
+    else:
+        changed["indptr"][node + 1] -= 1
+    topology = topology_of(device, changed["indptr"], changed["indices"])
+    topology = replace(topology, num_edges=graph.num_edges)
+    with pytest.raises(
+        CudaUnavailableError, match=r"drew another mini-batch than the CPU: (nodes|in\w+ of hop 0) diff"
+    ):
+        check_device(OnDevice(sampler, topology, device), graph, np.array([node]), KEY)
