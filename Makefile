@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test bench bench-strategy bench-features bench-partition docs lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup train test bench bench-strategy bench-features bench-partition bench-gpu docs lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench-features: $(ready)  ## measure what caches and tiers of features win and c
 
 bench-partition: $(ready)  ## measure what parts of graphs cost and save (ARGS='--parts collective' for one of them)
 	$(BIN)/python -m tests.benchmarks.partition $(ARGS)
+
+bench-gpu: $(ready)  ## measure the CUDA path on a GPU (ARGS='--parts gpu_gather' for one of its parts)
+	$(BIN)/python -m tests.benchmarks.gpu $(ARGS)
 
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict

@@ -58,7 +58,7 @@ class Sharers:
             meeting.gather_up()
             yield meeting
         except BaseException as error:
-            meeting.tell(str(error) if isinstance(error, CacheShareError) else f"{type(error).__name__}: {error}")
+            meeting.tell(error)
             raise
         finally:
             meeting.close()
@@ -133,8 +133,9 @@ class Meeting:
         received = numbers_in(given[0].fd)
         return received if values is None else values
 
-    def tell(self, text: str) -> None:
+    def tell(self, error: BaseException) -> None:
         """This sharer fails, which ends the meeting for all."""
+        text = str(error) if isinstance(error, CacheShareError) else f"{type(error).__name__}: {error}"
         for channel in self.channels.values():
             with contextlib.suppress(OSError):  # it is gone itself
                 channel.send("failed", text=text[:_MAX_TEXT])

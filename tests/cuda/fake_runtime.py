@@ -129,9 +129,6 @@ class FakeRuntime:
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         ctypes.memmove(target, source, num_bytes)
 
-    def staging(self, num_bytes: int) -> np.ndarray:
-        return np.empty(num_bytes, np.uint8)
-
     def _is_apart(self, peer: str) -> bool:
         return frozenset((self.identity(self.device), peer)) in self._apart
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -21,7 +23,7 @@ def pages(count):
 
 def test_mapped_memory_is_registered_while_it_is_used():
     runtime, waits = FakeRuntime(), []
-    memory = HostMemory(runtime, lambda: waits.append(len(runtime.registered)))
+    memory = HostMemory(runtime, lambda: nullcontext(waits.append(len(runtime.registered))))
     array = pages(4)
     begin = array.ctypes.data
     whole = memory.map(array[100:5000].view(np.int32))
@@ -42,7 +44,7 @@ def test_large_memory_is_registered_in_chunks(monkeypatch):
     monkeypatch.setattr("lightning_gnnload.ops.cuda.host_memory.CHUNK_BYTES", 2 * 4096)
     runtime = FakeRuntime()
     array = pages(5)
-    mapped = HostMemory(runtime, lambda: None).map(array)
+    mapped = HostMemory(runtime, nullcontext).map(array)
     assert sorted(runtime.registered.values()) == [4096, 2 * 4096, 2 * 4096]
     del mapped
     assert not runtime.registered
@@ -51,7 +53,7 @@ def test_large_memory_is_registered_in_chunks(monkeypatch):
 def test_refused_memory_leaves_nothing_registered(monkeypatch):
     monkeypatch.setattr("lightning_gnnload.ops.cuda.host_memory.CHUNK_BYTES", 4096)
     runtime = FakeRuntime(limit_bytes=3 * 4096)
-    memory = HostMemory(runtime, lambda: None)
+    memory = HostMemory(runtime, nullcontext)
     held = memory.map(pages(1))
     with pytest.raises(DeviceMemoryError, match=r"16,384 bytes.*MemoryAllocation.*4,096 bytes are already.*ulimit"):
         memory.map(pages(4))
@@ -64,17 +66,17 @@ def test_memory_that_must_not_be_written(recwarn):
     array = pages(1).view(np.int64)
     array[3] = 7
     array.flags.writeable = False
-    mapped = HostMemory(runtime, lambda: None).map(array)
+    mapped = HostMemory(runtime, nullcontext).map(array)
     assert mapped.tensor[3] == 7
     assert mapped.tensor.dtype == torch.int64
     assert list(runtime.flags.values()) == [1 | 8]
     assert not recwarn.list
-    unregistered = HostMemory(runtime, lambda: None, is_coherent=True).map(array)
+    unregistered = HostMemory(runtime, nullcontext, is_coherent=True).map(array)
     assert unregistered.address == array.ctypes.data
     with pytest.raises(DeviceMemoryError, match="without gaps"):
-        HostMemory(runtime, lambda: None).map(array[::2])
+        HostMemory(runtime, nullcontext).map(array[::2])
 
 
 def test_the_array_lives_as_long_as_its_mapping():
-    mapped = HostMemory(FakeRuntime(), lambda: None).map(np.full(10_000, 3, np.int64))
+    mapped = HostMemory(FakeRuntime(), nullcontext).map(np.full(10_000, 3, np.int64))
     assert int(mapped.tensor.sum()) == 30_000

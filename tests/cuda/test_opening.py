@@ -18,6 +18,7 @@ def torch_with_cuda(monkeypatch):
     """torch as on a machine with two devices, and a CuPy that fits."""
     for name, value in {
         "is_available": lambda: True,
+        "init": lambda: None,
         "device_count": lambda: 2,
         "current_device": lambda: 1,
         "get_device_capability": lambda device: (9, 0),
@@ -42,6 +43,15 @@ def test_torch_without_cuda(monkeypatch):
 def test_no_device_that_works(torch_with_cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(CudaUnavailableError, match="nvidia-smi"):
+        open_device(torch.device("cuda"))
+
+
+def test_a_process_that_cannot_begin_with_cuda(torch_with_cuda, monkeypatch):
+    def fails():
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    monkeypatch.setattr(torch.cuda, "init", fails)
+    with pytest.raises(CudaUnavailableError, match="forked subprocess"):
         open_device(torch.device("cuda"))
 
 

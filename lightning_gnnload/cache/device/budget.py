@@ -85,27 +85,29 @@ class Allowance:
     """What a cache may take.
 
     Attributes:
-        num_bytes: of each device.
-        owners: the rank that takes it on each device, the first of those there.
+        num_bytes: that each rank may take of its device.
+        num_ranks: that share the cache.
         reason: why so much, in a few words.
     """
 
     num_bytes: int
-    owners: tuple[int, ...]
+    num_ranks: int
     reason: str
 
     def __str__(self) -> str:
-        return f"{in_units(self.num_bytes)} on each of {len(self.owners)} devices: {self.reason}"
+        each = "" if self.num_ranks == 1 else f" for each of {self.num_ranks} ranks"
+        return f"{in_units(self.num_bytes)}{each}: {self.reason}"
 
 
 def allowance(uses: Sequence[MemoryUse]) -> Allowance:
-    """What a cache may take of each device, alike, after all ranks' steps have peaked.
+    """What each rank may take for a cache, after the steps of all have peaked.
 
     A device has left: what is free, and what torch holds now, less what it held at its peak in each process, and less
-    a reserve. The device that has least left decides, as a shared cache lays as many rows on each.
+    a reserve. Ranks that share a device divide that. Who has least left decides for all, as a cache that ranks share
+    lays as many rows on each.
 
     Args:
-        uses: of each rank that shares the cache, in order.
+        uses: of each rank that shares the cache.
 
     Source: GNNLab (EuroSys'22), section 6, whose cache takes what training leaves; PaGraph (SoCC'20), 4, looks at
     the first mini-batch, as here at some.
@@ -113,21 +115,22 @@ def allowance(uses: Sequence[MemoryUse]) -> Allowance:
     Example:
         >>> gib = 1 << 30
         >>> print(allowance([MemoryUse("GPU-1", total=80 * gib, free=60 * gib, reserved=10 * gib, peak=14 * gib)]))
-        52.0 GiB on each of 1 devices: 60.0 GiB free, 10.0 GiB held, 14.0 GiB at the peak, 4.0 GiB in reserve
+        52.0 GiB: 60.0 GiB free, 10.0 GiB held, 14.0 GiB at the peak, 4.0 GiB in reserve
     """
-    by_device: dict[str, list[int]] = defaultdict(list)
-    for rank, use in enumerate(uses):
-        by_device[use.device].append(rank)
+    by_device: dict[str, list[MemoryUse]] = defaultdict(list)
+    for use in uses:
+        by_device[use.device].append(use)
     left: list[tuple[int, str]] = []
-    for ranks in by_device.values():
-        there = [uses[rank] for rank in ranks]
+    for there in by_device.values():
         free, reserve = min(use.free for use in there), reserve_bytes(there[0].total)
         held, peak = sum(use.reserved for use in there), sum(use.peak for use in there)
         reason = f"{in_units(free)} free, {in_units(held)} held, {in_units(peak)} at the peak"
         reason += f", {in_units(reserve)} in reserve"
-        left.append((max(free + held - peak - reserve, 0), reason))
+        if len(there) > 1:
+            reason += f", {len(there)} ranks"
+        left.append((max(free + held - peak - reserve, 0) // len(there), reason))
     num_bytes, reason = min(left)
-    return Allowance(num_bytes, tuple(ranks[0] for ranks in by_device.values()), reason)
+    return Allowance(num_bytes, len(uses), reason)
 
 
 def shrinking(

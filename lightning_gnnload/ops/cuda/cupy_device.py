@@ -108,7 +108,7 @@ class CudaDevice:
         index = torch_device.index
         self._host_memory = HostMemory(
             runtime,
-            lambda: torch.cuda.synchronize(torch_device),
+            self._idle,
             is_coherent=bool(
                 runtime.deviceGetAttribute(runtime.cudaDevAttrPageableMemoryAccessUsesHostPageTables, index)
             ),
@@ -220,11 +220,17 @@ class CudaDevice:
     def _of_memory(self, num_bytes: int) -> Iterator[None]:
         try:
             yield
-        except torch.OutOfMemoryError as error:
+        except torch.cuda.OutOfMemoryError as error:
             raise DeviceMemoryError(
                 f"{self.torch_device} cannot give {num_bytes:,} bytes; {self.free_bytes():,} bytes are free. Use "
                 "smaller batches, a smaller cache or sampling_device='cpu'."
             ) from error
+
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        with self._entered():
+            torch.cuda.synchronize(self.torch_device)
+            yield
 
     @contextmanager
     def _entered(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -35,15 +36,20 @@ class HostMemory:
 
     Args:
         runtime: CUDA's, as CuPy binds it, which clears the pending error when it raises.
-        wait: waits until no kernel reads any more; called before pages are unregistered.
+        when_idle: enters the device when no kernel reads any more; pages are unregistered there, by whatever thread.
         is_coherent: the device reads pageable memory itself (``pageableMemoryAccessUsesHostPageTables``).
         reads_only: it can register memory that this process must not write.
     """
 
     def __init__(
-        self, runtime: Any, wait: Callable[[], object], *, is_coherent: bool = False, reads_only: bool = True
+        self,
+        runtime: Any,
+        when_idle: Callable[[], AbstractContextManager[object]],
+        *,
+        is_coherent: bool = False,
+        reads_only: bool = True,
     ) -> None:
-        self._runtime, self._wait = runtime, wait
+        self._runtime, self._when_idle = runtime, when_idle
         self._is_coherent, self._reads_only = is_coherent, reads_only
         self._lock = threading.RLock()  # a holder may go while this thread holds it
         self._uses: dict[Pages, int] = {}
@@ -100,14 +106,13 @@ class HostMemory:
         if os.getpid() != self._pid:
             return  # a forked child holds no registrations, and must not touch CUDA
         with self._lock:
-            over = [pages for pages in used if self._uses[pages] == 1]
-            if over:
-                self._wait()
             for pages in used:
                 self._uses[pages] -= 1
-            for pages in over:
-                del self._uses[pages]
-                self._runtime.hostUnregister(pages[0])
+            over = [pages for pages in used if not self._uses[pages]]
+            with self._when_idle() if over else nullcontext():
+                for pages in over:
+                    del self._uses[pages]
+                    self._runtime.hostUnregister(pages[0])
 
 
 def _gaps(begin: int, end: int, used: list[Pages]) -> list[Pages]:

@@ -49,6 +49,13 @@ def _check_torch(device: torch.device) -> None:
             f"{device} was asked for, but torch {torch.__version__} finds no device that works. Check nvidia-smi and "
             "CUDA_VISIBLE_DEVICES, or use device='cpu'."
         )
+    try:
+        torch.cuda.init()
+    except RuntimeError as error:  # a forked process of one that had CUDA; a device that others have for themselves
+        raise CudaUnavailableError(
+            f"{device} was asked for, but torch cannot begin with CUDA in this process ({error}). Ask for it before "
+            "anything else does, or use device='cpu'."
+        ) from error
     num_devices = torch.cuda.device_count()
     if (device.index or 0) >= num_devices:
         raise CudaUnavailableError(f"{device} was asked for, but there are {num_devices} devices, numbered from 0.")

@@ -62,9 +62,6 @@ class Runtime(Protocol):
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         """From device to device, on torch's current stream. Does not wait."""
 
-    def staging(self, num_bytes: int) -> np.ndarray:
-        """Page-locked memory of the host, uint8, from which :meth:`write` is fastest."""
-
 
 class CupyRuntime:
     """The CUDA runtime as CuPy binds it. See :class:`Runtime`.
@@ -130,9 +127,6 @@ class CupyRuntime:
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         stream = torch.cuda.current_stream(self.device).cuda_stream
         self._call(self._cuda.memcpyAsync, target, source, num_bytes, self._cuda.memcpyDefault, stream)
-
-    def staging(self, num_bytes: int) -> np.ndarray:
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy()
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Raises CudaCallError. CuPy has taken the pending error away by then."""

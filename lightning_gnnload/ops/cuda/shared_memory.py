@@ -142,6 +142,8 @@ class OpenedMemory:
         self.num_bytes = ticket.num_bytes
         self._runtime = runtime
         self._fd = fd
+        if fd < 0:  # its owner would not know of this reader
+            raise DeviceShareError(f"{ticket.purpose}: a ticket came without its descriptor.")
         try:
             self.address = runtime.open(bytes.fromhex(ticket.handle))
         except CudaCallError as failure:

@@ -1,0 +1,252 @@
+"""Holding: how the rows of a static cache come to lie on devices, one rank's or those of all ranks of a machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.cache.device.budget import shrinking
+from lightning_gnnload.cache.device.reach import Reach
+from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
+from lightning_gnnload.cache.opening import say
+from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.static import as_rows_of, deal
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.datasets.stored import progress as progress_bar
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.memory import in_units
+from lightning_gnnload.errors import CacheConfigError, CudaCallError, DeviceMemoryError, DeviceShareError
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.runtime import NO_MEMORY, Runtime
+from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory, Ticket
+
+_CHUNK_BYTES = 16 << 20
+_log = logging.getLogger(__name__)
+
+
+def hold_on_device(
+    store: FeatureStore,
+    hot: np.ndarray,
+    device: Device,
+    meeting: Meeting | None,
+    runtime: Runtime,
+    *,
+    progress: bool = False,
+) -> tuple[torch.Tensor, Shards]:
+    """The rows of ``hot`` on the ranks' devices, each rank with an equal share of them, whatever else happens.
+
+    Where all devices read each other's memory, each row is there once. Where only some do, those form groups, and each
+    group holds the hottest rows that its shares have room for; a device that no other one reads is a group of its own.
+    Shares shrink by a fifth, three times at most, until every device has room; then the cache has no rows, and all
+    stay in the host's memory. One message tells of it, in sharer 0.
+
+    Args:
+        store: has all rows.
+        hot: int64, node ids, hottest first, the same in all ranks: as many as all devices have room for together.
+        device: this rank's.
+        meeting: of the ranks of this machine; None for one alone.
+        runtime: of ``device``.
+        progress: say what is done, with a bar.
+
+    Returns:
+        Locations, int32 ``[N]`` on the device: ``shard << ops.SLOT_BITS | slot``, negative where there is no row; and
+        the shards, which are to be closed.
+
+    Raises:
+        CacheShareError: a rank failed, is gone, or has other rows.
+        CacheConfigError: more rows than shards can have.
+
+    Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
+    group of devices that are linked, as Quiver and DGL have it, where not all are.
+    """
+    holder = _Holder(store, device, meeting, runtime)
+    try:
+        rows = holder.arrange(hot)
+        holder.fill(rows, progress=progress)
+        if meeting is not None:
+            meeting.agree({})  # nobody reads before all are filled
+        location = holder.locate(rows)
+    except BaseException as error:
+        if meeting is not None:
+            meeting.tell(error)  # first: others would be waited for, who wait for this rank
+        holder.shards.close()
+        raise
+    if holder.leads:
+        holder.report(len(rows), progress=progress)
+    return location, holder.shards
+
+
+class _Holder:
+    """One rank's way to its shards. All ranks take the same turns, as each depends on what all have said."""
+
+    def __init__(self, store: FeatureStore, device: Device, meeting: Meeting | None, runtime: Runtime) -> None:
+        self.shards = Shards()
+        self._store, self._device, self._meeting, self._runtime = store, device, meeting, runtime
+        self._rank = 0 if meeting is None else meeting.sharers.index
+        self._count = 1 if meeting is None else meeting.sharers.count
+        self._row_bytes = max(store.row_bytes, 1)
+        self._reach = Reach(self._count)
+        self._refusal = ""
+        self._unshared = ""
+
+    @property
+    def leads(self) -> bool:
+        return self._rank == 0
+
+    def arrange(self, hot: np.ndarray) -> np.ndarray:
+        """Takes memory and opens the others'. Returns what this rank's group holds, hottest first."""
+        share = -(-len(hot) // self._count)
+        if share > 1 << ops.SLOT_BITS:
+            raise CacheConfigError(
+                f"{len(hot)} rows are to be cached, but {self._count} ranks can hold {self._count << ops.SLOT_BITS}. "
+                f"Lower ratio or capacity_bytes."
+            )
+        if self._meeting is not None:
+            self._meeting.agree(
+                {
+                    "shape": list(self._store.shape),
+                    "dtype": str(self._store.dtype),
+                    "rows": len(hot),
+                    "checksum of ids": zlib.crc32(hot.tobytes()),
+                }
+            )
+            self._reach = Reach.among(self._meeting, self._runtime)
+        while share:
+            group = next(group for group in self._reach.groups() if self._rank in group)
+            try:
+                share = shrinking(
+                    partial(self._allocate, group),
+                    share * self._row_bytes,
+                    close=lambda _: self.shards.close(),
+                    all_have=self._all_have,
+                )
+            except DeviceMemoryError as error:
+                self._refusal = str(error)
+                break
+            if self._open(group):
+                rows = hot[: share * len(group)]
+                shard_of = deal(len(rows), len(group)) >> ops.SLOT_BITS
+                self.shards.num_rows = np.bincount(shard_of, minlength=len(group)).tolist()
+                return rows
+            self.shards.close()
+        self.shards = Shards()
+        return hot[:0]
+
+    def fill(self, rows: np.ndarray, *, progress: bool) -> None:
+        """This rank's shard, from the store, in pieces."""
+        if not len(rows):
+            return
+        mine = rows[deal(len(rows), len(self.shards.num_rows)) >> ops.SLOT_BITS == self.shards.own]
+        address = self.shards.addresses[self.shards.own]
+        step = max(_CHUNK_BYTES // self._row_bytes, 1)
+        piece = np.empty((min(step, len(mine)), self._store.row_bytes), np.uint8)
+        num_bytes = len(mine) * self._store.row_bytes
+        with progress_bar("Filling the cache", num_bytes) if progress else nullcontext(lambda _: None) as advance:
+            for begin in range(0, len(mine), step):
+                ids = np.ascontiguousarray(mine[begin : begin + step])
+                chunk = piece[: len(ids)]
+                self._store.gather(tensor_view(ids), as_rows_of(self._store, chunk))
+                there = self._device.put(chunk)
+                self._runtime.copy(address + begin * self._store.row_bytes, there.data_ptr(), chunk.nbytes)
+                advance(chunk.nbytes)
+        self._device.record().synchronize()
+
+    def locate(self, rows: np.ndarray) -> torch.Tensor:
+        location = np.full(self._store.shape[0], -1, np.int32)
+        location[rows] = deal(len(rows), len(self.shards.num_rows))
+        return self._device.put(location)
+
+    def report(self, num_rows: int, *, progress: bool) -> None:
+        """What came of it, in one line; in a warning where it is less than was hoped for."""
+        part = num_rows / max(self._store.shape[0], 1)
+        what = f"{in_units(num_rows * self._store.row_bytes)}, {part:.0%} of all rows"
+        if self._refusal:
+            _log.warning("The feature cache stays in the host's memory, as %s", self._refusal)
+        elif self._reach.reasons:
+            _log.warning(
+                "Not all ranks' devices read each other's memory (%s). Each of the groups of ranks %s holds the "
+                "hottest rows for itself: in the first rank's, %s.",
+                "; ".join(self._reach.reasons[:3]),
+                self._reach.groups(),
+                what,
+            )
+        elif progress:
+            count = len(self.shards.num_rows)
+            say(f"Feature cache: {what}, on {'this device' if count == 1 else f'the devices of {count} ranks'}")
+
+    def _allocate(self, group: Sequence[int], num_bytes: int) -> int:
+        """Takes memory, which others can open where there are any. Returns how many rows it has room for.
+
+        Raises:
+            DeviceMemoryError: there is no such memory.
+        """
+        self.shards = Shards(memory=self._shared(num_bytes) if len(group) > 1 else None)
+        if self.shards.memory is None:
+            self.shards.memory = PrivateMemory(self._device, num_bytes)
+        return num_bytes // self._row_bytes
+
+    def _shared(self, num_bytes: int) -> ExportedMemory | None:
+        """None where CUDA does not share memory here. Raises DeviceMemoryError."""
+        assert self._meeting is not None, "a rank alone shares with nobody"
+        try:
+            whose = f"the feature cache of rank {self._rank} of {self._meeting.sharers.name!r}"
+            return ExportedMemory(self._runtime, num_bytes, whose)
+        except CudaCallError as failure:
+            if failure.name == NO_MEMORY:
+                raise DeviceMemoryError(
+                    f"{in_units(num_bytes)} on the device of rank {self._rank}, which has "
+                    f"{in_units(self._runtime.free_bytes())} free: {failure}"
+                ) from failure
+            self._unshared = str(failure)
+            return None
+
+    def _all_have(self, has: bool) -> bool:
+        if self._meeting is None:
+            return has
+        return all(each.fields["has"] for each in self._meeting.exchange({"has": has}))
+
+    def _open(self, group: list[int]) -> bool:
+        """Opens what the others of the group have. Returns whether every rank could; the reach is less otherwise."""
+        memory = self.shards.memory
+        assert memory is not None, "memory comes first"
+        self.shards.own = group.index(self._rank)
+        self.shards.addresses = [memory.address] * len(group)
+        if self._meeting is None:
+            return True
+        if isinstance(memory, ExportedMemory):
+            given = self._meeting.exchange({"ticket": memory.ticket.values}, memory.fd)
+        else:
+            given = self._meeting.exchange({"unshared": self._unshared})
+        fds = [each.fd for each in given]
+        unread = {}
+        try:
+            for place, peer in enumerate(group):
+                if peer == self._rank:
+                    continue
+                try:
+                    self.shards.addresses[place] = self._opened(given[peer].fields, fds, peer)
+                except DeviceShareError as error:
+                    unread[str(peer)] = str(error)
+        finally:
+            for fd in fds:
+                if fd >= 0:
+                    os.close(fd)
+        return not self._reach.lessen([each.fields["unread"] for each in self._meeting.exchange({"unread": unread})])
+
+    def _opened(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:
+        """The address of another rank's memory. Raises DeviceShareError."""
+        if "ticket" not in fields:
+            raise DeviceShareError(f"rank {peer} cannot share its device's memory. {fields.get('unshared')}")
+        ticket = Ticket.of(fields["ticket"])
+        fd, fds[peer] = fds[peer], -1
+        self.shards.opened.append(OpenedMemory(self._runtime, ticket, fd))
+        return self.shards.opened[-1].address

@@ -1,0 +1,101 @@
+"""Reach: which ranks' devices read each other's memory, and so hold a cache together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.ops.cuda.runtime import Runtime
+
+
+class Reach:
+    """What all ranks of a machine know alike of their devices. It only ever gets less.
+
+    Args:
+        count: ranks, who reach each other at first.
+
+    Attributes:
+        reasons: why some do not, a line each.
+
+    Source: GPUs that are linked to each other: DSP (PPoPP'23), sections 2 and 3.1, also of Quiver's and DGL's groups.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.reasons: list[str] = []
+        self._reaches = np.ones((count, count), bool)
+
+    @classmethod
+    def among(cls, meeting: Meeting, runtime: Runtime) -> Reach:
+        """What CUDA says of the ranks' devices. One that a process does not see can still be reached, which only
+        opening its memory tells: it counts as reached here.
+
+        Raises:
+            CacheShareError: a rank failed, or is gone.
+        """
+        others = [number for number in range(runtime.num_devices()) if number != runtime.device]
+        refused = [runtime.identity(number) for number in others if not runtime.can_access(number)]
+        said = [
+            each.fields for each in meeting.exchange({"device": runtime.identity(runtime.device), "refused": refused})
+        ]
+        reach = cls(len(said))
+        reach.lessen(
+            [
+                {
+                    str(peer): "their GPUs have no peer access"
+                    for peer, theirs in enumerate(said)
+                    if theirs["device"] in ours["refused"]
+                }
+                for ours in said
+            ]
+        )
+        return reach
+
+    def lessen(self, unread: Sequence[Mapping[str, str]]) -> bool:
+        """Takes note of what each rank could not read.
+
+        Args:
+            unread: of each rank: the ranks whose memory it cannot read, and why.
+
+        Returns:
+            Whether there was anything.
+        """
+        before = len(self.reasons)
+        for rank, peers in enumerate(unread):
+            for peer, reason in peers.items():
+                if self._reaches[rank, int(peer)]:
+                    self._reaches[rank, int(peer)] = self._reaches[int(peer), rank] = False
+                    self.reasons.append(f"ranks {rank} and {peer}: {reason}")
+        return len(self.reasons) > before
+
+    def groups(self) -> list[list[int]]:
+        """Each rank in one group of ranks that all reach each other, the largest first. No group has more ranks than a
+        location can name shards.
+
+        Example:
+            >>> reach = Reach(4)
+            >>> reach.lessen([{"1": "no link", "3": "no link"}, {"2": "no link", "3": "no link"}, {}, {}])
+            True
+            >>> reach.groups()
+            [[0, 2], [1], [3]]
+        """
+        groups, left = [], list(range(len(self._reaches)))
+        while left:
+            group = self._largest([], left)
+            groups.append(group)
+            left = [rank for rank in left if rank not in group]
+        return groups
+
+    def _largest(self, group: list[int], candidates: Sequence[int]) -> list[int]:
+        """The largest group that begins with ``group``; of several, the one of the first ranks."""
+        best = group
+        for position, rank in enumerate(candidates):
+            if min(len(group) + len(candidates) - position, ops.MAX_SHARDS) <= len(best):
+                break
+            further = [other for other in candidates[position + 1 :] if self._reaches[rank, other]]
+            found = self._largest([*group, rank], further)
+            if len(found) > len(best):
+                best = found
+        return best

@@ -1,0 +1,134 @@
+"""``python -m tests.benchmarks.gpu_gather [--quick]``: feature rows gathered on a GPU.
+
+All ways gather the same random rows into the same memory; GB/s are of the rows, read once. What the machine could do
+is a copy of as many bytes, on the device for a table that lies there, and over the bus for one in the host's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.gather import gather_rows
+from tests.benchmarks import gpu_device, machine
+from tests.benchmarks.errors import BenchmarkError, Unavailable
+
+Way = Callable[[], object]
+COPY, OURS, TORCH, WHOLEGRAPH = "device copy", "ours", "torch.index_select", "pylibwholegraph"
+BUS_COPY, OURS_HOST, TORCH_HOST = "bus copy", "ours, from host memory", "torch, on the host, then copied"
+
+
+class Case:
+    """A table of one width and dtype on the device and in the host's memory, and ids."""
+
+    def __init__(self, device: Device, num_rows: int, num_ids: int, width: int, dtype: torch.dtype) -> None:
+        self.device, there = device, device.torch_device
+        row_bytes = width * dtype.itemsize
+        memory = torch.frombuffer(buffer_memory(num_rows * row_bytes), dtype=torch.uint8)[: num_rows * row_bytes]
+        self.host = memory.view(dtype).view(num_rows, width)
+        self.host.copy_(torch.arange(num_rows).remainder(127).unsqueeze(1))
+        self.mapped = device.map_host(memory.numpy().reshape(num_rows, row_bytes))
+        self.table = self.host.to(there)
+        self.ids = torch.from_numpy(np.random.default_rng(0).integers(0, num_rows, num_ids))
+        self.ids_there = self.ids.to(there)
+        self.out = torch.empty(num_ids, width, dtype=dtype, device=there)
+        self.other = torch.zeros_like(self.out)
+        self.staged = torch.empty(num_ids, width, dtype=dtype, pin_memory=there.type == "cuda")
+        self.error = device.zeros(1, torch.int64)
+
+    @property
+    def ways(self) -> dict[str, Way]:
+        out_bytes = self.out.view(torch.uint8)
+        return {
+            COPY: lambda: self.out.copy_(self.other),
+            OURS: lambda: gather_rows(self.device, self.table, self.ids_there, self.out, self.error),
+            TORCH: lambda: torch.index_select(self.table, 0, self.ids_there, out=self.out),
+            WHOLEGRAPH: self._wholegraph(),
+            BUS_COPY: lambda: self.out.copy_(self.staged, non_blocking=True),
+            OURS_HOST: lambda: gather_rows(self.device, self.mapped, self.ids_there, out_bytes, self.error),
+            TORCH_HOST: self._through_host,
+        }
+
+    def check(self, name: str) -> None:
+        """Raises BenchmarkError: these are not the rows that were asked for."""
+        if name not in (COPY, BUS_COPY) and not torch.equal(self.out[:, -1].long(), self.ids_there % 127):
+            raise BenchmarkError(f"{name} gathered other rows than it was asked for.")
+
+    def _through_host(self) -> None:
+        torch.index_select(self.host, 0, self.ids, out=self.staged)
+        self.out.copy_(self.staged, non_blocking=True)
+
+    def _wholegraph(self) -> Way:
+        """On one device, in a communicator of one process."""
+        embedding = None
+
+        def gather() -> None:
+            nonlocal embedding
+            if embedding is None:
+                embedding = _whole_memory(self.table)
+            self.out.copy_(embedding.gather(self.ids_there))
+
+        return gather
+
+
+def _whole_memory(table: torch.Tensor):  # type: ignore[no-untyped-def]
+    try:
+        import pylibwholegraph.torch as wholegraph
+
+        everybody, _ = wholegraph.init_torch_env_and_create_wm_comm(0, 1, 0, 1)
+        made = wholegraph.create_embedding(everybody, "continuous", "cuda", table.dtype, list(table.shape))
+        made.get_embedding_tensor().get_local_tensor()[0].copy_(table)
+        return made
+    except Exception as error:  # a library that is missing, or of a version that we do not know
+        raise Unavailable(f"{type(error).__name__}: {error}") from error
+
+
+def measure(case: Case, num_turns: int) -> tuple[dict[str, float], dict[str, str]]:
+    """GB/s of each way, and why another was not measured."""
+    rates, missing = {}, {}
+    for name, way in case.ways.items():
+        try:
+            ms = gpu_device.timed_ms(case.device, way, num_turns)
+        except Unavailable as reason:
+            missing[name] = str(reason)
+            continue
+        case.check(name)
+        rates[name] = case.out.nbytes / ms / 1e6
+    return rates, missing
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu_gather", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke test: a small table, few turns")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="of the table, which should fit no cache")
+    parser.add_argument("--ids", type=int, default=1_000_000, help="rows gathered at a time")
+    parser.add_argument("--turns", type=int, default=20)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rows, options.ids, options.turns = 100_000, 20_000, 3
+    device = gpu_device.opened()
+    if device is None:
+        return 0
+    others = machine.Neighbours()
+    columns = (COPY, OURS, TORCH, WHOLEGRAPH, BUS_COPY, OURS_HOST, TORCH_HOST)
+    print(f"{options.ids:,} of {options.rows:,} rows; GB/s, medians of {options.turns} turns.\n")
+    print("| rows of | " + " | ".join(columns) + " |")
+    print("| --- |" + " ---: |" * len(columns))
+    missing: dict[str, str] = {}
+    for width, dtype in ((16, torch.float32), (100, torch.float32), (128, torch.float32), (256, torch.float16)):
+        rates, missing = measure(Case(device, options.rows, options.ids, width, dtype), options.turns)
+        cells = (f"{rates[name]:.1f}" if name in rates else "" for name in columns)
+        print(f"| {width} {str(dtype).removeprefix('torch.')} | " + " | ".join(cells) + " |", flush=True)
+    print("".join(f"\nNot measured: {name}, {reason}\n" for name, reason in missing.items()))
+    print("\n".join(f"- {line}" for line in [*gpu_device.describe(device), others.describe()]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

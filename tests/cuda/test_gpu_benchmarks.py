@@ -1,0 +1,48 @@
+"""The benchmarks of the CUDA path measure what they say, as far as the emulated device can tell."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.benchmarks import gpu, gpu_epochs, gpu_gather, gpu_sampling
+from tests.integration.scripts.toy import toy_data
+
+from .emulated import EmulatedDevice
+
+
+def test_sampling():
+    device = EmulatedDevice()
+    topology = gpu_sampling.random_topology(device, 2000, 20_000)
+    assert topology.num_edges == pytest.approx(20_000, rel=0.1)
+    assert int(topology.indices.max()) < 2000
+    figures = gpu_sampling.measure(device, topology, 20, [3, 2], num_turns=2)
+    assert 20 < figures.num_nodes <= 20 * (1 + 3 + 8)
+    assert figures.num_edges <= figures.num_dst * 3
+    assert {"number_nodes/relabel", "sample_neighbors/pick_edges"} <= figures.kernels_ms.keys()
+    assert f"| {figures.num_nodes:,.0f} |" in gpu_sampling.report(figures, 1e9, 1e12)
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(16, torch.float32), (5, torch.float16)])
+def test_gather(width, dtype):
+    case = gpu_gather.Case(EmulatedDevice(), 300, 50, width, dtype)
+    rates, missing = gpu_gather.measure(case, num_turns=1)
+    assert rates.keys() | missing.keys() == case.ways.keys()
+    assert {gpu_gather.OURS, gpu_gather.OURS_HOST, gpu_gather.TORCH} <= rates.keys()
+
+
+@pytest.mark.parametrize("percent", [0, 10])
+def test_stages(percent):
+    device, data = EmulatedDevice(), toy_data()
+    draws = gpu_epochs.Uploaded(gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS["GCN"]), data.graph, device)
+    assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GCN", draws, percent, num_steps=1))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("part", [gpu, gpu_sampling, gpu_gather, gpu_epochs])
+def test_without_a_gpu_they_say_so_in_a_line(part, capsys):
+    assert part.main([]) == 0
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.startswith("skipped: ")
+    assert said.err.count("\n") == 1

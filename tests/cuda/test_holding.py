@@ -1,0 +1,309 @@
+"""Shards of a cache on the devices of several ranks, each a process: the store's rows, whatever devices can reach."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import MemoryFeatureStore, ops
+from lightning_gnnload.cache.device import holding
+from lightning_gnnload.cache.device.holding import hold_on_device
+from lightning_gnnload.cache.device.reach import Reach
+from lightning_gnnload.cache.device.shards import Shards
+from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.static import StaticCache
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.errors import CudaCallError
+from tests.cuda.fake_runtime import FakeRuntime
+from tests.cuda.ranks import End, as_sharers
+from tests.cuda.small_device import SmallDevice
+
+N, F = 300, 5
+ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
+HOT = np.random.default_rng(0).permutation(N)[:100]
+
+
+class Slow(MemoryFeatureStore):
+    """Does something before the shard is filled."""
+
+    def __init__(self, before: Callable[[], Any]) -> None:
+        super().__init__(ROWS)
+        self._before = before
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor):
+        self._before()
+        return super().gather(ids, out)
+
+
+def gpu(sharers: Sharers, **settings: Any) -> FakeRuntime:
+    """Each rank's own GPU, of which each numbers its own as 0."""
+    names = [f"gpu-{(sharers.index + other) % sharers.count}" for other in range(sharers.count)]
+    return FakeRuntime(names, **settings)
+
+
+def apart(*pairs: tuple[int, int]) -> list[frozenset[str]]:
+    return [frozenset((f"gpu-{a}", f"gpu-{b}")) for a, b in pairs]
+
+
+def held(
+    sharers: Sharers,
+    runtime: FakeRuntime,
+    *,
+    store: FeatureStore | None = None,
+    hot: np.ndarray = HOT,
+    device: SmallDevice | None = None,
+    then: Callable[[], Any] = lambda: None,
+) -> dict[str, Any]:
+    """What a rank has: the rows that it finds on devices, checked, and what was said. Closes it, and holds nothing."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    for name in ("holding", "shards"):
+        logging.getLogger(f"lightning_gnnload.cache.device.{name}").addHandler(handler)
+    store = MemoryFeatureStore(ROWS) if store is None else store
+    fds = os.listdir("/proc/self/fd")
+    try:
+        with sharers.meet() as meeting:
+            location, shards = hold_on_device(store, hot, device or SmallDevice(), meeting, runtime)
+        then()
+        cached = np.flatnonzero(location.numpy() >= 0)
+        check_rows(location, shards)
+        shards.close()
+        shards.close()
+    finally:
+        assert runtime.num_held == 0
+        assert len(os.listdir("/proc/self/fd")) == len(fds)
+    return {"cached": cached.tolist(), "num_rows": shards.num_rows, "own": shards.own, "said": said}
+
+
+def check_rows(location: torch.Tensor, shards: Shards) -> None:
+    """All rows, by the CPU's cache over the same memory."""
+    memory = [
+        np.ctypeslib.as_array((ctypes.c_uint8 * (count * F * 4)).from_address(address)).reshape(count, F * 4)
+        for address, count in zip(shards.addresses, shards.num_rows, strict=True)
+    ]
+    out = torch.empty(N, F)
+    reads = StaticCache(MemoryFeatureStore(ROWS), location.numpy(), memory).gather(torch.arange(N), out)
+    assert torch.equal(out, ROWS)
+    assert reads[0].rows == int((location >= 0).sum()) == sum(shards.num_rows)
+
+
+def values(ends: list[End]) -> list[dict[str, Any]]:
+    assert [end.status for end in ends] == [0] * len(ends), ends
+    return [end.value for end in ends]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_each_row_lies_on_one_device_and_all_ranks_read_it(count: int) -> None:
+    ends = values(as_sharers(count, lambda sharers: held(sharers, gpu(sharers))))
+    for index, end in enumerate(ends):
+        assert end["cached"] == sorted(HOT.tolist())
+        assert sum(end["num_rows"]) == len(HOT)
+        assert max(end["num_rows"]) - min(end["num_rows"]) <= 1
+        assert (end["own"], end["said"]) == (index, [])
+
+
+def test_ranks_on_one_device_share_it() -> None:
+    ends = values(as_sharers(2, lambda sharers: held(sharers, FakeRuntime(["gpu"]))))
+    assert [end["num_rows"] for end in ends] == [[50, 50]] * 2
+
+
+def test_devices_that_a_rank_does_not_see_are_tried() -> None:
+    # As with CUDA_VISIBLE_DEVICES, of one each.
+    ends = values(as_sharers(2, lambda sharers: held(sharers, FakeRuntime([f"gpu-{sharers.index}"]))))
+    assert [end["cached"] for end in ends] == [sorted(HOT.tolist())] * 2
+
+
+def test_groups_hold_the_hottest_rows_each() -> None:
+    # 0 and 2 reach each other, and so do 1 and 3.
+    settings = {"apart": apart((0, 1), (0, 3), (1, 2), (2, 3))}
+    ends = values(as_sharers(4, lambda sharers: held(sharers, gpu(sharers, **settings))))
+    for index, end in enumerate(ends):
+        assert end["cached"] == sorted(HOT[:50].tolist())
+        assert end["num_rows"] == [25, 25]
+        assert end["own"] == index // 2
+    assert [len(end["said"]) for end in ends] == [1, 0, 0, 0]
+    for words in ("no peer access", "ranks 0 and 1", "[[0, 2], [1, 3]]"):
+        assert words in ends[0]["said"][0]
+
+
+def test_a_device_that_reaches_none_has_a_copy_of_its_own() -> None:
+    settings = {"apart": apart((0, 2), (1, 2))}
+    ends = values(as_sharers(3, lambda sharers: held(sharers, gpu(sharers, **settings))))
+    assert [len(end["cached"]) for end in ends] == [68, 68, 34]
+    assert ends[2]["cached"] == sorted(HOT[:34].tolist())
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason"),
+    [({"broken": {"gpu-1"}}, "cannot be opened"), ({"astray": {"gpu-1"}}, "is not what it gave")],
+)
+def test_memory_that_cannot_be_used_is_not(faults: dict, reason: str) -> None:
+    # CUDA said that all reach each other. Rank 0 alone meets the fault, and all follow.
+    def work(sharers: Sharers) -> dict:
+        return held(sharers, gpu(sharers, **(faults if sharers.index == 0 else {})))
+
+    ends = values(as_sharers(3, work))
+    assert [len(end["cached"]) for end in ends] == [68, 34, 68]
+    assert [len(end["said"]) for end in ends] == [1, 0, 0]
+    assert reason in ends[0]["said"][0]
+    assert "rank 1" in ends[0]["said"][0]
+
+
+def test_a_device_that_cannot_share_has_a_copy_of_its_own() -> None:
+    class Unshareable(FakeRuntime):
+        def export(self, address: int) -> bytes:
+            raise CudaCallError("cudaErrorNotSupported", "no IPC on this system")
+
+    def work(sharers: Sharers) -> dict:
+        return held(sharers, Unshareable(["gpu-1"]) if sharers.index else gpu(sharers))
+
+    ends = values(as_sharers(2, work))
+    assert [end["cached"] for end in ends] == [sorted(HOT[:50].tolist())] * 2
+    assert "no IPC on this system" in ends[0]["said"][0]
+
+
+def test_shares_shrink_until_every_device_has_room() -> None:
+    # Memory comes in blocks of 2 MiB. 120,000 rows of 20 bytes on each device take two, four fifths of them one.
+    hot = np.random.default_rng(1).permutation(240_000)
+    store = MemoryFeatureStore(torch.arange(len(hot) * F, dtype=torch.float32).view(-1, F))
+
+    def work(sharers: Sharers) -> dict:
+        runtime = gpu(sharers, room_bytes=(4 << 20) - (sharers.index << 20))
+        with sharers.meet() as meeting:
+            location, shards = hold_on_device(store, hot, SmallDevice(), meeting, runtime)
+        kept = np.flatnonzero(location.numpy() >= 0)
+        shards.close()
+        assert runtime.num_held == 0
+        return {"num_rows": shards.num_rows, "hottest": bool((np.sort(hot[: len(kept)]) == kept).all())}
+
+    for end in values(as_sharers(2, work)):
+        assert end == {"num_rows": [96_000, 96_000], "hottest": True}
+
+
+def test_rows_stay_in_the_hosts_memory_where_a_device_has_no_room() -> None:
+    def work(sharers: Sharers) -> dict:
+        return held(sharers, gpu(sharers, room_bytes=1 << 10 if sharers.index else 1 << 30))
+
+    ends = values(as_sharers(2, work))
+    assert [(end["cached"], end["num_rows"], end["own"]) for end in ends] == [([], [], -1)] * 2
+    assert [len(end["said"]) for end in ends] == [1, 0]
+    assert "stays in the host's memory" in ends[0]["said"][0]
+
+
+def test_nobody_reads_a_shard_before_it_is_filled() -> None:
+    def work(sharers: Sharers) -> dict:
+        slow = Slow(lambda: time.sleep(0.3))
+        return held(sharers, gpu(sharers), store=slow if sharers.index == 1 else None)
+
+    values(as_sharers(2, work))
+
+
+def test_memory_stays_while_another_rank_reads() -> None:
+    # Freed before, the slower rank dies of SIGBUS.
+    ends = values(as_sharers(2, lambda s: held(s, gpu(s), then=lambda: time.sleep(0.3 * s.index))))
+    assert [end["said"] for end in ends] == [[], []]
+
+
+def test_a_rank_that_dies_while_it_fills_ends_all() -> None:
+    def work(sharers: Sharers) -> dict:
+        die = Slow(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        return held(sharers, gpu(sharers), store=die if sharers.index == 1 else None)
+
+    began = time.monotonic()
+    ends = as_sharers(3, work)
+    assert time.monotonic() - began < 15  # none waits for the dead one to close
+    assert [end.status for end in ends] == [1, -signal.SIGKILL, 1]
+    for index in (0, 2):
+        assert ends[index].value.startswith("CacheShareError")
+        assert "sharer 1" in ends[index].value
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_rank_that_fails_ends_all_with_its_words(index: int) -> None:
+    def fail() -> None:
+        raise OSError("disk on fire")
+
+    def work(sharers: Sharers) -> dict:
+        return held(sharers, gpu(sharers), store=Slow(fail) if sharers.index == index else None)
+
+    began = time.monotonic()
+    ends = as_sharers(3, work)
+    assert time.monotonic() - began < 15
+    assert all("disk on fire" in end.value for end in ends), ends
+
+
+def test_a_rank_that_dies_later_keeps_nobody_waiting() -> None:
+    def work(sharers: Sharers) -> dict:
+        die = (lambda: os.kill(os.getpid(), signal.SIGKILL)) if sharers.index == 1 else (lambda: time.sleep(0.2))
+        return held(sharers, gpu(sharers), then=die)
+
+    began = time.monotonic()
+    ends = as_sharers(3, work)
+    assert time.monotonic() - began < 15
+    # The memory that it owned lives as long as it is mapped here; CUDA promises no such thing.
+    assert [end.status for end in ends] == [0, -signal.SIGKILL, 0]
+
+
+@pytest.mark.parametrize("differing", ["ids", "rows"])
+def test_ranks_that_differ_are_told(differing: str) -> None:
+    def work(sharers: Sharers) -> dict:
+        hot = HOT if sharers.index == 0 else HOT[::-1].copy() if differing == "ids" else HOT[:99]
+        return held(sharers, gpu(sharers), hot=hot)
+
+    for end in as_sharers(2, work):
+        assert end.value.startswith("CacheDisagreementError")
+        assert {"ids": "checksum", "rows": "100 and 99"}[differing] in end.value
+
+
+@pytest.mark.parametrize("num_hot", [0, 1, 2])
+def test_few_rows_and_none(num_hot: int) -> None:
+    for end in values(as_sharers(3, lambda sharers: held(sharers, gpu(sharers), hot=HOT[:num_hot]))):
+        assert end["cached"] == sorted(HOT[:num_hot].tolist())
+
+
+def test_a_rank_alone_needs_no_runtime_and_fills_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "_CHUNK_BYTES", 7 * F * 4)
+    runtime = FakeRuntime()
+    device = SmallDevice()
+    location, shards = hold_on_device(MemoryFeatureStore(ROWS), HOT, device, None, runtime)
+    check_rows(location, shards)
+    assert (runtime.num_held, device.largest_put) == (0, N * 4)
+    assert (location >= 0).sum() == len(HOT)
+    shards.close()
+
+
+def test_a_rank_alone_without_room_has_no_cache(caplog: pytest.LogCaptureFixture) -> None:
+    location, shards = hold_on_device(MemoryFeatureStore(ROWS), HOT, SmallDevice(900), None, FakeRuntime())
+    assert (int((location >= 0).sum()), shards.addresses) == (0, [])
+    assert "stays in the host's memory" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_ranks_that_all_reach_each_other(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 13))
+    reach = Reach(count)
+    cut = np.triu(rng.random((count, count)) < rng.random(), 1)
+    reach.lessen([{str(peer): "no link" for peer in np.flatnonzero(row)} for row in cut])
+    groups = reach.groups()
+    assert sorted(rank for group in groups for rank in group) == list(range(count))
+    assert all(not cut[a, b] for group in groups for a in group for b in group)
+    assert [len(group) for group in groups] == sorted(map(len, groups), reverse=True)
+    # None is larger than the first: neighbours of a rank, in order, of all subsets.
+    reaches = ~(cut | cut.T)
+    largest = max(
+        sum(members)
+        for members in np.ndindex(*(2,) * count)
+        if all(reaches[a, b] for a in range(count) for b in range(a) if members[a] and members[b])
+    )
+    assert len(groups[0]) == min(largest, ops.MAX_SHARDS)
