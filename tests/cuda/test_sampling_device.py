@@ -13,7 +13,7 @@ import pytest
 import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 
-from lightning_gnnload import Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler
+from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler, Sampler
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError, LoaderConfigError, SeedError
 from lightning_gnnload.ops.cuda import opening
@@ -174,6 +174,8 @@ def on_gpu(module: GraphDataModule) -> GraphDataModule:
         strategy=SimpleNamespace(root_device=torch.device("cuda")),
         world_size=1,
         global_rank=0,
+        is_global_zero=True,
+        current_epoch=0,
         num_devices=1,
         overfit_batches=0,
         state=SimpleNamespace(status=None),
@@ -203,7 +205,7 @@ def test_auto_says_once_why_it_cannot(monkeypatch: pytest.MonkeyPatch, caplog: p
     module = on_gpu(toy_module())
     for _ in range(2):
         assert len(list(_unpinned(module))) == NUM_STEPS
-    assert caplog.text.count("sampled on the CPU: CuPy is not installed.") == 1
+    assert caplog.text.count("made on the CPU: CuPy is not installed.") == 1
 
 
 def test_cuda_without_a_gpu_is_an_error() -> None:
@@ -217,6 +219,51 @@ def test_cuda_without_a_gpu_is_an_error() -> None:
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(LoaderConfigError, match="sampling_device='gpu' is not known"):
         toy_module(sampling_device="gpu")
+
+
+# Caches on the device.
+
+
+def cached(device: str, **settings: Any) -> FeatureCache:
+    return FeatureCache("degree", ratio=0.2, device=device, **settings)
+
+
+@pytest.mark.parametrize("sampler", [NeighborSampler([4, 3]), LaborSampler([4, 3])], ids=repr)
+def test_a_cache_on_the_device_changes_no_loss(opened: EmulatedDevice, sampler: Sampler) -> None:
+    """Nor does it where the host draws, as no device can draw like LABOR."""
+    seen = []
+    for place in ("cpu", "cuda"):
+        module = GraphDataModule(toy_data(), sampler, 16, seed=5, cache=cached(place), sampling_device="cpu")
+        if place == "cuda" and isinstance(sampler, NeighborSampler):
+            module = GraphDataModule(toy_data(), sampler, 16, seed=5, cache=cached(place), sampling_device="cuda")
+        seed_everything(3, verbose=False)
+        model, trainer = Recorder(), quiet_trainer(max_epochs=1, limit_val_batches=0)  # whose reads would count as well
+        trainer.fit(model, module)
+        seen.append(model.seen)
+        loader = trainer.train_dataloader
+        assert loader is not None
+        tiers = {read.tier: read.rows for read in loader.stats.reads}
+        assert tiers["cache"] > 0
+        assert sum(tiers.values()) == loader.stats.num_nodes
+    assert seen[0] == seen[1]
+    assert opened.num_launches > 0
+    assert not threads_left()
+
+
+def test_features_that_stay_on_the_host_are_the_same(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
+    levels = [cached("auto"), cached("auto")]
+    fits = [
+        fit(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=levels, sampling_device=place), epochs=1)
+        for place in ("cpu", "cuda")
+    ]
+    assert fits[0] == fits[1]
+    assert caplog.text.count("are gathered on the host: caches in front of each other") == 1
+
+
+def test_a_cache_for_a_gpu_needs_one() -> None:
+    module = GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=cached("cuda"))
+    with pytest.raises(CudaUnavailableError, match="the Trainer computes on cpu"):
+        fit(module, limit_val_batches=0)
 
 
 def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
