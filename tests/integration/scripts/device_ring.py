@@ -1,6 +1,6 @@
 """Trains with sampling on the CPU, then on emulated devices, joined by either ring; at last the sampler is killed.
 
-Arguments: how, num_devices. The trainer writes what it saw, by case, and by which memory its mini-batches came.
+Arguments: how, num_devices: 3. Each trainer writes what it saw, by case, and by which memory its mini-batches came.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from pytorch_lightning import Callback, Trainer, seed_everything
 
-from lightning_gnnload import FactoredStrategy
+from lightning_gnnload import FactoredStrategy, FeatureCache
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.ops.cuda.device import Device
@@ -26,8 +26,23 @@ from tests.cuda.fake_runtime import FakeRuntime
 from tests.integration.scripts.toy import Recorder, toy_module
 
 RANK = int(os.environ.get("LOCAL_RANK", 0))
-DEVICES = ("gpu-0", "gpu-1")
-_device = EmulatedDevice(seed=RANK)
+DEVICES = ("gpu-0", "gpu-1", "gpu-2")
+SAMPLER = 2
+
+
+class ToldDevice(EmulatedDevice):
+    """Tells what was launched, by operation and kernel."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.launched: set[str] = set()
+
+    def launch(self, op: str, kernel: str, *settings: Any, **arguments: Any) -> None:
+        self.launched.add(f"{op}/{kernel}")
+        super().launch(op, kernel, *settings, **arguments)
+
+
+_device = ToldDevice(seed=RANK)
 _case = ""
 
 
@@ -36,7 +51,8 @@ def _open_device(of: Any) -> Device:
 
 
 def _runtime_of(device: Device) -> Runtime:
-    return FakeRuntime(DEVICES, RANK, apart=[frozenset(DEVICES)] if _case == "host ring" else [])
+    apart = [frozenset((other, DEVICES[SAMPLER])) for other in DEVICES[:SAMPLER]] if _case == "host ring" else []
+    return FakeRuntime(DEVICES, RANK, apart=apart)
 
 
 class Watch(Callback):
@@ -74,6 +90,9 @@ if __name__ == "__main__":
             callbacks=[watch],
             **quiet,
         )
-        trainer.fit(model, toy_module(sampling_device="cpu" if _case == "cpu" else "cuda"))
-        if RANK == 0:
-            Path(f"{_case}.json").write_text(json.dumps([model.seen, sorted(watch.slots), _device.num_launches]))
+        settings = {} if _case == "cpu" else {"sampling_device": "cuda", "cache": FeatureCache(ratio=0.3)}
+        trainer.fit(model, toy_module(**settings))
+        if RANK != SAMPLER:
+            Path(f"{_case}-{RANK}.json").write_text(
+                json.dumps([model.seen, sorted(watch.slots), sorted(_device.launched)])
+            )
