@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.settings import check_choice
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
-from lightning_gnnload.sample.uploaded import Uploaded
+from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -66,7 +66,9 @@ class SamplingDevice:
         draws = self.setting != "cpu" and self._allows(can_sample(source.workload.sampler))
         if not draws and caches <= {"cpu"}:
             return None
-        if not self._allows(why_not(source, module.batch_format)):
+        if not self._allows(
+            why_not_gathered(source, module.batch_format) or (None if draws else can_upload(source.workload.sampler))
+        ):
             return None
         try:
             with self._opening:
@@ -93,7 +95,7 @@ class SamplingDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
             return None
-        if (reason := why_not(source, module.batch_format)) is None:
+        if (reason := why_not_gathered(source, module.batch_format)) is None:
             try:
                 with self._opening:
                     from lightning_gnnload.ops.cuda.opening import open_device
@@ -179,17 +181,14 @@ class SamplingDevice:
             _log.warning("%s: %s", what, reason)
 
 
-def why_not(source: BatchSource, batch_format: str) -> str | None:
-    """Why mini-batches of this source have to be made on the host, whoever draws them; None where they need not."""
-    sampler: Any = source.workload.sampler
-    data = source.data
+def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
+    """Why features of this source, whoever draws its mini-batches, have to be gathered on the host."""
+    sampler, data = source.workload.sampler, source.data
     if data.edge_x is not None:
         return "the data has edge features, which are gathered on the host"
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):
             return f"table {name!r} has rows of one node type alone, which are found on the host"
-    if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
-        return f"{sampler!r} draws by edge type, which only the host's blocks carry"
     if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None

@@ -17,7 +17,7 @@ from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, L
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError, LoaderConfigError, SeedError
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.plugin.sampling_device import why_not
+from lightning_gnnload.plugin.sampling_device import why_not_gathered
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.unit.toy import toy_source
@@ -276,18 +276,18 @@ def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogC
     assert caplog.text.count("LaborSampler has no kernels") == 1
 
 
-def test_why_not_names_what_is_in_the_way() -> None:
+def test_what_the_host_gathers_is_named() -> None:
     ends = np.random.default_rng(0).integers(0, 300, (2, 2400))
     graph, train = Graph.from_coo(*ends, num_nodes=300, keep_order=True), np.arange(100)
     plain = GraphData(graph, train=train)
     typed = GraphData(graph, train=train, tables={"paper": NodeTable(np.ones((9, 2), np.float32), 3)})
     edged = GraphData(graph, train=train, edge_x=np.ones((graph.num_edges, 1), np.float32))
     ids = NeighborSampler([2], edge_ids=True)
-    assert why_not(toy_source(plain), "pyg") is None
-    assert why_not(toy_source(plain, sampler=ids), "blocks") is None
-    assert "table 'paper'" in str(why_not(toy_source(typed), "blocks"))
-    assert "edge features" in str(why_not(toy_source(edged, sampler=ids), "blocks"))
-    assert "edge ids of the graph as it was given" in str(why_not(toy_source(plain, sampler=ids), "pyg"))
+    assert why_not_gathered(toy_source(plain), "pyg") is None
+    assert why_not_gathered(toy_source(plain, sampler=ids), "blocks") is None
+    assert "table 'paper'" in str(why_not_gathered(toy_source(typed), "blocks"))
+    assert "edge features" in str(why_not_gathered(toy_source(edged, sampler=ids), "blocks"))
+    assert "edge ids of the graph as it was given" in str(why_not_gathered(toy_source(plain, sampler=ids), "pyg"))
 
 
 def _unpinned(module: GraphDataModule) -> Any:
