@@ -20,7 +20,7 @@ from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
-from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.errors import CacheConfigError, CudaUnavailableError
 from lightning_gnnload.sample.workload import Workload
 
 _MOVE_BYTES = 24
@@ -124,7 +124,14 @@ class FeatureCache:
         Raises:
             CacheConfigError, CacheTooSmallError: limits that cannot be kept, a ranking that is none.
             CacheShareError: sharers that are late, fail, or have another table.
+            CudaUnavailableError: ``device="cuda"``, while this is the cache in the machine's memory.
         """
+        if self.device == "cuda":
+            raise CudaUnavailableError(
+                "FeatureCache(device='cuda') has to lie on a device, but these features are gathered on the CPU. Train "
+                "on a CUDA device with GraphDataModule(sampling_device='cuda'), which says what is missing; or give "
+                "device='auto', which takes the machine's memory where there is no device."
+            )
         if isinstance(store, QuantizedFeatureStore):  # their bytes are cached: in the same room, several times the rows
             codes = self.open(store.codes, workload, sharers=sharers, epoch=epoch, progress=progress, tier=tier)
             return store.over(codes)

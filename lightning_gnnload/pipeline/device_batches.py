@@ -1,7 +1,8 @@
 """DeviceBatches: the mini-batches of a phase, made on the device that trains on them.
 
 A sampling thread gives its work to a side stream of its own: draws, then gathers. The host waits there once a batch,
-when the draws are done, to learn how much was drawn. The consumer's stream waits for the batch's event, and the host
+when the draws are done, to learn how much was drawn; now and then also for what was read from where. The consumer's
+stream waits for the batch's event, and the host
 for nothing. No thread starts a batch before the consumer's stream has begun the step before the last one: however far
 the host runs ahead of the device, no more than three batches lie there.
 """
@@ -18,15 +19,18 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.features import bytes_of, gather
+from lightning_gnnload.data.features import Reads, bytes_of, gather
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import Making
+from lightning_gnnload.pipeline.tables import summed_reads
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
     from lightning_gnnload.ops.cuda.sample import DeviceSample
+
+_COUNTED_EVERY = 64
 
 
 class Draws(Protocol):
@@ -41,6 +45,12 @@ class Rows(Protocol):
 
     def gather(self, ids: torch.Tensor) -> torch.Tensor:
         """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
+
+    def reads(self) -> Reads:
+        """Since the last call, from where. The host may wait; raises what went wrong unnoticed."""
+
+    def close(self) -> None:
+        """No gather may be under way."""
 
 
 class MadeOnDevice(NamedTuple):
@@ -65,7 +75,8 @@ class DeviceBatches:
     Args:
         source: the phase's mini-batches; its workload and labels are used, not its stores.
         draws: draws them.
-        rows: the tables, by name: ``"x"`` and those of ``source.data.tables``.
+        rows: the tables, by name: ``"x"`` and those of ``source.data.tables``. Phases may share them; what they read is
+            then counted together, by whichever comes to count.
         device: where they come to lie.
         convert: makes of a MiniBatch what the model expects.
         max_threads: that may make mini-batches at once; None for any number.
@@ -110,6 +121,7 @@ class DeviceBatches:
             gathered, cpu_ended = time.monotonic(), time.thread_time()
             converted = self.convert(batch)
             ready = self.device.record()
+            reads = self._reads() if self._counts(request) else ()
         making = Making(
             len(seeds),
             batch.num_nodes,
@@ -120,6 +132,7 @@ class DeviceBatches:
             sample_ms=(sampled - began) * 1e3,
             gather_ms=(gathered - sampled) * 1e3,
             cpu_ms=(cpu_ended - cpu_began) * 1e3,
+            reads=reads,
         )
         return MadeOnDevice(making, converted, (gathered, time.monotonic()), ready)
 
@@ -130,6 +143,14 @@ class DeviceBatches:
             keep_for(made.batch, torch.cuda.current_stream(self.device.torch_device))
         self._handed.append(self.device.record())
         return made.batch
+
+    def _counts(self, request: BatchRequest) -> bool:
+        """Whether this batch tells what was read since one last did: not every one, as the host waits for it."""
+        is_last = request.step == self.source.plan(request.num_ranks).num_steps - 1
+        return is_last or request.step % _COUNTED_EVERY == _COUNTED_EVERY - 1
+
+    def _reads(self) -> Reads:
+        return summed_reads([rows.reads() for rows in self.rows.values()])
 
     def _gathered(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
         tables = {name: rows.gather(sample.nodes) for name, rows in self.rows.items()}

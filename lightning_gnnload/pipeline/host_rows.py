@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import torch
 
-from lightning_gnnload.data.features import FeatureStore, bytes_of
+from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
+from lightning_gnnload.pipeline.tables import summed_reads
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -25,6 +27,8 @@ class HostRows:
     def __init__(self, store: FeatureStore, device: Device) -> None:
         self.store = store
         self.device = device
+        self._telling = threading.Lock()
+        self._reads: Reads = ()
 
     def gather(self, ids: torch.Tensor) -> torch.Tensor:
         """Row ``ids[b]``, ``[B, F]`` of the store's dtype.
@@ -38,5 +42,16 @@ class HostRows:
         rows = torch.empty((len(ids), self.store.shape[1]), dtype=self.store.dtype)
         if not rows.numel():
             return rows.to(self.device.torch_device)
-        self.store.gather(torch.from_numpy(self.device.read(ids)), rows)
+        reads = self.store.gather(torch.from_numpy(self.device.read(ids)), rows)
+        with self._telling:
+            self._reads = summed_reads([self._reads, reads or ()])
         return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)
+
+    def reads(self) -> Reads:
+        """Since the last call, from where; nothing from a store that does not count."""
+        with self._telling:
+            reads, self._reads = self._reads, ()
+        return reads
+
+    def close(self) -> None:
+        """Leaves the store open."""

@@ -8,22 +8,45 @@ import torch
 
 from lightning_gnnload.data.block import MiniBatch
 
+_MOST_BEGUN = 2
+"""Steps that the host may have given to the device when it copies the next batch: one computes, one waits."""
+
 
 class DeviceCopies:
-    """Starts copies without waiting for them, and keeps each source alive until its copy is done.
+    """Copies mini-batches on a stream of its own, so that one is copied while the step before it computes.
 
-    A slot that went back to its pool in mid-copy would be overwritten under the copy engine.
+    The host waits for no copy. It waits where it runs more than two steps ahead of the device: each of these steps
+    holds a batch there.
+
+    A source is kept alive until its copy is done: a slot that went back to its pool in mid-copy would be overwritten
+    under the copy engine.
     """
 
     def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None
         self._under_way: deque[tuple[torch.cuda.Event, MiniBatch]] = deque()
+        self._begun: deque[torch.cuda.Event] = deque()
 
     def start(self, batch: MiniBatch, device: torch.device) -> MiniBatch:
-        """``batch`` on ``device``, ordered on the current stream."""
+        """``batch`` on ``device``, for work in the current stream from now on."""
         while self._under_way and self._under_way[0][0].query():
             self._under_way.popleft()
-        moved = batch.to(device, non_blocking=True)
-        done = torch.cuda.Event()
-        done.record(torch.cuda.current_stream(device))
+        computes = torch.cuda.current_stream(device)
+        self._begun.append(_moment(computes))
+        if len(self._begun) > _MOST_BEGUN:
+            self._begun.popleft().synchronize()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)
+        with torch.cuda.stream(self._stream):
+            moved = batch.to(device, non_blocking=True)
+            done = _moment(self._stream)
         self._under_way.append((done, batch))
+        computes.wait_event(done)
+        moved.record_stream(computes)
         return moved
+
+
+def _moment(stream: torch.cuda.Stream) -> torch.cuda.Event:
+    event = torch.cuda.Event()
+    event.record(stream)
+    return event

@@ -60,7 +60,7 @@ class ModuleCache:
     def __init__(self, cache: CacheSettings) -> None:
         self.levels = cache_levels(cache)
         self._stores: dict[str, DeferredStore] = {}
-        self._phase = ""  # that they are filled for
+        self.phase = ""  # that they are filled for
 
     def stores(self, module: GraphDataModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
         """What a phase's mini-batches are gathered from instead of the data's own stores, one cache for all phases; and
@@ -80,12 +80,12 @@ class ModuleCache:
                 )
         if not self._stores:
             is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
-            self._phase = "train" if is_fit and len(data.train) else phase
+            self.phase = "train" if is_fit and len(data.train) else phase
         for name, store in data.stores.items():
             levels = fitting(self.levels.get(name, ()), data.tables.get(name), name)
             if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
                 self._stores[name] = self._deferred(name, store, module, trainer)
-        return dict(self._stores), phase == self._phase
+        return dict(self._stores), phase == self.phase
 
     def close(self) -> None:
         stores, self._stores = self._stores, {}
@@ -114,9 +114,9 @@ class ModuleCache:
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
             epoch = trainer.current_epoch
-        workload, levels = module.workload(self._phase), self.levels[name]
+        workload, levels = module.workload(self.phase), self.levels[name]
         if gathering.trainer is not None:
-            levels = module.parting.own_levels(levels, workload, self._phase, gathering.trainer, progress=progress)
+            levels = module.parting.own_levels(levels, workload, self.phase, gathering.trainer, progress=progress)
         levels = fitting(levels, module.data.tables.get(name), name, progress=progress)
         sharers = gathering.sharers(f"cache-{name}")
         return open_all(levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)

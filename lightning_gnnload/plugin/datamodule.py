@@ -134,7 +134,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = data if isinstance(data, GraphData) else None
         self._copies = DeviceCopies()
-        self._cache = ModuleCache(cache)
+        self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
         self._sampling = SamplingDevice(sampling_device)
         self.parting = Parting(partition)
@@ -203,13 +203,13 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
     def teardown(self, stage: str | None = None) -> None:
         """Closes the cache, gives back the device, and parts from the ranks that this one samples with."""
         self._sampling.close()
-        self._cache.close()
+        self.caching.close()
         self.parting.leave()
 
     def on_exception(self, exception: BaseException) -> None:
         """Where a fit fails, Lightning calls no ``teardown``."""
         self._sampling.close()
-        self._cache.close()
+        self.caching.close()
         self.parting.leave(exception)
 
     def train_dataloader(self) -> SampledLoader:
@@ -226,6 +226,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        if self.trainer is not None and self.trainer.training:
+            self._sampling.begin_step(self.trainer.global_step)
         if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:
             return self._copies.start(batch, device)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
@@ -241,7 +243,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         """Spawned ranks get the descriptor and map the data themselves."""
         state = self.__dict__.copy()
         state["_copies"] = DeviceCopies()
-        state["_cache"] = ModuleCache(self.cache)
+        state["caching"] = ModuleCache(self.cache)
         if self._dataset is not None:
             state["_data"] = None
         return state
@@ -254,7 +256,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         Raises:
             SeedError: the phase has no seeds.
         """
-        stores, announces = self._cache.stores(self, phase)
+        stores, announces = self.caching.stores(self, phase)
         return BatchSource(self.data, self.workload(phase), stores, announces=announces)
 
     def workload(self, phase: str) -> Workload:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from lightning_gnnload.cache.opening import say
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, KernelCompileError, LoaderConfigError
 from lightning_gnnload.pipeline.arrivals import Arrivals
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, Rows
-from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.settings import check_choice
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
+from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -43,39 +45,41 @@ class SamplingDevice:
         self.setting = setting
         self._opening = threading.Lock()
         self._topology: Topology | None = None
-        self._rows: dict[str, Rows] = {}
+        self._rows = DeviceRows()
         self._said: set[str] = set()
 
     def batches(
         self, module: GraphDataModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
     ) -> DeviceBatches | None:
-        """A phase's mini-batches on the device; None where the host makes them, for which ``"auto"`` says why, once.
+        """A phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None where
+        the host makes them. With ``"auto"``, what the device cannot do is said once.
 
         Raises:
-            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``.
-            LoaderConfigError: with ``"cuda"``, mini-batches that no device can make.
+            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
+            LoaderConfigError: with ``"cuda"`` here, mini-batches that no device can make.
         """
         computes_on = _root_device(module)
-        if self.setting == "cpu" or (self.setting == "auto" and computes_on.type != "cuda"):
+        caches = {level.device for levels in module.caching.levels.values() for level in levels}
+        must = self.setting == "cuda" or "cuda" in caches
+        if not must and computes_on.type != "cuda":
             return None
-        if (reason := why_not(source, module.batch_format)) is not None:
-            if self.setting == "cuda":
-                raise LoaderConfigError(
-                    f"sampling_device='cuda', but {reason}. Give sampling_device='auto', which samples on the device "
-                    f"what it can, or 'cpu'."
-                )
-            self._say(f"{reason}.")
+        draws = self.setting != "cpu" and self._allows(can_sample(source.workload.sampler))
+        if not draws and caches <= {"cpu"}:
+            return None
+        if not self._allows(
+            why_not_gathered(source, module.batch_format) or (None if draws else can_upload(source.workload.sampler))
+        ):
             return None
         try:
             with self._opening:
-                return self._open(module, source, convert, computes_on)
+                return self._open(module, source, convert, computes_on, draws=draws)
         except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
-            if self.setting == "cuda" and computes_on.type != "cuda":
+            if must and computes_on.type != "cuda":
                 raise CudaUnavailableError(
-                    f"sampling_device='cuda', but the Trainer computes on {computes_on}. Give "
-                    f"Trainer(accelerator='gpu'), or sampling_device='auto', which samples where it computes."
+                    f"a CUDA device was asked for, but the Trainer computes on {computes_on}. Give "
+                    f"Trainer(accelerator='gpu'); or 'auto' in the place of 'cuda', which goes where it computes."
                 ) from error
-            if self.setting == "cuda":
+            if must:
                 raise
             self._say(str(error))
             return None
@@ -97,7 +101,7 @@ class SamplingDevice:
 
                 with self._opening:
                     device = open_device(computes_on)
-                    return Arrivals(self._rows_of(source, device), device)
+                    return Arrivals(self._rows.open(module, source, device), device)
         except (CudaUnavailableError, DeviceMemoryError) as error:
             if self.setting == "cuda":
                 raise
@@ -105,13 +109,15 @@ class SamplingDevice:
         self._say(reason, what="Samplers gather the features")
         return None
 
+    def begin_step(self, num_updates: int) -> None:
+        """Before each training step, after so many optimizer steps."""
+        self._rows.begin_step(num_updates)
+
     def close(self) -> None:
-        """Gives back the device's memory. What it holds is put there again when it is next needed."""
+        """Gives back the device's memory. What lay there is put there again when it is next needed."""
         with self._opening:
-            rows, self._rows, self._topology = self._rows, {}, None
-        for each in rows.values():
-            if (close := getattr(each, "close", None)) is not None:
-                close()
+            self._topology = None
+            self._rows.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process has a device of its own."""
@@ -126,45 +132,57 @@ class SamplingDevice:
         source: BatchSource,
         convert: Callable[[MiniBatch], Any],
         computes_on: torch.device,
+        *,
+        draws: bool,
     ) -> DeviceBatches:
         from lightning_gnnload.ops.cuda.opening import open_device
-        from lightning_gnnload.sample.placement import place
 
         device = open_device(computes_on)
-        sampler = source.workload.sampler
+        drawing = (
+            self._drawing(module, source, device)
+            if draws
+            else Uploaded(source.workload.sampler, source.workload.graph, device)
+        )
+        rows = self._rows.open(module, source, device)
+        return DeviceBatches(source, drawing, rows, device, convert=convert, max_threads=1 if draws else None)
+
+    def _drawing(self, module: GraphDataModule, source: BatchSource, device: Device) -> Draws:
+        from lightning_gnnload.sample.placement import place
+
+        sampler, graph = source.workload.sampler, source.workload.graph
+        heed_zero_weights(sampler, graph)
         if self._topology is None:
             weighted = any(map(draws_by_weight, (module.sampler, module.eval_sampler)))
-            self._topology = place(source.data.graph, device, weighted=weighted)
-        heed_zero_weights(sampler, source.data.graph)
-        draws = OnDevice(sampler, self._topology, device)
-        return DeviceBatches(source, draws, self._rows_of(source, device), device, convert=convert, max_threads=1)
+            trainer = module.trainer
+            progress = trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None
+            self._topology = place(graph, device, weighted=weighted, progress=progress)
+            if progress:
+                say(self._topology.about)
+        return OnDevice(sampler, self._topology, device)
 
-    def _rows_of(self, source: BatchSource, device: Device) -> dict[str, Rows]:
-        for name, store in source.features.items():
-            if name not in self._rows:
-                self._rows[name] = HostRows(store, device)
-        return self._rows
+    def _allows(self, reason: str | None) -> bool:
+        """Whether nothing is in the way; what is, is said.
 
-    def _say(self, reason: str, what: str = "Mini-batches are sampled on the CPU") -> None:
+        Raises:
+            LoaderConfigError: with ``"cuda"``.
+        """
+        if reason is not None and self.setting == "cuda":
+            raise LoaderConfigError(
+                f"sampling_device='cuda', but {reason}. Give sampling_device='auto', which samples on the device what "
+                f"it can, or 'cpu'."
+            )
+        if reason is not None:
+            self._say(f"{reason}.")
+        return reason is None
+
+    def _say(self, reason: str, what: str = "Mini-batches are made on the CPU") -> None:
         if reason not in self._said:
             self._said.add(reason)
             _log.warning("%s: %s", what, reason)
 
 
-def _root_device(module: GraphDataModule) -> torch.device:
-    """Where the trainer computes; without a trainer, where mini-batches by hand are made."""
-    if module.trainer is not None:
-        return module.trainer.strategy.root_device
-    return torch.device("cuda" if module.sampling_device == "cuda" else "cpu")
-
-
-def why_not(source: BatchSource, batch_format: str) -> str | None:
-    """Why mini-batches of this source have to be made on the host; None where a device can make them."""
-    return can_sample(source.workload.sampler) or why_not_gathered(source, batch_format)
-
-
 def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
-    """Why features of this source, wherever it is sampled, have to be gathered on the host."""
+    """Why features of this source, whoever draws its mini-batches, have to be gathered on the host."""
     sampler, data = source.workload.sampler, source.data
     if data.edge_x is not None:
         return "the data has edge features, which are gathered on the host"
@@ -174,3 +192,10 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None
+
+
+def _root_device(module: GraphDataModule) -> torch.device:
+    """Where the trainer computes; without a trainer, where mini-batches by hand are wanted."""
+    if module.trainer is not None:
+        return module.trainer.strategy.root_device
+    return torch.device("cuda" if module.sampling_device == "cuda" else "cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 if TYPE_CHECKING:
@@ -18,12 +20,10 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
-_ON_DEVICE: tuple[type[Sampler], ...] = (NeighborSampler, WeightedNeighborSampler)
-
 
 def can_sample(sampler: Sampler) -> str | None:
     """Why no device can draw as ``sampler`` does; None where one can."""
-    if type(sampler) not in _ON_DEVICE:  # a subclass may draw otherwise
+    if type(sampler) not in _DRIVERS:  # a subclass may draw otherwise
         return f"{type(sampler).__name__} has no kernels for a device"
     if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
         return f"{sampler!r} draws by edge type, which has no kernels for a device"
@@ -77,21 +77,53 @@ class OnDevice:
             workspace = self._idle.pop()
         except IndexError:
             workspace = DeviceWorkspace(self.device, self.topology.num_nodes)
-        sample = self._draw(workspace, seeds, key)
+        sample = _DRIVERS[type(self.sampler)](self.sampler, workspace, self.topology, seeds, key)
         self._idle.append(workspace)
         return sample
 
-    def _draw(self, workspace: DeviceWorkspace, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 
-        sampler: Any = self.sampler
-        return sample_neighbors(
-            workspace,
-            self.topology,
-            seeds,
-            sampler.fanouts,
-            key,
-            replace=sampler.replace,
-            expand=sampler.expand,
-            edge_ids=sampler.edge_ids,
-        )
+# Drivers are imported when a batch is drawn: without a device nobody needs them.
+
+
+def _neighbors(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
+    from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+
+    options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
+    return sample_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
+
+
+def _weighted(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
+    from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
+
+    options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
+    return sample_weighted_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
+
+
+def _walks(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
+    from lightning_gnnload.ops.cuda.walks import sample_walks
+
+    return sample_walks(
+        workspace,
+        topology,
+        seeds,
+        sampler.walks,
+        key,
+        num_hops=sampler.num_layers,
+        num_neighbors=sampler.num_neighbors,
+        include_self=sampler.include_self,
+        normalize=sampler.normalize,
+        expand=sampler.expand,
+    )
+
+
+_DRIVERS: dict[type[Sampler], Callable[..., DeviceSample]] = {
+    NeighborSampler: _neighbors,
+    WeightedNeighborSampler: _weighted,
+    RandomWalkSampler: _walks,
+}

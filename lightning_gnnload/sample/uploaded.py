@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 
 
+def can_upload(sampler: Sampler) -> str | None:
+    """Why what ``sampler`` draws cannot come to a device so; None where it can."""
+    if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
+        return f"{sampler!r} draws by edge type, which a DeviceHop does not carry"
+    return None
+
+
 class Uploaded:
     """Draws on the host, and copies what was drawn to a device, where its features are. Thread-safe.
 

@@ -9,48 +9,28 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload import Graph, GraphData, NeighborSampler, RandomWalkSampler, WeightedNeighborSampler
 from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.errors import SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.sample.on_device import OnDevice, can_sample
+from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
+from lightning_gnnload.sample.placement import place
 from lightning_gnnload.sample.uploaded import Uploaded
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
 NUM_STEPS = 7  # 100 seeds, 16 a batch
 
 
-class WholeTable:
-    """All rows on the device, gathered by torch."""
-
-    def __init__(self, rows: torch.Tensor, device: Device) -> None:
-        self.rows = device.put(rows.numpy())
-
-    def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.rows[ids]
-
-
-def placed(source: BatchSource, device: Device) -> Topology:
-    graph = source.data.graph
-    topology = Topology(
-        graph.num_nodes,
-        graph.num_edges,
-        device.put(graph.indptr),
-        device.put(graph.indices),
-        max_degree=int(np.diff(graph.indptr).max()),
-    )
-    device.record().synchronize()
-    return topology
-
-
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
-    return OnDevice(source.workload.sampler, placed(source, device), device)
+    sampler = source.workload.sampler
+    return OnDevice(sampler, place(source.data.graph, device, weighted=draws_by_weight(sampler)), device)
 
 
 def drawn_on_host(source: BatchSource, device: Device) -> Draws:
@@ -80,12 +60,16 @@ def on_host(batch):
         NeighborSampler([3, 2], expand="new", edge_ids=True),
         NeighborSampler([2], replace=True),
         NeighborSampler([]),
+        WeightedNeighborSampler([3, 2], edge_ids=True),
+        RandomWalkSampler(2, num_neighbors=3),
+        RandomWalkSampler(2, num_neighbors=2, normalize=True, include_self=False, expand="new"),
     ],
     ids=repr,
 )
 def test_a_device_makes_the_batches_of_the_host(device: Device, sampler: NeighborSampler, draws) -> None:
-    data = toy_data()
-    named = GraphData(data.graph, data.x, data.y.bfloat16(), data.train, tables={"further": torch.rand(300, 2)})
+    data, rng = toy_data(), np.random.default_rng(0)
+    graph = Graph(data.graph.indptr, data.graph.indices, edge_weight=rng.random(data.graph.num_edges))
+    named = GraphData(graph, data.x, data.y.bfloat16(), data.train, tables={"further": torch.rand(300, 2)})
     source = toy_source(named, sampler=sampler)
     expected = [content(batch) for batch in SampledLoader(source)]
     assert [on_host(batch) for batch in loader(source, device, draws)] == expected
@@ -118,7 +102,7 @@ def test_what_is_measured_of_a_batch_is_what_it_holds(device: Device) -> None:
         source = toy_source(sampler=NeighborSampler([3, 2], expand=expand))
         here, there = loader(source, device), SampledLoader(source)
         assert len(list(here)) == len(list(there)) == NUM_STEPS
-        for name in ("num_batches", "num_seeds", "num_nodes", "num_edges"):
+        for name in ("num_batches", "num_seeds", "num_nodes", "num_edges", "reads"):
             assert getattr(here.stats, name) == getattr(there.stats, name), (name, expand)
         assert here.last is not None
         assert here.last.step == NUM_STEPS - 1
@@ -163,18 +147,19 @@ class NoHiddenWait(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("expand", "convert"), [("all", None), ("new", None), ("new", to_pyg)])
-def test_the_host_waits_once_a_batch(device: Device, expand: str, convert) -> None:
+@pytest.mark.parametrize(("expand", "convert", "ratio"), [("all", None, 0.0), ("new", None, 0.3), ("new", to_pyg, 1.0)])
+def test_the_host_waits_once_a_batch(device: Device, expand: str, convert, ratio: float) -> None:
     if convert is not None:
         pytest.importorskip("torch_geometric")
     source = toy_source(sampler=NeighborSampler([3, 2], expand=expand))
-    rows = {"x": WholeTable(source.data.x.rows, device)}
+    rows = {"x": open_on_device(FeatureCache("degree", ratio=ratio), source.data.x, source.workload, device)}
     made = loader(source, device, rows=rows, num_threads=0, convert=convert)
     list(made)  # kernels are compiled, and workspaces made
     reads = device.num_reads
     with NoHiddenWait():
         num_batches = sum(1 for _ in made)
-    assert device.num_reads - reads == num_batches == NUM_STEPS
+    assert num_batches == NUM_STEPS
+    assert device.num_reads - reads == num_batches + 1  # and once an epoch for what was read from where
 
 
 def test_no_more_than_three_batches_lie_on_the_device(device: Device) -> None:

@@ -23,6 +23,7 @@ from lightning_gnnload.errors import (
     CacheConfigError,
     CacheShareError,
     CacheTooSmallError,
+    CudaUnavailableError,
     DeviceMemoryError,
     FeatureFileError,
     GnnLoadError,
@@ -292,6 +293,8 @@ def test_what_devices_cannot_hold_is_refused(policy: str) -> None:
 
 def test_settings_name_a_device() -> None:
     assert [FeatureCache(device=device).device for device in ("auto", "cpu", "cuda")] == ["auto", "cpu", "cuda"]
+    with pytest.raises(CudaUnavailableError, match="device='auto'"):
+        FeatureCache("degree", 0.5, device="cuda").open(MemoryFeatureStore(table()), workload(), progress=False)
     with pytest.raises(CacheConfigError, match="'gpu'"):
         FeatureCache(device="gpu")  # type: ignore[arg-type]
 

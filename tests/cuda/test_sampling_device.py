@@ -13,11 +13,11 @@ import pytest
 import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 
-from lightning_gnnload import Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler
+from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler, Sampler
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError, LoaderConfigError, SeedError
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.plugin.sampling_device import why_not
+from lightning_gnnload.plugin.sampling_device import why_not_gathered
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.unit.toy import toy_source
@@ -174,6 +174,8 @@ def on_gpu(module: GraphDataModule) -> GraphDataModule:
         strategy=SimpleNamespace(root_device=torch.device("cuda")),
         world_size=1,
         global_rank=0,
+        is_global_zero=True,
+        current_epoch=0,
         num_devices=1,
         overfit_batches=0,
         state=SimpleNamespace(status=None),
@@ -203,7 +205,7 @@ def test_auto_says_once_why_it_cannot(monkeypatch: pytest.MonkeyPatch, caplog: p
     module = on_gpu(toy_module())
     for _ in range(2):
         assert len(list(_unpinned(module))) == NUM_STEPS
-    assert caplog.text.count("sampled on the CPU: CuPy is not installed.") == 1
+    assert caplog.text.count("made on the CPU: CuPy is not installed.") == 1
 
 
 def test_cuda_without_a_gpu_is_an_error() -> None:
@@ -219,6 +221,51 @@ def test_an_unknown_setting_is_refused() -> None:
         toy_module(sampling_device="gpu")
 
 
+# Caches on the device.
+
+
+def cached(device: str, **settings: Any) -> FeatureCache:
+    return FeatureCache("degree", ratio=0.2, device=device, **settings)
+
+
+@pytest.mark.parametrize("sampler", [NeighborSampler([4, 3]), LaborSampler([4, 3])], ids=repr)
+def test_a_cache_on_the_device_changes_no_loss(opened: EmulatedDevice, sampler: Sampler) -> None:
+    """Nor does it where the host draws, as no device can draw like LABOR."""
+    seen = []
+    for place in ("cpu", "cuda"):
+        module = GraphDataModule(toy_data(), sampler, 16, seed=5, cache=cached(place), sampling_device="cpu")
+        if place == "cuda" and isinstance(sampler, NeighborSampler):
+            module = GraphDataModule(toy_data(), sampler, 16, seed=5, cache=cached(place), sampling_device="cuda")
+        seed_everything(3, verbose=False)
+        model, trainer = Recorder(), quiet_trainer(max_epochs=1, limit_val_batches=0)  # whose reads would count as well
+        trainer.fit(model, module)
+        seen.append(model.seen)
+        loader = trainer.train_dataloader
+        assert loader is not None
+        tiers = {read.tier: read.rows for read in loader.stats.reads}
+        assert tiers["cache"] > 0
+        assert sum(tiers.values()) == loader.stats.num_nodes
+    assert seen[0] == seen[1]
+    assert opened.num_launches > 0
+    assert not threads_left()
+
+
+def test_features_that_stay_on_the_host_are_the_same(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
+    levels = [cached("auto"), cached("auto")]
+    fits = [
+        fit(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=levels, sampling_device=place), epochs=1)
+        for place in ("cpu", "cuda")
+    ]
+    assert fits[0] == fits[1]
+    assert caplog.text.count("are gathered on the host: caches in front of each other") == 1
+
+
+def test_a_cache_for_a_gpu_needs_one() -> None:
+    module = GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=cached("cuda"))
+    with pytest.raises(CudaUnavailableError, match="the Trainer computes on cpu"):
+        fit(module, limit_val_batches=0)
+
+
 def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
     data = toy_data()
     module = GraphDataModule(data, LaborSampler([4, 3]), batch_size=16, sampling_device="cuda")
@@ -229,18 +276,18 @@ def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogC
     assert caplog.text.count("LaborSampler has no kernels") == 1
 
 
-def test_why_not_names_what_is_in_the_way() -> None:
+def test_what_the_host_gathers_is_named() -> None:
     ends = np.random.default_rng(0).integers(0, 300, (2, 2400))
     graph, train = Graph.from_coo(*ends, num_nodes=300, keep_order=True), np.arange(100)
     plain = GraphData(graph, train=train)
     typed = GraphData(graph, train=train, tables={"paper": NodeTable(np.ones((9, 2), np.float32), 3)})
     edged = GraphData(graph, train=train, edge_x=np.ones((graph.num_edges, 1), np.float32))
     ids = NeighborSampler([2], edge_ids=True)
-    assert why_not(toy_source(plain), "pyg") is None
-    assert why_not(toy_source(plain, sampler=ids), "blocks") is None
-    assert "table 'paper'" in str(why_not(toy_source(typed), "blocks"))
-    assert "edge features" in str(why_not(toy_source(edged, sampler=ids), "blocks"))
-    assert "edge ids of the graph as it was given" in str(why_not(toy_source(plain, sampler=ids), "pyg"))
+    assert why_not_gathered(toy_source(plain), "pyg") is None
+    assert why_not_gathered(toy_source(plain, sampler=ids), "blocks") is None
+    assert "table 'paper'" in str(why_not_gathered(toy_source(typed), "blocks"))
+    assert "edge features" in str(why_not_gathered(toy_source(edged, sampler=ids), "blocks"))
+    assert "edge ids of the graph as it was given" in str(why_not_gathered(toy_source(plain, sampler=ids), "pyg"))
 
 
 def _unpinned(module: GraphDataModule) -> Any:

@@ -1,0 +1,41 @@
+"""The device's samplers on the graphs and settings that ``gnnload conform`` holds the CPU's against: equal batches keep
+the same contract and draw by the same laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lightning_gnnload.conform.graphs import example_graphs
+from lightning_gnnload.conform.subjects import ours
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
+from lightning_gnnload.sample.placement import place
+from tests.ops.graphs import sampled
+
+from .sampled import assert_equal
+
+GRAPHS = example_graphs()
+SAMPLERS = [c.sampler for subject in ours() for c in subject.contracts if can_sample(c.sampler) is None]
+MOST_SEEDS = 10
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler) -> None:
+    for number, graph in enumerate(GRAPHS.values()):
+        on_device = OnDevice(sampler, place(graph, device, weighted=draws_by_weight(sampler)), device)
+        nodes = np.random.default_rng(number).permutation(graph.num_nodes)[:MOST_SEEDS]
+        for step, seeds in enumerate((nodes[:0], nodes[:1], nodes)):
+            key = DrawKey(seed=2**63 + number, epoch=2**32 - 1, step=17 * step)
+            cpus = sampled(lambda arena: sampler.sample_into(graph, seeds, key, arena))  # noqa: B023  called at once
+            assert_equal(on_device.sample(seeds, key), cpus)
+
+
+def test_who_samples_on_a_device() -> None:
+    assert {type(sampler).__name__ for sampler in SAMPLERS} >= {
+        "NeighborSampler",
+        "WeightedNeighborSampler",
+        "RandomWalkSampler",
+    }
