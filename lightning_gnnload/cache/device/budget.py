@@ -14,6 +14,7 @@ import torch
 
 from lightning_gnnload.data.memory import in_units, reserve_bytes
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+from lightning_gnnload.ops.cuda.device import Device
 
 MAX_SHRINKS = 3
 _KEPT_PERCENT = 80
@@ -78,6 +79,14 @@ class TorchMemory:
         free, total = torch.cuda.mem_get_info(self._device)
         reserved, peak = torch.cuda.memory_reserved(self._device), torch.cuda.max_memory_reserved(self._device)
         return MemoryUse(self._uuid, total, free, reserved, peak)
+
+
+def memory_of(device: Device) -> DeviceMemory:
+    """What a device's memory is asked of."""
+    from lightning_gnnload.ops.cuda.runtime import CupyRuntime
+
+    index = device.torch_device.index
+    return TorchMemory(device.torch_device, CupyRuntime(index).identity(index))
 
 
 @dataclass(frozen=True)
