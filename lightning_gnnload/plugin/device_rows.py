@@ -73,8 +73,7 @@ class DeviceRows:
                 _log.warning("Features %r are gathered on the host: %s.", name, reason)
             source.features[name].open()
             return HostRows(source.features[name], device)
-        gathering = Gathering.of(module.trainer)
-        opening = module.caching.opening(name, module, gathering if gathering.is_here else Gathering())
+        opening = module.caching.opening(name, module, Gathering.of_devices(module.trainer))
         if not opening.levels:
             return _on_device(opening, None, source.workload, device)
         [settings], workload = opening.levels, opening.workload or source.workload

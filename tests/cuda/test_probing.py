@@ -111,7 +111,7 @@ def test_ranks_meet_in_one_step_and_agree(devices: tuple[str, str], request: pyt
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, range(2))
     free = 40 - 4 - 8  # as the second rank sees it
-    left = (free + 8 + 8 - 14 - 14 - 2) / 2 if shared else free + 8 - 14 - 2
+    left = free + (8 - 14) * (1 + shared) - 2
     assert first == second == [(8, left)]
 
 
