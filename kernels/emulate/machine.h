@@ -142,30 +142,34 @@ inline const uint64_t* meet(const char* name, unsigned mask, uint64_t value) {
   return machine.thread().seen;
 }
 
+inline unsigned first_ended() {
+  unsigned index = 0;
+  while (!machine.threads[index].is_ended) ++index;
+  return index;
+}
+
 // The block's threads meet; each gets the number of those that gave a true value.
 inline unsigned meet_all(const char* name, bool value) {
   machine.thread().waits_at = name;
   machine.thread().mask = 0;
   machine.thread().value = value;
-  ++machine.num_at_barrier;
-  unsigned num_here = 0, num_true = 0;
-  for (unsigned index = 0; index < machine.num_threads; ++index) {
-    const Thread& other = machine.threads[index];
-    if (other.is_ended) {
-      set_error("thread %u waits at %s, but thread %u has ended", machine.running, name, index);
-      fail();
-    }
-    if (machine.num_at_barrier < machine.num_threads) continue;
-    num_here += other.waits_at && !strcmp(other.waits_at, name) && !other.mask;
-    num_true += other.value != 0;
+  if (machine.num_ended > 0) {
+    set_error("thread %u waits at %s, but thread %u has ended", machine.running, name,
+              first_ended());
+    fail();
   }
-  if (num_here == machine.num_threads) {
-    machine.num_at_barrier = 0;
+  if (++machine.num_at_barrier == machine.num_threads) {
+    unsigned num_here = 0, num_true = 0;
     for (unsigned index = 0; index < machine.num_threads; ++index) {
+      num_here += !strcmp(machine.threads[index].waits_at, name);
+      num_true += machine.threads[index].value != 0;
+    }
+    for (unsigned index = 0; num_here == machine.num_threads && index < num_here; ++index) {
       machine.threads[index].waits_at = nullptr;
       machine.threads[index].seen[0] = num_true;
       machine.runnable.push_back(index);
     }
+    machine.num_at_barrier = 0;
   }
   leave();
   return unsigned(machine.thread().seen[0]);
@@ -174,11 +178,15 @@ inline unsigned meet_all(const char* name, bool value) {
 // Whether nobody waits for the thread that just ended; else the error says who.
 inline bool may_end() {
   const unsigned first = machine.running - machine.lane();
-  for (unsigned index = 0; index < machine.num_threads; ++index) {
+  const bool barrier = machine.num_at_barrier > 0;
+  const unsigned begin = barrier ? 0 : first;
+  const unsigned end =
+      barrier ? machine.num_threads : std::min(first + kLanes, machine.num_threads);
+  for (unsigned index = begin; index < end; ++index) {
     const Thread& other = machine.threads[index];
+    if (!other.waits_at) continue;
     const bool same_warp = index - index % kLanes == first;
-    if (!other.waits_at || !(other.mask ? same_warp && other.mask >> machine.lane() & 1 : true))
-      continue;
+    if (other.mask && !(same_warp && other.mask >> machine.lane() & 1)) continue;
     set_error("thread %u waits at %s for thread %u, which ended without coming there", index,
               other.waits_at, machine.running);
     return false;

@@ -23,17 +23,19 @@ class Table:
         row_bytes: of one row.
         slot_bytes: what a cached row takes beside itself.
         copies: of the cached rows on this machine: 1, or one a rank where each has its own.
+        indices: tables of where each node's row is; None: as many as copies.
     """
 
     num_nodes: int
     row_bytes: int
     slot_bytes: int = 0
     copies: int = 1
+    indices: int | None = None
 
     @property
     def index_bytes(self) -> int:
         """Of all copies: where each node's row is."""
-        return self.copies * self.num_nodes * LOCATION_BYTES
+        return (self.copies if self.indices is None else self.indices) * self.num_nodes * LOCATION_BYTES
 
     @property
     def bytes_per_row(self) -> int:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda import sources
+from lightning_gnnload.ops.cuda.arguments import check_grid, launch_values
 from lightning_gnnload.ops.cuda.device import Argument, Event, Mapped
 
 from . import host_build
@@ -33,21 +37,33 @@ NUMBERS: dict[str, type[ctypes._SimpleCData]] = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
 }
-# What a tensor holds, by what a pointer points to. A kernel may see signed words as unsigned; bytes may be anything.
-DTYPES = {
-    "int32_t": {torch.int32},
-    "uint32_t": {torch.int32, torch.uint32},
-    "int64_t": {torch.int64},
-    "uint64_t": {torch.int64, torch.uint64},
-    "Word": {torch.int64, torch.uint64},
-    "AliasEntry": {torch.int64, torch.uint64},
-    "unsigned long long": {torch.int64, torch.uint64},
-    "int16_t": {torch.int16},
-    "uint16_t": {torch.int16, torch.uint16, torch.float16, torch.bfloat16},
-    "int8_t": {torch.int8},
-    "float": {torch.float32},
-    "double": {torch.float64},
-}
+
+
+@dataclass(frozen=True)
+class Instantiation:
+    """One kernel for some types, ready to be launched."""
+
+    source: sources.KernelSource
+    types: tuple[str, ...]
+    launch: Any
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.op}/{self.expression}"
+
+    @cached_property
+    def expression(self) -> str:
+        return self.source.expression(self.types)
+
+    @cached_property
+    def ctypes(self) -> list[type[ctypes._SimpleCData]]:
+        parameters = self.source.parameters_of(self.types)
+        return [ctypes.c_void_p if p.is_pointer else NUMBERS[p.ctype] for p in parameters]
+
+    @cached_property
+    def written(self) -> set[str]:
+        """Pointers through which it may write."""
+        return {p.name for p in self.source.parameters if p.is_pointer and not p.is_read_only}
 
 
 class EmulatedEvent:
@@ -76,7 +92,7 @@ class EmulatedDevice:
     """
 
     def __init__(
-        self, seed: int = 0, num_processors: int = 2, memory_bytes: int = 1 << 32, kernels: Path | None = None
+        self, seed: int = 0, num_processors: int = 1, memory_bytes: int = 1 << 32, kernels: Path | None = None
     ) -> None:
         self.torch_device = torch.device("cpu")
         self.num_processors = num_processors
@@ -86,7 +102,9 @@ class EmulatedDevice:
         self.streams = Streams()
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
+        self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
         self._allocated: list[tuple[StorageWeakRef, int]] = []
+        self._most_held = 0  # some of it may be free by now
 
     def launch(
         self,
@@ -99,28 +117,29 @@ class EmulatedDevice:
         shared_bytes: int = 0,
         **arguments: Argument,
     ) -> None:
-        path, source = self._source(op, kernel)
-        what = f"{op}/{source.expression(tuple(types))}"
-        parameters = source.parameters_of(tuple(types))
-        _check_launch(what, blocks, threads, shared_bytes)
-        names = [parameter.name for parameter in parameters]
-        if set(names) != set(arguments):
-            missing, unknown = [n for n in names if n not in arguments], sorted(set(arguments) - set(names))
-            raise GnnLoadError(f"{what} is launched without {missing} and with {unknown}; its parameters are {names}.")
-        values = [_value(what, parameter, arguments[parameter.name]) for parameter in parameters]
-        pointers = [(p, arguments[p.name]) for p in parameters if isinstance(arguments[p.name], torch.Tensor)]
+        kernel_of_types = self._instantiation(op, kernel, tuple(types))
+        source, written = kernel_of_types.source, kernel_of_types.written
+        check_grid(source, blocks, threads, shared_bytes)
+        if shared_bytes > MAX_SHARED_BYTES:
+            raise GnnLoadError(
+                f"{op}/{kernel}: a block wants {shared_bytes} bytes of {MAX_SHARED_BYTES} that there are."
+            )
+        values = launch_values(source, tuple(types), arguments, self.torch_device)
+        tensors = [(name, value) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
         self.streams.work(
-            what,
-            reads=[tensor for parameter, tensor in pointers if parameter.is_read_only],
-            writes=[tensor for parameter, tensor in pointers if not parameter.is_read_only],
+            kernel_of_types.name,
+            reads=[tensor for name, tensor in tensors if name not in written],
+            writes=[tensor for name, tensor in tensors if name in written],
         )
-        addresses = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
-        error = ctypes.create_string_buffer(1024)
-        expression = source.expression(tuple(types)).replace(" ", "").encode()
-        launch = host_build.load(path).lg_emulate_launch
+        if mapped := [name for name, value in arguments.items() if isinstance(value, Mapped) and name in written]:
+            raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
+        cells = [ctype(value) for ctype, value in zip(kernel_of_types.ctypes, values, strict=True)]
+        addresses = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
+        expression, error = kernel_of_types.expression.replace(" ", "").encode(), ctypes.create_string_buffer(1024)
+        seed = next(self._lane_seeds)
         self.num_launches += 1
-        if launch(expression, blocks, threads, shared_bytes, next(self._lane_seeds), addresses, error, len(error)):
-            raise GnnLoadError(f"{what}: {error.value.decode()}")
+        if kernel_of_types.launch(expression, blocks, threads, shared_bytes, seed, addresses, error, len(error)):
+            raise GnnLoadError(f"{kernel_of_types.name}: {error.value.decode()}")
 
     def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         tensor = self._allocate(count, dtype)
@@ -157,65 +176,26 @@ class EmulatedDevice:
 
     def free_bytes(self) -> int:
         self._allocated = [(storage, size) for storage, size in self._allocated if not storage.expired()]
-        return self.memory_bytes - sum(size for _, size in self._allocated)
+        self._most_held = sum(size for _, size in self._allocated)
+        return self.memory_bytes - self._most_held
 
     def _allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         needed = count * dtype.itemsize
-        if needed > (free := self.free_bytes()):
+        if self._most_held + needed > self.memory_bytes and needed > (free := self.free_bytes()):
             raise DeviceMemoryError(f"{needed} bytes of device memory are needed, but {free} are free.")
         tensor = torch.empty(count, dtype=dtype)
         self._allocated.append((StorageWeakRef(tensor.untyped_storage()), needed))
+        self._most_held += needed
         return tensor
 
-    def _source(self, op: str, kernel: str) -> tuple[Path, sources.KernelSource]:
-        path = None if self._kernels is None else self._kernels / f"{op}.cu"
-        if path is None or not path.exists():
-            return sources.source_path(op), sources.kernel(op, kernel)
-        return path, sources.parse(op, path.read_text())[kernel]
-
-
-def _check_launch(what: str, blocks: int, threads: int, shared_bytes: int) -> None:
-    if blocks < 1 or blocks >= 1 << 31 or threads < 32 or threads > 1024 or threads % 32 or shared_bytes < 0:
-        raise GnnLoadError(
-            f"{what} is launched with {blocks} blocks of {threads} threads and {shared_bytes} bytes. There has to be "
-            "at least one block, and threads are a multiple of 32 up to 1024."
-        )
-    if shared_bytes > MAX_SHARED_BYTES:
-        raise GnnLoadError(
-            f"{what} wants {shared_bytes} bytes of shared memory a block; without further settings a device gives "
-            f"{MAX_SHARED_BYTES}."
-        )
-
-
-def _value(what: str, parameter: sources.Parameter, given: Argument) -> ctypes._SimpleCData:
-    """What the kernel gets for an argument, in the parameter's own type."""
-    if not parameter.is_pointer:
-        return _number(what, parameter, given)
-    if isinstance(given, torch.Tensor):
-        expected = DTYPES.get(parameter.pointee, {given.dtype})
-        if given.device.type != "cpu" or not given.is_contiguous() or given.dtype not in expected:
-            raise GnnLoadError(
-                f"{what} takes {parameter.ctype} {parameter.name}, but got a tensor of {given.dtype} on {given.device}"
-                f"{'' if given.is_contiguous() else ', not contiguous'}."
-            )
-        return ctypes.c_void_p(given.data_ptr())
-    if isinstance(given, Mapped):
-        if not parameter.is_read_only or given.tensor.dtype not in DTYPES.get(parameter.pointee, {given.tensor.dtype}):
-            raise GnnLoadError(
-                f"{what} takes {parameter.ctype} {parameter.name}, but got host memory of {given.tensor.dtype}, which "
-                "kernels only read."
-            )
-        return ctypes.c_void_p(given.address)
-    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
-        return ctypes.c_void_p(given)
-    raise GnnLoadError(f"{what} takes {parameter.ctype} {parameter.name}, but got {given!r}.")
-
-
-def _number(what: str, parameter: sources.Parameter, given: Argument) -> ctypes._SimpleCData:
-    if parameter.ctype in ("float", "double"):
-        if not isinstance(given, float | int):
-            raise GnnLoadError(f"{what} takes {parameter.ctype} {parameter.name}, but got {given!r}.")
-        return NUMBERS[parameter.ctype](given)
-    if not isinstance(given, int | np.integer) or NUMBERS[parameter.ctype](int(given)).value != given:
-        raise GnnLoadError(f"{what} takes {parameter.ctype} {parameter.name}, which {given!r} is not.")
-    return NUMBERS[parameter.ctype](int(given))
+    def _instantiation(self, op: str, kernel: str, types: tuple[str, ...]) -> Instantiation:
+        found = self._instantiations.get((op, kernel, types))
+        if found is None:
+            path = None if self._kernels is None else self._kernels / f"{op}.cu"
+            if path is not None and path.exists():
+                source = sources.parse(op, path.read_text())[kernel]
+            else:
+                path, source = sources.source_path(op), sources.kernel(op, kernel)
+            found = Instantiation(source, types, host_build.load(path).lg_emulate_launch)
+            self._instantiations[op, kernel, types] = found
+        return found

@@ -62,6 +62,7 @@ class Streams:
         self._clocks: dict[str, Clock] = {}
         self._host: Clock = Counter()
         self._storages: dict[int, Storage] = {}
+        self._most_storages = 100  # beyond them, those that are freed are forgotten
 
     @property
     def current(self) -> str:
@@ -120,12 +121,16 @@ class Streams:
         """The tensor's own range, and all that overlap it."""
         held = tensor.untyped_storage()
         if held._cdata not in self._storages:
-            self._storages = {name: known for name, known in self._storages.items() if not known.held.expired()}
+            if len(self._storages) > self._most_storages:
+                self._storages = {name: known for name, known in self._storages.items() if not known.held.expired()}
+                self._most_storages = 2 * len(self._storages) + 100
             self._storages[held._cdata] = Storage(StorageWeakRef(held))
         ranges = self._storages[held._cdata].ranges
         begin = tensor.storage_offset() * tensor.element_size()
         end = begin + tensor.numel() * tensor.element_size()
-        own = ranges.setdefault((begin, end), Touched(begin, end))
+        own = ranges.get((begin, end))
+        if own is None:
+            own = ranges[begin, end] = Touched(begin, end)
         return own, [other for other in ranges.values() if other.begin < end and begin < other.end]
 
     def _check(self, what: str, does: str, tensor: torch.Tensor, clock: Clock) -> None:

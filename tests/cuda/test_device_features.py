@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler, ops
 from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, DynamicFeatures, StaticFeatures
@@ -107,6 +108,26 @@ def test_the_host_waits_only_where_kernels_cannot_read_the_store(device: Device)
             before = device.num_reads
             features.gather(ids)
             assert device.num_reads - before == reads
+
+
+class WithoutWaiting(TorchDispatchMode):
+    """Refuses what makes the host wait for a CUDA device, which nobody notices on another."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "item")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        assert func.overloadpacket.__name__ not in self.WAITS, f"{func} waits for the device"
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("cache", [None, FeatureCache("degree", 0.4), FeatureCache("fifo", 0.4)])
+def test_no_operation_of_torch_waits_in_secret(device: Device, cache: FeatureCache | None) -> None:
+    for store in (MemoryFeatureStore(table()), quantize(table())):
+        features, ids = opened(device, store, cache), device.put(np.arange(20))
+        before = device.num_reads
+        with WithoutWaiting():
+            features.gather(ids)
+        assert device.num_reads == before
 
 
 def test_reads_are_told_since_the_last_time(device: Device) -> None:

@@ -68,6 +68,19 @@ def test_ids_that_are_evicted_by_their_own_batch(device: Device) -> None:
         twins.take(np.array(ids))
 
 
+def test_ids_that_repeat_beyond_the_slots_keep_their_rows(device: Device) -> None:
+    """What is admitted may differ from the CPU's there; a slot holds the row of its node all the same."""
+    rows = np.random.default_rng(5).integers(0, 256, (20, 3), dtype=np.uint8)
+    cache, draw = DynamicCache(device, 20, num_slots=3, row_bytes=3), np.random.default_rng(6)
+    for _ in range(8):
+        ids = draw.integers(0, 20, 60)
+        cache.admit(device.put(ids), device.put(rows[ids]))
+        slot_of, held = device.read(cache.slot_of), device.read(cache.rows).reshape(3, 3)
+        cached = np.flatnonzero(slot_of >= 0)
+        assert sorted(slot_of[cached]) == [0, 1, 2]
+        assert np.array_equal(held[slot_of[cached]], rows[cached])
+
+
 def test_many_small_batches(device: Device) -> None:
     twins = Twins(device, 400, num_slots=64, row_bytes=2)
     draw = np.random.default_rng(2)

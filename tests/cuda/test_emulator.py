@@ -108,14 +108,14 @@ def test_misuse_is_found_and_named_and_the_next_launch_is_sound(
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"width": None}, "takes int32_t width"),
-        ({"width": 1 << 31}, "which 2147483648 is not"),
-        ({"values": torch.zeros(64, dtype=torch.int32)}, "const int64_t\\* values, but got a tensor of torch.int32"),
-        ({"values": torch.zeros((64, 2), dtype=torch.int64)[:, 0]}, "not contiguous"),
-        ({"more": 1}, r"without \[\] and with \['more'\]"),
+        ({"width": None}, "'width' is None, but int32_t holds"),
+        ({"width": 1 << 31}, "'width' is 2147483648"),
+        ({"values": torch.zeros(64, dtype=torch.int32)}, "'values' is of torch.int32"),
+        ({"values": torch.zeros((64, 2), dtype=torch.int64)[:, 0]}, "without gaps"),
+        ({"more": 1}, r"unknown: \['more'\]"),
         ({"threads": 48}, "multiple of 32"),
-        ({"blocks": 0}, "at least one block"),
-        ({"shared_bytes": 1 << 20}, "a device gives 49152"),
+        ({"blocks": 0}, "1 to 2"),
+        ({"shared_bytes": 1 << 20}, "1048576 bytes of 49152"),
     ],
 )
 def test_wrong_arguments_are_refused(emulated: EmulatedDevice, changed: dict, message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 import torch
@@ -13,8 +15,11 @@ from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
 from lightning_gnnload.ops.cuda.state import BAD_ID
 from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
 
+from .emulated import EmulatedDevice
+
 ROW_BYTES = (1, 2, 3, 6, 100, 400, 512, 4096)
 LEFT_ALONE = 77
+MAP_NORESERVE = 0x4000  # linux/mman.h; Python 3.13 is the first to name it
 
 
 def on_device(device: Device, rows: np.ndarray, offset: int = 0) -> torch.Tensor:
@@ -197,6 +202,25 @@ def test_missed_ids_of_many_tiles_keep_their_order(device: Device) -> None:
     assert device.read(number).tolist() == [len(expected)]
     assert np.array_equal(device.read(positions)[: len(expected)], expected)
     assert np.array_equal(device.read(missed_ids)[: len(expected)], ids[expected])
+
+
+def test_tables_of_more_than_32_bits_of_bytes() -> None:
+    """In memory that nobody has touched, which takes none."""
+    device = EmulatedDevice()
+    num_rows, row_bytes = (1 << 17) + 3, 1 << 16
+    memory = mmap.mmap(-1, num_rows * row_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    rows = np.frombuffer(memory, np.uint8).reshape(num_rows, row_bytes)
+    ids = np.array([num_rows - 1, (1 << 16) + 1, 5])
+    rows[ids] = random_rows(np.random.default_rng(5), 3, row_bytes)
+    table = device.map_host(rows)
+    for location in (np.full(num_rows, -1, np.int32), np.arange(num_rows, dtype=np.int32)):
+        tiers = TieredTable.of(device, device.put(location), [rows.ctypes.data], [num_rows], row_bytes, table)
+        out, error = device.zeros(3 * row_bytes, torch.uint8).view(3, row_bytes), error_word(device)
+        gather_tiered(device, tiers, device.put(ids), out, device.zeros(9, torch.int64), error)
+        assert np.array_equal(device.read(out), rows[ids])
+    out = device.zeros(3 * row_bytes, torch.uint8).view(3, row_bytes)
+    gather_rows(device, table, device.put(ids), out, error)
+    assert np.array_equal(device.read(out), rows[ids])
 
 
 def test_what_does_not_fit_is_refused(device: Device) -> None:

@@ -17,7 +17,6 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.device.budget import shrinking
 from lightning_gnnload.cache.device.reach import Reach
 from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
-from lightning_gnnload.cache.opening import say
 from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.cache.static import as_rows_of, deal
 from lightning_gnnload.data.arrays import tensor_view
@@ -55,7 +54,7 @@ def hold_on_device(
         device: this rank's.
         meeting: of the ranks of this machine; None for one alone.
         runtime: of ``device``.
-        progress: say what is done, with a bar.
+        progress: show a bar on stderr.
 
     Returns:
         Locations, int32 ``[N]`` on the device: ``shard << ops.SLOT_BITS | slot``, negative where there is no row; and
@@ -81,7 +80,7 @@ def hold_on_device(
         holder.shards.close()
         raise
     if holder.leads:
-        holder.report(len(rows), progress=progress)
+        holder.warn(len(rows))
     return location, holder.shards
 
 
@@ -165,23 +164,19 @@ class _Holder:
         location[rows] = deal(len(rows), len(self.shards.num_rows))
         return self._device.put(location)
 
-    def report(self, num_rows: int, *, progress: bool) -> None:
-        """What came of it, in one line; in a warning where it is less than was hoped for."""
-        part = num_rows / max(self._store.shape[0], 1)
-        what = f"{in_units(num_rows * self._store.row_bytes)}, {part:.0%} of all rows"
+    def warn(self, num_rows: int) -> None:
+        """Says, in one line, where it is less than was hoped for."""
         if self._refusal:
             _log.warning("The feature cache stays in the host's memory, as %s", self._refusal)
         elif self._reach.reasons:
             _log.warning(
                 "Not all ranks' devices read each other's memory (%s). Each of the groups of ranks %s holds the "
-                "hottest rows for itself: in the first rank's, %s.",
+                "hottest rows for itself: in the first rank's, %s, %.0f %% of all rows.",
                 "; ".join(self._reach.reasons[:3]),
                 self._reach.groups(),
-                what,
+                in_units(num_rows * self._store.row_bytes),
+                100 * num_rows / self._store.shape[0],
             )
-        elif progress:
-            count = len(self.shards.num_rows)
-            say(f"Feature cache: {what}, on {'this device' if count == 1 else f'the devices of {count} ranks'}")
 
     def _allocate(self, group: Sequence[int], num_bytes: int) -> int:
         """Takes memory, which others can open where there are any. Returns how many rows it has room for.

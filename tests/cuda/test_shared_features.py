@@ -1,0 +1,92 @@
+"""Features of several ranks, gathered by kernels from shards that other processes hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import FeatureCache, MemoryFeatureStore
+from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from tests.cuda.emulated import EmulatedDevice
+from tests.cuda.fake_runtime import FakeRuntime
+from tests.cuda.ranks import as_sharers
+from tests.cuda.test_device_features import workload
+
+N, F = 50, 3
+ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
+
+
+def reads(sharers: Sharers, store: FeatureStore, settings: FeatureCache, room: int | None = None, **gpu: Any):
+    """Rows by where they were read, after all were found to be the store's."""
+    device = EmulatedDevice(seed=sharers.index)
+    runtime = FakeRuntime([f"gpu-{(sharers.index + other) % sharers.count}" for other in range(sharers.count)], **gpu)
+    with sharers.meet() as meeting:
+        features = open_on_device(
+            settings,
+            store,
+            workload(N),
+            device,
+            meeting=meeting,
+            runtime=runtime,
+            room_bytes=room,
+            progress=False,
+        )
+    expected = torch.empty(N, F)
+    store.gather(torch.arange(N), expected)
+    ids = np.random.default_rng(sharers.index).permutation(N)
+    assert torch.equal(features.gather(device.put(ids)), expected[ids])
+    found = {read.tier: read.rows for read in features.reads()}
+    features.close()
+    assert runtime.num_held == 0
+    return found
+
+
+def found(count: int, store: FeatureStore, settings: FeatureCache, **arguments: Any) -> list[dict[str, int]]:
+    reads_alone(store)  # compiles the kernels, which the ranks then load
+    ends = as_sharers(count, lambda sharers: reads(sharers, store, settings, **arguments))
+    assert [end.status for end in ends] == [0] * count, ends
+    return [end.value for end in ends]
+
+
+def reads_alone(store: FeatureStore) -> None:
+    device = EmulatedDevice()
+    features = open_on_device(FeatureCache("degree", 0.1), store, workload(N), device, progress=False)
+    features.gather(device.put(np.arange(3)))
+
+
+@pytest.mark.parametrize("share", ["auto", "partitioned"])
+def test_a_third_of_the_cache_is_this_ranks(share: str) -> None:
+    store = MemoryFeatureStore(ROWS)
+    each = {"cache": 10, "cache of peers": 20, "memory": 20}
+    assert found(3, store, FeatureCache("degree", ratio=0.6, share=share)) == [each] * 3
+
+
+def test_each_rank_has_a_copy_where_asked() -> None:
+    store = MemoryFeatureStore(ROWS)
+    assert found(2, store, FeatureCache("degree", ratio=0.6, share="replicated")) == [{"cache": 30, "memory": 20}] * 2
+
+
+def test_each_rank_has_all_rows_where_they_have_room() -> None:
+    store = MemoryFeatureStore(ROWS)
+    all_bytes = N * (F * 4 + 4)
+    assert found(2, store, FeatureCache("degree"), room=all_bytes) == [{"cache": N}] * 2
+    peers = {"cache": N // 2, "cache of peers": N // 2, "memory": 0}
+    assert found(2, store, FeatureCache("degree"), room=all_bytes - 1) == [peers] * 2
+
+
+def test_quantized_rows_are_shared_as_they_are_stored() -> None:
+    codes = torch.randint(-128, 128, (N, F), dtype=torch.int8, generator=torch.Generator().manual_seed(1))
+    store = QuantizedFeatureStore(codes, torch.tensor([0.5, 1.0, 2.0]))
+    each = {"cache": 15, "cache of peers": 15, "memory": 20}
+    assert found(2, store, FeatureCache("degree", ratio=0.6)) == [each] * 2
+
+
+def test_rows_come_from_the_host_where_devices_have_no_room() -> None:
+    store = MemoryFeatureStore(ROWS)
+    assert found(2, store, FeatureCache("degree", ratio=0.6), room_bytes=1) == [{"memory": N}] * 2
