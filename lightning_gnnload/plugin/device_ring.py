@@ -97,7 +97,7 @@ class SamplerDevice:
             self._topology = place(graph, device, weighted=weighted, budget_bytes=budget)
             _log.info("Sampler rank %d samples on %s: %s", self._strategy.global_rank, device.torch_device, self.about)
         heed_zero_weights(sampler, graph)
-        return DeviceSource(source, OnDevice(sampler, self._topology, device, graph), device, runtime_of(device))
+        return DeviceSource(source, OnDevice(sampler, self._topology, device), device, runtime_of(device))
 
     def _say(self, reason: str) -> None:
         if reason not in self._said:

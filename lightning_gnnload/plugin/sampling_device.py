@@ -154,7 +154,7 @@ class SamplingDevice:
             self._topology = place(graph, device, weighted=weighted, progress=progress)
             if progress:
                 say(self._topology.about)
-        return OnDevice(sampler, self._topology, device, graph)
+        return OnDevice(sampler, self._topology, device)
 
     def _allows(self, reason: str | None) -> bool:
         """Whether nothing is in the way; what is, is said.

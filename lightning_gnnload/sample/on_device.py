@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.layerwise import LayerSampler
@@ -18,7 +17,6 @@ from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.importance import DeviceTree
     from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
@@ -53,25 +51,16 @@ class OnDevice:
         sampler: one that :func:`can_sample`.
         topology: of the graph, with alias tables where it draws by weight.
         device: where that lies.
-        graph: the same one, for a sampler that draws from all of its nodes (``LayerSampler(method="fastgcn")``).
-
-    Raises:
-        SamplerConfigError: such a sampler, without a graph.
     """
 
-    def __init__(self, sampler: Sampler, topology: Topology, device: Device, graph: Graph | None = None) -> None:
-        self._importances = None
-        if isinstance(sampler, LayerSampler) and sampler.method == "fastgcn":
-            if graph is None:
-                raise SamplerConfigError(f"{sampler!r} draws from all nodes: give OnDevice(..., graph=graph).")
-            self._importances = graph.importance_tree
+    def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
         self.sampler = sampler
         self.topology = topology
         self.device = device
-        self._idle: list[_Scratch] = []
+        self._idle: list[DeviceWorkspace] = []
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """One mini-batch, by work in the current stream, which the host waits for once.
+        """One mini-batch, by work in the current stream, which the host waits for; how often, its driver says.
 
         Args:
             seeds: distinct node ids, int64 ``[S]``, on the host.
@@ -81,53 +70,47 @@ class OnDevice:
             SeedError: a seed is not a node, or repeats.
             DeviceMemoryError: there is no memory for it.
         """
-        # A batch has no more use for its scratch when the host has waited: any stream may have it next. That of a batch
-        # that failed is dropped, with what it may hold.
-        try:
-            scratch = self._idle.pop()
-        except IndexError:
-            scratch = self._new_scratch()
-        sample = _DRIVERS[type(self.sampler)](self.sampler, scratch, self.topology, seeds, key)
-        self._idle.append(scratch)
-        return sample
-
-    def _new_scratch(self) -> _Scratch:
-        from lightning_gnnload.ops.cuda.importance import DeviceTree
         from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
-        tree = None if self._importances is None else DeviceTree.of(self.device, self._importances)
-        return _Scratch(DeviceWorkspace(self.device, self.topology.num_nodes), tree)
-
-
-class _Scratch(NamedTuple):
-    """Memory that one batch at a time is drawn in."""
-
-    workspace: DeviceWorkspace
-    tree: DeviceTree | None
+        # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
+        # dropped, with what it may hold.
+        try:
+            workspace = self._idle.pop()
+        except IndexError:
+            workspace = DeviceWorkspace(self.device, self.topology.num_nodes)
+        sample = _DRIVERS[type(self.sampler)](self.sampler, workspace, self.topology, seeds, key)
+        self._idle.append(workspace)
+        return sample
 
 
 # Drivers are imported when a batch is drawn: without a device nobody needs them.
 
 
-def _neighbors(sampler: Any, scratch: _Scratch, topology: Topology, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+def _neighbors(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
     from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 
     options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
-    return sample_neighbors(scratch.workspace, topology, seeds, sampler.fanouts, key, **options)
+    return sample_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
 
 
-def _weighted(sampler: Any, scratch: _Scratch, topology: Topology, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+def _weighted(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
     from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
 
     options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
-    return sample_weighted_neighbors(scratch.workspace, topology, seeds, sampler.fanouts, key, **options)
+    return sample_weighted_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
 
 
-def _walks(sampler: Any, scratch: _Scratch, topology: Topology, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+def _walks(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
     from lightning_gnnload.ops.cuda.walks import sample_walks
 
     return sample_walks(
-        scratch.workspace,
+        workspace,
         topology,
         seeds,
         sampler.walks,
@@ -140,23 +123,14 @@ def _walks(sampler: Any, scratch: _Scratch, topology: Topology, seeds: np.ndarra
     )
 
 
-def _layers(sampler: Any, scratch: _Scratch, topology: Topology, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+def _layers(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
     from lightning_gnnload.ops.cuda.layers import sample_layers
 
-    return sample_layers(
-        scratch.workspace,
-        topology,
-        seeds,
-        sampler.budgets,
-        sampler.method,
-        key,
-        tree=scratch.tree,
-        replace=sampler.replace,
-        normalize=sampler.normalize,
-        keep_known=sampler.keep_known,
-        expand=sampler.expand,
-        edge_ids=sampler.edge_ids,
-    )
+    names = ("replace", "normalize", "keep_known", "expand", "edge_ids")
+    options = {name: getattr(sampler, name) for name in names}
+    return sample_layers(workspace, topology, seeds, sampler.budgets, sampler.method, key, **options)
 
 
 _DRIVERS: dict[type[Sampler], Callable[..., DeviceSample]] = {

@@ -38,7 +38,7 @@ NUM_STEPS = 7  # 100 seeds, 16 a batch
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
     sampler = source.workload.sampler
     graph = source.data.graph
-    return OnDevice(sampler, place(graph, device, weighted=draws_by_weight(sampler)), device, graph)
+    return OnDevice(sampler, place(graph, device, weighted=draws_by_weight(sampler)), device)
 
 
 def drawn_on_host(source: BatchSource, device: Device) -> Draws:
