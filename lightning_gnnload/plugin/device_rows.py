@@ -70,7 +70,7 @@ class DeviceRows:
                 _log.warning("Features %r are gathered on the host: %s.", name, reason)
             source.features[name].open()
             return HostRows(source.features[name], device)
-        trainer, gathering = module.trainer, Gathering.of(module.trainer)
+        trainer, gathering = module.trainer, Gathering.of_devices(module.trainer)
         store, settings = source.data.stores[name], levels[0] if levels else None
         progress = gathering.index == 0 and trainer is not None and trainer.progress_bar_callback is not None
         epoch = 0 if trainer is None else trainer.current_epoch

@@ -58,6 +58,12 @@ class Gathering:
             trainer=trainer.global_rank,
         )
 
+    @classmethod
+    def of_devices(cls, trainer: pl.Trainer | None) -> Gathering:
+        """Those whose devices gather: the ranks that train, whoever makes their mini-batches."""
+        told = getattr(trainer.strategy, "training", None) if trainer is not None else None
+        return cls.of(trainer) if told is None else told
+
     def sharers(self, what: str, *, at_most_s: float = _A_DAY_S) -> Sharers | None:
         """As those who share one thing, and wait for each other at most so long; None where this rank is alone."""
         if self.count == 1:

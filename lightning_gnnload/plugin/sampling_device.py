@@ -59,7 +59,7 @@ class SamplingDevice:
             LoaderConfigError: with ``"cuda"`` here, mini-batches that no device can make.
         """
         computes_on = _root_device(module)
-        caches = {level.device for levels in module.caching.levels.values() for level in levels}
+        caches = _cache_devices(module)
         must = self.setting == "cuda" or "cuda" in caches
         if not must and computes_on.type != "cuda":
             return None
@@ -86,27 +86,27 @@ class SamplingDevice:
 
     def arrivals(self, module: GraphDataModule, source: BatchSource) -> Arrivals | None:
         """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
-        are to gather them.
+        gather them, for which ``"auto"`` says why, once.
 
         Raises:
-            CudaUnavailableError, DeviceMemoryError: with ``"cuda"``.
+            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
         """
-        computes_on = _root_device(module)
-        if self.setting == "cpu" or (self.setting == "auto" and computes_on.type != "cuda"):
+        computes_on, caches = _root_device(module), _cache_devices(module)
+        must = self.setting == "cuda" or "cuda" in caches
+        if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
             return None
-        reason = why_not_gathered(source, module.batch_format)
-        try:
-            if reason is None:
-                from lightning_gnnload.ops.cuda.opening import open_device
-
+        if (reason := why_not_gathered(source, module.batch_format)) is None:
+            try:
                 with self._opening:
+                    from lightning_gnnload.ops.cuda.opening import open_device
+
                     device = open_device(computes_on)
                     return Arrivals(self._rows.open(module, source, device), device)
-        except (CudaUnavailableError, DeviceMemoryError) as error:
-            if self.setting == "cuda":
-                raise
-            reason = str(error)
-        self._say(reason, what="Samplers gather the features")
+            except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
+                if must:
+                    raise
+                reason = str(error)
+        self._say(reason, what="Features are gathered by the samplers")
         return None
 
     def begin_step(self, num_updates: int) -> None:
@@ -192,6 +192,11 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None
+
+
+def _cache_devices(module: GraphDataModule) -> set[str]:
+    """Where the caches are wanted."""
+    return {level.device for levels in module.caching.levels.values() for level in levels}
 
 
 def _root_device(module: GraphDataModule) -> torch.device:

@@ -26,7 +26,7 @@ from lightning_gnnload.plugin.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
 from lightning_gnnload.plugin.ranked import RankedStrategy
 from lightning_gnnload.plugin.reduction import DelayedReduction
-from lightning_gnnload.plugin.roles import check_role_options
+from lightning_gnnload.plugin.roles import Role, check_role_options
 from lightning_gnnload.plugin.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.switching import (
     PassesOverSteps,
@@ -165,6 +165,15 @@ class FactoredStrategy(RankedStrategy, PassesOverSteps):
             return Gathering(is_here=False)
         name = f"{self.run_name}-{self.session}"
         return Gathering(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
+
+    @property
+    def training(self) -> Gathering:
+        """The trainers of this machine, which share caches on their devices."""
+        roles = self.roles
+        if roles.num_trainers == 1:
+            return Gathering()
+        name = f"{self.run_name}-{self.session}-trainers"
+        return Gathering(self.role is Role.TRAINER, self.local_rank, roles.num_trainers, name, self.connect_timeout_s)
 
     # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 
