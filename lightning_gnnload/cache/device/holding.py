@@ -210,7 +210,7 @@ class _Holder:
         return all(each.fields["has"] for each in self._meeting.exchange({"has": has}))
 
     def _open(self, group: list[int]) -> bool:
-        """Opens what the others of the group have. Returns whether every rank could; there are fewer links otherwise."""
+        """Opens what the others of the group have. Returns whether all ranks could; otherwise there are fewer links."""
         memory = self.shards.memory
         assert memory is not None, "memory comes first"
         self.shards.own = group.index(self._rank)
