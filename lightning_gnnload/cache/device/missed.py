@@ -10,6 +10,7 @@ import torch
 
 from lightning_gnnload.cache.static import as_rows_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
+from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.tiers import list_missed
@@ -79,7 +80,7 @@ class MissedRows:
 
 
 class _Buffers:
-    """Page-locked memory of one thread.
+    """Page-locked memory of one thread, on pages of its own: others could be registered for reading alone.
 
     Attributes:
         taken: when the device has read the rows that lie there.
@@ -87,13 +88,13 @@ class _Buffers:
 
     def __init__(self, device: Device, row_bytes: int) -> None:
         self._device, self._row_bytes = device, row_bytes
-        self._ids = self._rows = device.map_host(np.empty((0, 1), np.uint8))
+        self._ids = self._rows = device.map_host(private_bytes(0))
         self.taken: Event | None = None
 
     def ids(self, count: int) -> Mapped:
         """int64 ``[count]`` or longer."""
         if self._ids.tensor.nbytes < count * 8:
-            self._ids = self._device.map_host(np.empty(count * 5 // 4, np.int64))
+            self._ids = self._device.map_host(private_bytes((count * 5 // 4) * 8).view(np.int64))
         return self._ids
 
     def rows(self, count: int) -> Mapped:
@@ -101,5 +102,7 @@ class _Buffers:
         if self.taken is not None:
             self.taken.synchronize()
         if len(self._rows.tensor) < count:
-            self._rows = self._device.map_host(np.empty((count * 5 // 4, self._row_bytes), np.uint8))
+            most = count * 5 // 4
+            memory = private_bytes(most * self._row_bytes).reshape(most, self._row_bytes)
+            self._rows = self._device.map_host(memory)
         return self._rows
