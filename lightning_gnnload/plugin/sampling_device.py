@@ -98,9 +98,7 @@ class SamplingDevice:
         if (reason := why_not_gathered(source, module.batch_format)) is None:
             try:
                 with self._opening:
-                    from lightning_gnnload.ops.cuda.opening import open_device
-
-                    device = open_device(computes_on)
+                    device = _device(module, computes_on)
                     return Arrivals(self._rows.open(module, source, device), device)
             except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
                 if must:
@@ -135,9 +133,7 @@ class SamplingDevice:
         *,
         draws: bool,
     ) -> DeviceBatches:
-        from lightning_gnnload.ops.cuda.opening import open_device
-
-        device = open_device(computes_on)
+        device = _device(module, computes_on)
         drawing = (
             self._drawing(module, source, device)
             if draws
@@ -192,6 +188,19 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None
+
+
+def _device(module: GraphDataModule, computes_on: torch.device) -> Device:
+    """Raises CudaUnavailableError: why it cannot be used, or not for such mini-batches."""
+    from lightning_gnnload.ops.cuda.opening import open_device
+
+    device = open_device(computes_on)
+    if module.batch_format == "dgl":
+        from lightning_gnnload.adapters.dgl import why_no_blocks
+
+        if (reason := why_no_blocks(device.torch_device)) is not None:
+            raise CudaUnavailableError(f"{reason}. Install a DGL that is built for CUDA, or take another batch_format.")
+    return device
 
 
 def _cache_devices(module: GraphDataModule) -> set[str]:

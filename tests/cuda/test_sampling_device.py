@@ -216,6 +216,23 @@ def test_cuda_without_a_gpu_is_an_error() -> None:
         fit(toy_module(sampling_device="cuda"), limit_val_batches=0)
 
 
+def test_a_dgl_without_cuda_makes_its_blocks_on_the_host(
+    opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dgl = pytest.importorskip("dgl")
+    made, module = dgl.create_block, on_gpu(toy_module(batch_format="dgl"))
+
+    def refuses(graph: Any, **options: Any) -> Any:
+        if options["num_src_nodes"] == 1:
+            raise dgl.DGLError("Check failed:\nDevice API cuda is not enabled.")
+        return made(graph, **options)
+
+    monkeypatch.setattr(dgl, "create_block", refuses)
+    assert len(list(_unpinned(module))) == NUM_STEPS
+    assert "makes no blocks on cpu (Device API cuda is not enabled.)" in caplog.text
+    assert not opened.num_launches
+
+
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(LoaderConfigError, match="sampling_device='gpu' is not known"):
         toy_module(sampling_device="gpu")
