@@ -60,7 +60,7 @@ class OnDevice:
         self._idle: list[DeviceWorkspace] = []
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """One mini-batch, by work in the current stream, which the host waits for: once, where the driver says nothing else.
+        """One mini-batch, by work in the current stream, which the host waits for; how often, its driver says.
 
         Args:
             seeds: distinct node ids, int64 ``[S]``, on the host.
