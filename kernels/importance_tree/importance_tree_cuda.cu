@@ -1,12 +1,32 @@
 // importance_tree_cuda.cu: a wide tree of importances, made level by level, and items drawn from it as
 // sample_layers/draw_items.h draws them.
+#include "common/cuda/adjacency.h"
 #include "common/cuda/kernel.h"
 #include "common/cuda/state.h"
+#include "importance_tree/importance.h"
 #include "importance_tree/wide_tree.h"
 #include "sample_layers/budget.h"
 #include "sample_layers/draw_factor.h"
 
 namespace lg {
+
+// The importance of each node to the whole graph: a warp a list.
+//   out  importances[num_nodes]   zero before
+template <class Index>
+__global__ void weigh_nodes(const int64_t* indptr, const Index* indices, const int64_t* hot_begin,
+                            const Index* hot_indices, int64_t num_nodes, Word* importances) {
+  const Adjacency<Index> graph{indptr, indices, hot_begin, hot_indices, nullptr};
+  const ImportanceUnits units(num_nodes);
+  for (int64_t dst = thread_of_grid() / 32; dst < num_nodes; dst += threads_of_grid() / 32) {
+    const int64_t degree = graph.degree(dst);
+    if (degree == 0) continue;
+    const Word importance = Word(units.of_edge(degree));
+    const Index* list = graph.list(dst);
+    for (int64_t j = threadIdx.x % 32; j < degree; j += 32) {
+      atomicAdd(importances + list[j], importance);
+    }
+  }
+}
 
 // The next level: entries below[32 i] to below[32 i + 31] make sums[i]; beyond them it is zero.
 // Counts entries that are not zero, if asked to: zero before.
@@ -75,6 +95,8 @@ __global__ void put_back(uint64_t* entries, int64_t num_entries, const int64_t* 
 
 }  // namespace lg
 
+LG_INSTANTIATE(weigh_nodes<int32_t>)
+LG_INSTANTIATE(weigh_nodes<int64_t>)
 LG_INSTANTIATE(sum_level)
 LG_INSTANTIATE(draw_items)
 LG_INSTANTIATE(put_back)

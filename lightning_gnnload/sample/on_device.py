@@ -10,6 +10,7 @@ import numpy as np
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
@@ -59,7 +60,7 @@ class OnDevice:
         self._idle: list[DeviceWorkspace] = []
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """One mini-batch, by work in the current stream, which the host waits for once.
+        """One mini-batch, by work in the current stream, which the host waits for; how often, its driver says.
 
         Args:
             seeds: distinct node ids, int64 ``[S]``, on the host.
@@ -122,8 +123,19 @@ def _walks(
     )
 
 
+def _layers(
+    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+) -> DeviceSample:
+    from lightning_gnnload.ops.cuda.layers import sample_layers
+
+    names = ("replace", "normalize", "keep_known", "expand", "edge_ids")
+    options = {name: getattr(sampler, name) for name in names}
+    return sample_layers(workspace, topology, seeds, sampler.budgets, sampler.method, key, **options)
+
+
 _DRIVERS: dict[type[Sampler], Callable[..., DeviceSample]] = {
     NeighborSampler: _neighbors,
     WeightedNeighborSampler: _weighted,
     RandomWalkSampler: _walks,
+    LayerSampler: _layers,
 }

@@ -12,7 +12,7 @@ from lightning_gnnload.ops import DrawKey, importance_tree
 from lightning_gnnload.ops.cuda import layer as layers
 from lightning_gnnload.ops.cuda import layers as picking
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.importance import DeviceTree, importances_of
+from lightning_gnnload.ops.cuda.importance import DeviceTree
 from lightning_gnnload.ops.cuda.layers import sample_layers
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from tests.ops.graphs import random_graph
@@ -30,11 +30,8 @@ def check(
     key, names = options.pop("key", KEY), options.pop("names", None)
     workspace = options.pop("workspace", None) or DeviceWorkspace(device, len(graph[0]) - 1)
     topology = topology_of(device, *graph, names=None if names is None else device.put(names))
-    tree = options.pop("tree", None)
-    if method == "fastgcn":
-        tree = tree or DeviceTree.of(device, importance_tree(*graph))
     options.setdefault("edge_ids", True)
-    drawn = sample_layers(workspace, topology, seeds, budgets, method, key, tree=tree, **options)
+    drawn = sample_layers(workspace, topology, seeds, budgets, method, key, **options)
     assert_equal(drawn, sample(*graph, seeds, budgets, method, key, names=names, **options))
 
 
@@ -84,17 +81,24 @@ def test_draws_that_must_be_made_again(device: Device) -> None:
 
 def test_a_tree_is_whole_again_after_each_batch(device: Device) -> None:
     graph = skewed_graph(seed=3)
-    tree, workspace = DeviceTree.of(device, importance_tree(*graph)), DeviceWorkspace(device, 60)
+    workspace, topology = DeviceWorkspace(device, 60), topology_of(device, *graph)
+    before = device.num_reads
     for step in range(4):
-        check(device, graph, [20, 30], "fastgcn", key=DrawKey(1, 0, step), tree=tree, workspace=workspace)
+        key = DrawKey(1, 0, step)
+        drawn = sample_layers(workspace, topology, SEEDS, [20, 30], "fastgcn", key, edge_ids=True)
+        assert_equal(drawn, sample(*graph, SEEDS, [20, 30], "fastgcn", key))
+    assert device.num_reads == before + 1 + 4 * 3  # one tree
+    other = skewed_graph(seed=4)
+    check(device, other, [20, 30], "fastgcn", workspace=workspace)
 
 
-@pytest.mark.parametrize("num_nodes", [0, 1, 2, 7, 31, 64, 100])
-def test_importances_are_what_a_tree_sums_up(num_nodes: int) -> None:
-    importances = np.random.default_rng(num_nodes).integers(0, 1000, num_nodes)
-    sums = np.concatenate([[0], importances.cumsum()])
-    tree = np.array([0, *[sums[i] - sums[i - (i & -i)] for i in range(1, num_nodes + 1)]], np.int64)
-    np.testing.assert_array_equal(importances_of(tree), importances)
+@pytest.mark.parametrize("num_nodes", [1, 31, 64, 1500])
+def test_a_tree_holds_the_importances_of_the_cpu(device: Device, num_nodes: int) -> None:
+    graph = random_graph(num_nodes, 3 * num_nodes, seed=1, dtype=np.int32)
+    tree, expected = DeviceTree.of(device, topology_of(device, *graph)), importance_tree(*graph)
+    sums = np.concatenate([[0], np.cumsum(device.read(tree.importances))])
+    np.testing.assert_array_equal(expected[1:], [sums[i] - sums[i - (i & -i)] for i in range(1, num_nodes + 1)])
+    assert tree.most_positive == expected[0]
 
 
 def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:
@@ -117,8 +121,7 @@ def test_hot_lists_are_read_from_the_device(device: Device, method: str) -> None
     topology = topology_of(
         device, indptr, damaged, hot_begin=device.put(begin), hot_indices=device.put(np.hstack(lists))
     )
-    tree = DeviceTree.of(device, importance_tree(indptr, indices))
-    drawn = sample_layers(DeviceWorkspace(device, 60), topology, SEEDS, [20, 9], method, KEY, tree=tree, edge_ids=True)  # type: ignore[arg-type]
+    drawn = sample_layers(DeviceWorkspace(device, 60), topology, SEEDS, [20, 9], method, KEY, edge_ids=True)  # type: ignore[arg-type]
     assert_equal(drawn, sample(indptr, indices, SEEDS, [20, 9], method, KEY))
 
 
@@ -132,7 +135,7 @@ def test_the_host_waits_for_the_size_of_a_layer_that_is_read(device: Device, mon
 
     assert num_reads([5, 5], "dsp") == 1
     assert num_reads([5, -1], "dsp") == 2
-    assert num_reads([5, 5], "ladies") == num_reads([5, 5], "fastgcn") == 3
+    assert num_reads([5, 5], "ladies") == 3
     monkeypatch.setattr(picking, "_MAX_BOUND_DRAWS", 10)
     assert num_reads([11, 5], "dsp") == num_reads([1000, 5], "dsp") == 2
 
@@ -151,8 +154,6 @@ def test_graphs_with_little_in_them(device: Device, method: str, expand: str) ->
 
 def test_what_cannot_be_sampled_is_refused(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     topology, workspace = topology_of(device, *skewed_graph(seed=1)), DeviceWorkspace(device, 60)
-    with pytest.raises(SamplerConfigError, match="a tree of 60 nodes, but got none"):
-        sample_layers(workspace, topology, SEEDS, [3], "fastgcn", KEY)
     with pytest.raises(SamplerConfigError, match="keep_known does not go"):
         sample_layers(workspace, topology, SEEDS, [3], "dsp", KEY, keep_known=True)
     with pytest.raises(SeedError, match=r"seeds\[1\] is 60"):

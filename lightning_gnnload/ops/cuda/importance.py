@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import torch
 
 from ..dispatch import DrawKey
 from .device import Device, Mapped
+from .topology import Topology
 
 _THREADS = 256
 _CHILDREN = 32
@@ -60,13 +60,23 @@ class DeviceTree:
         self.most_positive = num_items
 
     @classmethod
-    def of(cls, device: Device, tree: np.ndarray) -> DeviceTree:
-        """The items of a tree that :func:`lightning_gnnload.ops.importance_tree` has made, int64 ``[C + 1]``."""
-        made = cls(device, len(tree) - 1)
-        made.importances.copy_(device.put(importances_of(tree)))
-        made.sum_up()
-        made.most_positive = int(tree[0])
-        return made
+    def of(cls, device: Device, topology: Topology) -> DeviceTree:
+        """All nodes of a graph, by importance to all of it: what :func:`lightning_gnnload.ops.importance_tree` makes of
+        it on the CPU. Reads all lists, and the host waits."""
+        tree = cls(device, topology.num_nodes)
+        device.launch(
+            "importance_tree",
+            "weigh_nodes",
+            (topology.index_type,),
+            blocks=tree._blocks(topology.num_nodes * _CHILDREN),
+            threads=_THREADS,
+            **topology.lists,
+            num_nodes=topology.num_nodes,
+            importances=tree.importances,
+        )
+        tree.sum_up()
+        tree.most_positive = int(device.read(tree.num_positive)[0])
+        return tree
 
     def sum_up(self) -> None:
         """Makes the sums, once."""
@@ -144,19 +154,6 @@ class DeviceTree:
 
     def _blocks(self, count: int) -> int:
         return max(min(-(-count // _THREADS), 8 * self._device.num_processors), 1)
-
-
-def importances_of(tree: np.ndarray) -> np.ndarray:
-    """What the items of a Fenwick tree sum up, int64 ``[C]``: entry ``i`` holds those of ``i - (i & -i)`` to
-    ``i - 1``."""
-    entries = tree.copy()
-    step = 1 << (len(tree) - 1).bit_length()
-    while step:
-        # Entries of this step are still whole, and each is part of the one a step further.
-        parts = np.arange(step, len(tree) - step, 2 * step)
-        entries[parts + step] -= entries[parts]
-        step //= 2
-    return entries[1:]
 
 
 def _whole_groups(count: int) -> int:

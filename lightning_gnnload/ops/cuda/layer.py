@@ -97,11 +97,6 @@ class Layer:
         )
 
 
-def lists_of(batch: DeviceBatch) -> dict[str, Any]:
-    """The graph, for kernels that draw nothing."""
-    return {name: array for name, array in batch.topology.arguments.items() if name != "names"}
-
-
 def destinations_of(batch: DeviceBatch, hop: HopInMaking) -> dict[str, Any]:
     """Of a hop."""
     return {"nodes": batch.nodes, "first": hop.first, "num_dst": hop.num_dst}

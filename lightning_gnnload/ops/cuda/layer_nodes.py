@@ -14,7 +14,7 @@ import torch
 from .batch import THREADS, DeviceBatch
 from .hop import HopInMaking
 from .importance import DeviceTree, Drawn
-from .layer import Layer, destinations_of, lists_of
+from .layer import Layer, destinations_of
 
 _APPEND_TILE = 4 * THREADS
 
@@ -38,7 +38,7 @@ def draw_from_layer(
         blocks=blocks,
         threads=THREADS,
         **edges,
-        **lists_of(batch),
+        **batch.topology.lists,
         **destinations_of(batch, hop),
         **batch.workspace.arguments,
         sources=sources,
@@ -200,7 +200,7 @@ class _Candidates:
             (batch.topology.index_type,),
             blocks=batch.blocks(layer.most_items),
             threads=THREADS,
-            **lists_of(batch),
+            **batch.topology.lists,
             **destinations_of(batch, self._hop),
             offsets=layer.offsets,
             num_edges=layer.num_edges,

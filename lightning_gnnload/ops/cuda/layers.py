@@ -19,7 +19,7 @@ from ..layers import LAYER_METHODS, WHOLE_LAYER, LayerMethod, check_budgets
 from .batch import MAX_LOCAL, THREADS, DeviceBatch
 from .hop import HopInMaking
 from .importance import DeviceTree
-from .layer import Layer, destinations_of, lists_of
+from .layer import Layer, destinations_of
 from .layer_edges import draw_edges
 from .layer_nodes import draw_from_graph, draw_from_layer
 from .sample import DeviceSample
@@ -39,7 +39,6 @@ def sample_layers(
     method: LayerMethod,
     key: DrawKey,
     *,
-    tree: DeviceTree | None = None,
     replace: bool = False,
     normalize: bool = False,
     keep_known: bool = False,
@@ -50,6 +49,7 @@ def sample_layers(
 
     The host waits once, at the end, and once more for each hop: for the number of edges into its destinations, except
     with ``"dsp"`` and a budget. Nodes that are drawn without replacement are drawn by one warp, one after the other.
+    For ``"fastgcn"`` the workspace keeps a tree of the graph's nodes, 8.3 bytes a node, which the first batch makes.
 
     Args:
         workspace: scratch memory, of this thread alone, on the topology's device.
@@ -58,7 +58,6 @@ def sample_layers(
         budgets: ``[L]``, nearest hop first; -1 takes all.
         method: ``"ladies"``, ``"fastgcn"`` or ``"dsp"``.
         key: decides every draw, with the first seed.
-        tree: of all nodes' importances, of this thread alone; ``"fastgcn"`` alone needs it.
         replace: draw with replacement; what is drawn twice counts twice in the weights.
         normalize: make the weights of each destination add up to 1.
         keep_known: keep all edges from nodes that the batch has anyway. Not for ``"dsp"``.
@@ -77,17 +76,20 @@ def sample_layers(
     keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
-    if method == "fastgcn" and (tree is None or len(tree.importances) != topology.num_nodes):
-        raise SamplerConfigError(
-            f'method="fastgcn" draws from a tree of {topology.num_nodes} nodes, but got '
-            f"{'none' if tree is None else f'one of {len(tree.importances)}'}. Give DeviceTree.of(device, "
-            "importance_tree(indptr, indices))."
-        )
     replace, normalize, edge_ids = (
         as_flag(name, flag) for name, flag in (("replace", replace), ("normalize", normalize), ("edge_ids", edge_ids))
     )
+    tree = _tree_of(workspace, topology) if method == "fastgcn" else None
     picker = _LayerPicker(budgets, method, tree, replace, normalize, keep_known, edge_ids)
     return DeviceBatch(workspace, topology, seeds, key, len(budgets)).run(picker, expand)
+
+
+def _tree_of(workspace: DeviceWorkspace, topology: Topology) -> DeviceTree:
+    made_of, tree = workspace.kept.get("importance", (None, None))
+    if made_of is not topology:
+        tree = DeviceTree.of(workspace.device, topology)
+        workspace.kept["importance"] = (topology, tree)
+    return tree
 
 
 @dataclass
@@ -162,7 +164,7 @@ class _LayerPicker:
             (batch.topology.index_type,),
             blocks=batch.blocks(layer.most_items),
             threads=THREADS,
-            **lists_of(batch),
+            **batch.topology.lists,
             **destinations_of(batch, hop),
             first_edge=hop.first_edge,
             offsets=layer.offsets,

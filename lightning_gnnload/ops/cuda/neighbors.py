@@ -99,14 +99,13 @@ class _UniformPicker:
             self._draw(batch, hop)
 
     def _copy(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        graph = {name: array for name, array in batch.topology.arguments.items() if name != "names"}
         batch.device.launch(
             "sample_neighbors",
             "copy_edges",
             (batch.topology.index_type,),
             blocks=batch.blocks(hop.most_edges),
             threads=THREADS,
-            **graph,
+            **batch.topology.lists,
             nodes=batch.nodes,
             first=hop.first,
             num_dst=hop.num_dst,

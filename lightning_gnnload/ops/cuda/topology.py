@@ -58,12 +58,16 @@ class Topology:
         return "int32_t" if self.index_dtype == torch.int32 else "int64_t"
 
     @property
-    def arguments(self) -> dict[str, Any]:
-        """What ``Adjacency`` (kernels/common/cuda/adjacency.h) is made of."""
+    def lists(self) -> dict[str, Any]:
+        """What ``Adjacency`` (kernels/common/cuda/adjacency.h) is made of, for kernels that draw nothing."""
         return {
             "indptr": self.indptr,
             "indices": self.indices,
             "hot_begin": self.hot_begin,
             "hot_indices": self.hot_indices,
-            "names": self.names,
         }
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What ``Adjacency`` is made of."""
+        return {**self.lists, "names": self.names}

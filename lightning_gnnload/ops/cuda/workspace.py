@@ -24,6 +24,9 @@ class DeviceWorkspace:
         table: ``"stamp"``: 4 bytes for each node of the graph; ``"hash"``: 24 to 48 bytes for each node that the
             largest batch so far could have; ``"auto"``: stamps up to 2**28 nodes.
 
+    Attributes:
+        kept: what drivers keep from batch to batch, by their own names.
+
     Raises:
         SamplerConfigError: no such table, or more nodes than draws have numbers for.
         DeviceMemoryError: the device has no room for it.
@@ -40,6 +43,7 @@ class DeviceWorkspace:
         self.device, self.num_nodes, self.table = device, num_nodes, table
         self._stamps = device.empty(max(num_nodes, 1) if table == "stamp" else 0, torch.int32)
         self._slots = device.empty(0, torch.int64) if table == "hash" else None
+        self.kept: dict[str, Any] = {}
         self._bits = _LEAST_BITS
         self._batch = 0  # numbers left: a batch takes the next lower one
 
