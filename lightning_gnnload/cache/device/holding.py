@@ -15,7 +15,7 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.device.budget import shrinking
-from lightning_gnnload.cache.device.reach import Reach
+from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
 from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.cache.static import as_rows_of, deal
@@ -93,7 +93,7 @@ class _Holder:
         self._rank = 0 if meeting is None else meeting.sharers.index
         self._count = 1 if meeting is None else meeting.sharers.count
         self._row_bytes = max(store.row_bytes, 1)
-        self._reach = Reach(self._count)
+        self._links = Links(self._count)
         self._refusal = ""
         self._unshared = ""
 
@@ -118,9 +118,9 @@ class _Holder:
                     "checksum of ids": zlib.crc32(hot.tobytes()),
                 }
             )
-            self._reach = Reach.among(self._meeting, self._runtime)
+            self._links = Links.among(self._meeting, self._runtime)
         while share:
-            group = next(group for group in self._reach.groups() if self._rank in group)
+            group = next(group for group in self._links.groups() if self._rank in group)
             try:
                 share = shrinking(
                     partial(self._allocate, group),
@@ -168,12 +168,12 @@ class _Holder:
         """Says, in one line, where it is less than was hoped for."""
         if self._refusal:
             _log.warning("The feature cache stays in the host's memory, as %s", self._refusal)
-        elif self._reach.reasons:
+        elif self._links.reasons:
             _log.warning(
                 "Not all ranks' devices read each other's memory (%s). Each of the groups of ranks %s holds the "
                 "hottest rows for itself: in the first rank's, %s, %.0f %% of all rows.",
-                "; ".join(self._reach.reasons[:3]),
-                self._reach.groups(),
+                "; ".join(self._links.reasons[:3]),
+                self._links.groups(),
                 in_units(num_rows * self._store.row_bytes),
                 100 * num_rows / self._store.shape[0],
             )
@@ -210,7 +210,7 @@ class _Holder:
         return all(each.fields["has"] for each in self._meeting.exchange({"has": has}))
 
     def _open(self, group: list[int]) -> bool:
-        """Opens what the others of the group have. Returns whether every rank could; the reach is less otherwise."""
+        """Opens what the others of the group have. Returns whether all ranks could; otherwise there are fewer links."""
         memory = self.shards.memory
         assert memory is not None, "memory comes first"
         self.shards.own = group.index(self._rank)
@@ -235,7 +235,7 @@ class _Holder:
             for fd in fds:
                 if fd >= 0:
                     os.close(fd)
-        return not self._reach.lessen([each.fields["unread"] for each in self._meeting.exchange({"unread": unread})])
+        return not self._links.lessen([each.fields["unread"] for each in self._meeting.exchange({"unread": unread})])
 
     def _opened(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:
         """The address of another rank's memory. Raises DeviceShareError."""
