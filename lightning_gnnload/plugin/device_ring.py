@@ -89,7 +89,7 @@ class SamplerDevice:
         from lightning_gnnload.ops.cuda.opening import open_device
         from lightning_gnnload.sample.placement import budget_alone, budget_beside_model, place
 
-        device, graph, sampler = open_device(self._strategy.root_device), source.data.graph, source.workload.sampler
+        device, graph, sampler = open_device(self._strategy.root_device), source.workload.graph, source.workload.sampler
         if self._topology is None:
             is_shared = self._strategy.trainers is not None or self._strategy.switching
             budget = budget_beside_model(device) if is_shared else budget_alone(device)
