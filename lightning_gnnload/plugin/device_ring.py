@@ -13,9 +13,11 @@ from lightning_gnnload.errors import (
     KernelCompileError,
     LoaderConfigError,
 )
+from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.device_check import check_device
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
 
 if TYPE_CHECKING:
@@ -100,7 +102,9 @@ class SamplerDevice:
             self._topology = place(graph, device, weighted=weighted, budget_bytes=budget)
             _log.info("Sampler rank %d samples on %s: %s", self._strategy.global_rank, device.torch_device, self.about)
         heed_zero_weights(sampler, graph)
-        return DeviceSource(source, OnDevice(sampler, self._topology, device), device, runtime_of(device))
+        drawing = OnDevice(sampler, self._topology, device)
+        check_device(drawing, graph, source.workload.seeds, DrawKey(source.workload.seed, 0, 0))
+        return DeviceSource(source, drawing, device, runtime_of(device))
 
     def _say(self, reason: str) -> None:
         if reason not in self._said:

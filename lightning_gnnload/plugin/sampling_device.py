@@ -13,12 +13,15 @@ from lightning_gnnload.cache.opening import say
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, KernelCompileError, LoaderConfigError
+from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.settings import check_choice
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.device_check import check_device
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
 from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 
@@ -46,6 +49,7 @@ class SamplingDevice:
         self.setting = setting
         self._opening = threading.Lock()
         self._topology: Topology | None = None
+        self._drawings: dict[Sampler, OnDevice] = {}
         self._rows = DeviceRows()
         self._is_agreed = False
         self._said: set[str] = set()
@@ -117,6 +121,7 @@ class SamplingDevice:
         """Gives back the device's memory. What lay there is put there again when it is next needed."""
         with self._opening:
             self._topology, self._is_agreed = None, False
+            self._drawings.clear()
             self._rows.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -153,6 +158,8 @@ class SamplingDevice:
         from lightning_gnnload.sample.placement import place
 
         sampler, graph = source.workload.sampler, source.workload.graph
+        if sampler in self._drawings:
+            return self._drawings[sampler]
         heed_zero_weights(sampler, graph)
         if self._topology is None:
             weighted = any(map(draws_by_weight, (module.sampler, module.eval_sampler)))
@@ -161,7 +168,10 @@ class SamplingDevice:
             self._topology = place(graph, device, weighted=weighted, progress=progress)
             if progress:
                 say(self._topology.about)
-        return OnDevice(sampler, self._topology, device)
+        drawing = OnDevice(sampler, self._topology, device)
+        check_device(drawing, graph, source.workload.seeds, DrawKey(source.workload.seed, 0, 0))
+        self._drawings[sampler] = drawing
+        return drawing
 
     def _allows(self, reason: str | None) -> bool:
         """Whether nothing is in the way; what is, is said.

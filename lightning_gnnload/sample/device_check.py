@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import CudaUnavailableError
+from lightning_gnnload.errors import CudaUnavailableError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.on_device import OnDevice
 
@@ -34,8 +34,11 @@ def check_device(draws: OnDevice, graph: Graph, seeds: np.ndarray, key: DrawKey)
         CudaUnavailableError: they differ; names where.
     """
     seeds = seeds[:NUM_SEEDS]
+    try:
+        arena, layout = draws.sampler.sample_here(graph, seeds, key)
+    except SeedError:
+        return  # whoever draws them next says so, and of which mini-batch
     sample = draws.sample(seeds, key)
-    arena, layout = draws.sampler.sample_here(graph, seeds, key)
     expected = MiniBatch.view(arena, layout, len(seeds))
     for name, mine, hosts in _pairs(sample, expected):
         if (mine is None) != (hosts is None) or (
