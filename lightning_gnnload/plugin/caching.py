@@ -129,6 +129,11 @@ class ModuleCache:
         store = deferred.behind = opening.store
         if opening.workload is None:
             return store
+        if any(level.device == "cuda" for level in opening.levels):
+            raise CacheConfigError(
+                f"the cache of {name!r} has to lie on a device (device='cuda'), but the host gathers these features; "
+                f"where it has to, a warning says why. Give FeatureCache(device='auto')."
+            )
         sharers = gathering.sharers(f"cache-{name}")
         return open_all(
             opening.levels, store, opening.workload, sharers=sharers, epoch=opening.epoch, progress=opening.progress

@@ -19,7 +19,13 @@ from pytorch_lightning import Callback, Trainer, seed_everything
 from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler, Sampler
 from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import (
+    CacheConfigError,
+    CudaUnavailableError,
+    KernelCompileError,
+    LoaderConfigError,
+    SeedError,
+)
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.sampling_device import why_not_gathered
@@ -313,6 +319,17 @@ def test_a_cache_for_a_gpu_needs_one() -> None:
     module = GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=cached("cuda"))
     with pytest.raises(CudaUnavailableError, match="the Trainer computes on cpu"):
         fit(module, limit_val_batches=0)
+
+
+def test_a_cache_for_a_gpu_is_not_made_on_the_host(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
+    data = toy_data()
+    graph = Graph.from_csc(data.graph.indptr, data.graph.indices)
+    edged = GraphData(graph, data.x, data.y, data.train, edge_x=np.ones((graph.num_edges, 1), np.float32))
+    sampler = NeighborSampler([2], edge_ids=True)
+    module = on_gpu(GraphDataModule(edged, sampler, batch_size=16, cache={"x": cached("cuda")}))
+    with pytest.raises(CacheConfigError, match=r"'x' has to lie on a device .* the host gathers"):
+        next(iter(_unpinned(module)))
+    assert "edge features" in caplog.text
 
 
 def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
