@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import (
     CudaUnavailableError,
     DeviceMemoryError,
     KernelCompileError,
     LoaderConfigError,
 )
-from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.source import BatchSource
@@ -103,7 +103,7 @@ class SamplerDevice:
             _log.info("Sampler rank %d samples on %s: %s", self._strategy.global_rank, device.torch_device, self.about)
         heed_zero_weights(sampler, graph)
         drawing = OnDevice(sampler, self._topology, device)
-        check_device(drawing, graph, source.workload.seeds, DrawKey(source.workload.seed, 0, 0))
+        check_device(drawing, source.workload, BatchRequest(0, 0, 0, source.workload.num_ranks))
         return DeviceSource(source, drawing, device, runtime_of(device))
 
     def _say(self, reason: str) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import CudaUnavailableError, SeedError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import CudaUnavailableError, GnnLoadError
 from lightning_gnnload.sample.on_device import OnDevice
+from lightning_gnnload.sample.on_device_parts import OnDeviceParts
+from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
@@ -20,24 +21,24 @@ if TYPE_CHECKING:
 NUM_SEEDS = 64
 
 
-def check_device(draws: OnDevice, graph: Graph, seeds: np.ndarray, key: DrawKey) -> None:
+def check_device(draws: OnDevice | OnDeviceParts, workload: Workload, request: BatchRequest) -> None:
     """Draws a small mini-batch on the device and on the host, which costs some milliseconds. As equality is the
     contract, any difference is a fault: of a driver, a compiler, a card, or of ours.
 
     Args:
         draws: on the device.
-        graph: what its topology was made of.
-        seeds: distinct node ids of the graph, int64 ``[S]``; the first 64 are taken.
-        key: decides every draw.
+        workload: what it will draw.
+        request: a mini-batch of it, whose first 64 seeds are taken.
 
     Raises:
         CudaUnavailableError: they differ; names where.
     """
-    seeds = seeds[:NUM_SEEDS]
+    key = workload.key_of(request)
     try:
-        arena, layout = draws.sampler.sample_here(graph, seeds, key)
-    except SeedError:
-        return  # whoever draws them next says so, and of which mini-batch
+        seeds = workload.seeds_of(request)[:NUM_SEEDS]
+        arena, layout = draws.sampler.sample_here(workload.graph, seeds, key)
+    except GnnLoadError:
+        return  # whoever makes that mini-batch says so, and how
     sample = draws.sample(seeds, key)
     expected = MiniBatch.view(arena, layout, len(seeds))
     for name, mine, hosts in _pairs(sample, expected):

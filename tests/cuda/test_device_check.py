@@ -8,23 +8,30 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import Graph, NeighborSampler
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CudaUnavailableError
-from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.device_check import NUM_SEEDS, check_device
 from lightning_gnnload.sample.on_device import OnDevice
+from lightning_gnnload.sample.workload import Workload
 
 from .sampled import skewed_graph, topology_of
 
-KEY = DrawKey(seed=3, epoch=1, step=2)
+FIRST = BatchRequest(epoch=0, step=0, rank=0, num_ranks=1)
+
+
+def test_bad_seeds_are_left_to_their_batch(device: Device) -> None:
+    graph = Graph.from_csc(*skewed_graph(seed=1))
+    topology, sampler = topology_of(device, graph.indptr, graph.indices), NeighborSampler([4])
+    check_device(OnDevice(sampler, topology, device), Workload(graph, sampler, np.array([-1]), batch_size=1), FIRST)
 
 
 def test_equal_batches_pass(device: Device) -> None:
     graph = Graph.from_csc(*skewed_graph(seed=1, num_nodes=2 * NUM_SEEDS))
     topology = topology_of(device, graph.indptr, graph.indices)
     for sampler in (NeighborSampler([4, 3], edge_ids=True), NeighborSampler([4, 3], expand="new")):
-        check_device(OnDevice(sampler, topology, device), graph, np.arange(2 * NUM_SEEDS), KEY)
-        check_device(OnDevice(sampler, topology, device), graph, np.arange(0), KEY)
+        workload = Workload(graph, sampler, np.arange(2 * NUM_SEEDS), batch_size=100)
+        check_device(OnDevice(sampler, topology, device), workload, FIRST)
 
 
 @pytest.mark.parametrize("differs", ["indices", "indptr"])
@@ -43,4 +50,6 @@ def test_any_difference_is_named(device: Device, differs: str) -> None:
     with pytest.raises(
         CudaUnavailableError, match=r"drew another mini-batch than the CPU: (nodes|in\w+ of hop 0) diff"
     ):
-        check_device(OnDevice(sampler, topology, device), graph, np.array([node]), KEY)
+        check_device(
+            OnDevice(sampler, topology, device), Workload(graph, sampler, np.array([node]), batch_size=1), FIRST
+        )
