@@ -9,6 +9,7 @@ import pytest
 
 from lightning_gnnload import Graph, NeighborSampler
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.device_check import NUM_SEEDS, check_device
@@ -23,14 +24,18 @@ FIRST = BatchRequest(epoch=0, step=0, rank=0, num_ranks=1)
 def test_bad_seeds_are_left_to_their_batch(device: Device) -> None:
     graph = Graph.from_csc(*skewed_graph(seed=1))
     topology, sampler = topology_of(device, graph.indptr, graph.indices), NeighborSampler([4])
-    check_device(OnDevice(sampler, topology, device), Workload(graph, sampler, np.array([-1]), batch_size=1), FIRST)
+    check_device(
+        OnDevice(sampler, topology, device),
+        Workload(graph, sampler, np.array([-1]), batch_size=1, order=Sequential()),
+        FIRST,
+    )
 
 
 def test_equal_batches_pass(device: Device) -> None:
     graph = Graph.from_csc(*skewed_graph(seed=1, num_nodes=2 * NUM_SEEDS))
     topology = topology_of(device, graph.indptr, graph.indices)
     for sampler in (NeighborSampler([4, 3], edge_ids=True), NeighborSampler([4, 3], expand="new")):
-        workload = Workload(graph, sampler, np.arange(2 * NUM_SEEDS), batch_size=100)
+        workload = Workload(graph, sampler, np.arange(2 * NUM_SEEDS), batch_size=100, order=Sequential())
         check_device(OnDevice(sampler, topology, device), workload, FIRST)
 
 
@@ -47,9 +52,6 @@ def test_any_difference_is_named(device: Device, differs: str) -> None:
         changed["indptr"][node + 1] -= 1
     topology = topology_of(device, changed["indptr"], changed["indices"])
     topology = replace(topology, num_edges=graph.num_edges)
-    with pytest.raises(
-        CudaUnavailableError, match=r"drew another mini-batch than the CPU: (nodes|in\w+ of hop 0) diff"
-    ):
-        check_device(
-            OnDevice(sampler, topology, device), Workload(graph, sampler, np.array([node]), batch_size=1), FIRST
-        )
+    workload = Workload(graph, sampler, np.array([node]), batch_size=1, order=Sequential())
+    with pytest.raises(CudaUnavailableError, match=r"than the CPU: (nodes|in\w+ of hop 0) differs"):
+        check_device(OnDevice(sampler, topology, device), workload, FIRST)
