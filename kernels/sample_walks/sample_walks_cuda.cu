@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(1024)
                const int64_t* first, const int64_t* num_dst, int64_t length, int64_t num_walks,
                uint64_t end_below, uint64_t restart_below, uint64_t seed, uint32_t epoch,
                uint32_t step, uint32_t hop, uint32_t most, int32_t include_self, int32_t normalize,
-               uint32_t team_size, uint32_t size, Word* scratch, int32_t* num_edges,
+               uint32_t team_size, uint32_t size, Word* scratch, uint32_t* num_edges,
                Index* neighbors, float* weights, const Word* error) {
   if (has_failed(error)) return;
   LG_DYNAMIC_SHARED(Word, shared);
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(1024)
       neighbors[at] = Index(visits.nodes[i] - 1);
       weights[at] = __fdiv_rn(float(visits_of(visits.keys[i])), unit);
     }
-    if (exists && team.thread == 0) num_edges[dst] = int32_t(count);
+    if (exists && team.thread == 0) num_edges[dst] = count;
     team.sync();  // the visits are free again
   }
 }
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(1024)
 //   out  picked, edge_weights
 template <class Index>
 __global__ void put_visited(const int64_t* first, const int64_t* num_dst, const int64_t* first_edge,
-                            uint32_t most, const int32_t* num_edges, const Index* neighbors,
+                            uint32_t most, const uint32_t* num_edges, const Index* neighbors,
                             const float* weights, const int32_t* starts, uint32_t* stamps,
                             Word* slots, uint64_t slot_mask, uint32_t batch, uint32_t position_mask,
                             Index* picked, float* edge_weights, const Word* error) {

@@ -20,7 +20,7 @@ template <int kLanes>
 __global__ void count_weighted(const int64_t* indptr, const AliasEntry* table,
                                const int64_t* hot_begin, const AliasEntry* hot_table,
                                const int64_t* nodes, const int64_t* first, const int64_t* num_dst,
-                               int64_t fanout, int32_t replace, int32_t* num_edges,
+                               int64_t fanout, int32_t replace, uint32_t* num_edges,
                                const Word* error) {
   if (has_failed(error)) return;
   const AliasTables tables{indptr, table, hot_begin, hot_table, nullptr};
@@ -37,7 +37,7 @@ __global__ void count_weighted(const int64_t* indptr, const AliasEntry* table,
                   : choose_weighty(lanes, entries, degree, takes_all ? degree : fanout,
                                    [](int64_t, uint32_t) {});
     }
-    if (lanes.lane == 0) num_edges[dst] = int32_t(min(count, int64_t(0x7fffffff)));
+    if (lanes.lane == 0) num_edges[dst] = uint32_t(count);
   }
 }
 

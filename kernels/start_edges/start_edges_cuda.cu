@@ -6,7 +6,7 @@ namespace lg {
 
 //   in   num_edges[first .. num_dst - 1]   of each destination
 // The others as in common/cuda/start_edges.h.
-__global__ void sum_edges(const int32_t* num_edges, const int64_t* first, const int64_t* num_dst,
+__global__ void sum_edges(const uint32_t* num_edges, const int64_t* first, const int64_t* num_dst,
                           const int64_t* first_edge, int64_t max_edges, int32_t* starts,
                           int64_t* last_edge, Word* words, Word* error) {
   if (has_failed(error)) return;

@@ -112,6 +112,18 @@ class ToDGL:
         return made
 
 
+def why_no_blocks(device: torch.device) -> str | None:
+    """Why the installed DGL makes no blocks on ``device``; None where it does."""
+    dgl = _import_dgl("batch_format='dgl'")
+    none = torch.zeros(0, dtype=torch.int64, device=device)
+    try:
+        dgl.create_block(("csc", (none.new_zeros(2), none, none)), num_src_nodes=1, num_dst_nodes=1, device=device)
+    except Exception as error:  # whatever a build without CUDA raises
+        reason = str(error).strip().splitlines()[-1:]
+        return f"DGL {dgl.__version__} makes no blocks on {device} ({''.join(reason) or type(error).__name__})"
+    return None
+
+
 def graph_data_from_dgl(
     graph: Any,
     feature_name: str = FEATURE_NAME,

@@ -61,13 +61,15 @@ class DeviceSource(BatchSource):
     def new_slot(self, num_bytes: int, *, on_device: bool) -> Slot | DeviceSlot:
         """Raises CudaCallError: the device has no such memory, or cannot share it."""
         if not on_device:
-            return Slot.shared(num_bytes, pinned=self._device.torch_device.type == "cuda")
+            with self._device.side_stream():  # on whose device it is page-locked
+                return Slot.shared(num_bytes, pinned=self._device.torch_device.type == "cuda")
         assert self._runtime is not None, "can_write_to() was not asked"
         return DeviceSlot(self._runtime, num_bytes)
 
     def make(self, request: BatchRequest, slot: Slot | DeviceSlot) -> Payload:
         if isinstance(slot, Slot):
-            return super().make(request, slot)
+            with self._device.side_stream():  # where it grows, too
+                return super().make(request, slot)
         seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
         began, cpu_began = time.monotonic(), time.thread_time()
         with self._device.side_stream():
@@ -110,11 +112,10 @@ class DeviceSource(BatchSource):
         return labels
 
     def _sample_into(self, seeds: np.ndarray, key: DrawKey, slot: Slot) -> SampleLayout:
-        with self._device.side_stream():
-            packing = pack(self._draws.sample(seeds, key), slot.num_bytes)
-            for offset, tensor in packing.pieces:
-                slot.put(offset, tensor)
-            self._device.record().synchronize()
+        packing = pack(self._draws.sample(seeds, key), slot.num_bytes)
+        for offset, tensor in packing.pieces:
+            slot.put(offset, tensor)
+        self._device.record().synchronize()
         return packing.layout
 
 

@@ -10,7 +10,9 @@ from lightning_gnnload.errors import (
     CacheConfigError,
     CacheDisagreementError,
     CacheTooSmallError,
+    CudaUnavailableError,
     ExchangeError,
+    KernelCompileError,
     PartitionError,
     PeerError,
     QueueStalledError,
@@ -29,9 +31,17 @@ _ERRORS: dict[tuple[str, bool], type[PeerError]] = {
 }
 
 
-FINAL = (CacheConfigError, CacheTooSmallError, CacheDisagreementError, PartitionError, ExchangeError)
-"""A sampler's errors after which nobody is to take over: who did would do without a cache, which would hide that there
-is none; or would miss the part of the graph that the sampler holds.
+FINAL = (
+    CacheConfigError,
+    CacheTooSmallError,
+    CacheDisagreementError,
+    CudaUnavailableError,
+    ExchangeError,
+    KernelCompileError,
+    PartitionError,
+)
+"""A sampler's errors after which nobody is to take over: who did would do without a cache or a device, which would hide
+that there is none; or would miss the part of the graph that the sampler holds.
 """
 
 

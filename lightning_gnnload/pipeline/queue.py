@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from lightning_gnnload.data.block import MiniBatch
@@ -16,19 +15,10 @@ from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.peer import SamplerPeer
 from lightning_gnnload.pipeline.source import Payload
 from lightning_gnnload.pipeline.stats import Fill
-from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.pipeline.streams import ReadStream, StreamSpec
 from lightning_gnnload.pipeline.wire import Message
 
 _POLL_S = 1.0
-
-
-@dataclass
-class _OpenStream:
-    """A stream that this trainer reads; steps before ``next_step`` are behind it, and nobody makes the ``orphans``."""
-
-    spec: StreamSpec
-    next_step: int
-    orphans: list[range] = field(default_factory=list)
 
 
 class BatchQueue:
@@ -89,7 +79,7 @@ class BatchQueue:
         self.handlers: dict[str, Callable[[int, Message, list[int]], None]] = {}
         self.lost: list[Callable[[int], None]] = []
         self._numbers = itertools.count()
-        self._streams: dict[int, _OpenStream] = {}
+        self._streams: dict[int, ReadStream] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
         self._crew = Crew(
             job,
@@ -117,7 +107,7 @@ class BatchQueue:
         """Asks the samplers for a stream; returns its number."""
         self._crew.call_lost()
         number = next(self._numbers)
-        self._streams[number] = _OpenStream(spec, spec.start)
+        self._streams[number] = ReadStream(spec, spec.start)
         for peer in self._crew.alive:
             peer.send("open", stream=number, **vars(spec))
         self._share(number, [range(spec.start, spec.stop)], more_slots=0)

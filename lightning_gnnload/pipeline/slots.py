@@ -28,7 +28,8 @@ class Slot:
     Args:
         num_bytes: size; untouched pages cost nothing.
         fd: the memfd to map; None for private memory.
-        pinned: page-lock it for asynchronous copies to a CUDA device.
+        pinned: page-lock it for asynchronous copies to a CUDA device, the current one, which may be another one in
+            threads that use the slot later.
 
     Raises:
         SlotMemoryError: the machine gives no such memory.
@@ -39,6 +40,7 @@ class Slot:
     def __init__(self, num_bytes: int = FIRST_SLOT_BYTES, fd: int = -1, *, pinned: bool = False) -> None:
         self.fd = fd
         self.pinned = pinned
+        self._device = torch.cuda.current_device() if pinned else -1
         self._map(num_bytes)
 
     @classmethod
@@ -100,11 +102,13 @@ class Slot:
     def _pin(self) -> None:
         """Where the system lets no more memory be locked, copies from here are slower and as right."""
         address = self.array.ctypes.data
-        if int(torch.cuda.cudart().cudaHostRegister(address, self.num_bytes, 0)) == 0:
-            self._pinned_address = address
+        with torch.cuda.device(self._device):
+            if int(torch.cuda.cudart().cudaHostRegister(address, self.num_bytes, 0)) == 0:
+                self._pinned_address = address
 
     def _unpin(self) -> None:
         # A lent slot is neither grown nor closed, so that no copy is under way.
         if self._pinned_address is not None:
-            torch.cuda.cudart().cudaHostUnregister(self._pinned_address)
+            with torch.cuda.device(self._device):
+                torch.cuda.cudart().cudaHostUnregister(self._pinned_address)
             self._pinned_address = None

@@ -1,4 +1,4 @@
-"""Streams: what a trainer asks of a sampler, and what the sampler keeps of it."""
+"""Streams: what a trainer asks of a sampler, and what each keeps of it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ class StreamSpec:
     start: int
     stop: int
     gathers: bool = False
+
+
+@dataclass
+class ReadStream:
+    """A stream, as its trainer sees it; steps before ``next_step`` are behind it, and nobody makes the ``orphans``."""
+
+    spec: StreamSpec
+    next_step: int
+    orphans: list[range] = field(default_factory=list)
 
 
 @dataclass(eq=False)

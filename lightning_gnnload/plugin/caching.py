@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from lightning_gnnload.cache.cache import FeatureCache, open_all
@@ -14,6 +15,7 @@ from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, C
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.gathering import Gathering
+from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.plugin.datamodule import GraphDataModule
@@ -99,17 +101,14 @@ class ModuleCache:
         deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label)
         return deferred
 
-    def _open(
-        self, name: str, deferred: DeferredStore, module: GraphDataModule, trainer: pl.Trainer | None
-    ) -> FeatureStore:
-        store, gathering = deferred.behind, Gathering.of(trainer)
-        if not gathering.is_here:
-            return store  # a trainer that samples in the place of lost samplers
+    def opening(self, name: str, module: GraphDataModule, gathering: Gathering) -> Opening:
+        """What a table's caches are opened with in this rank, now: at the same time as in the others."""
+        trainer, store = _running(module.trainer), module.data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
-            store = deferred.behind = _one_copy(store, gathering, f"rows-{name}")
+            store = _one_copy(store, gathering, f"rows-{name}")
             module.data.put(name, store)
         if name not in self.levels:
-            return store
+            return Opening(store, gathering)
         progress, epoch = gathering.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
@@ -118,8 +117,48 @@ class ModuleCache:
         if gathering.trainer is not None:
             levels = module.parting.own_levels(levels, workload, self.phase, gathering.trainer, progress=progress)
         levels = fitting(levels, module.data.tables.get(name), name, progress=progress)
+        return Opening(store, gathering, levels, workload, epoch, progress)
+
+    def _open(
+        self, name: str, deferred: DeferredStore, module: GraphDataModule, trainer: pl.Trainer | None
+    ) -> FeatureStore:
+        gathering = Gathering.of(trainer)
+        if not gathering.is_here:
+            return deferred.behind  # a trainer that samples in the place of lost samplers
+        opening = self.opening(name, module, gathering)
+        store = deferred.behind = opening.store
+        if opening.workload is None:
+            return store
+        if any(level.device == "cuda" for level in opening.levels):
+            raise CacheConfigError(
+                f"the cache of {name!r} has to lie on a device (device='cuda'), but the host gathers these features; "
+                f"where it has to, a warning says why. Give FeatureCache(device='auto')."
+            )
         sharers = gathering.sharers(f"cache-{name}")
-        return open_all(levels, store, workload, sharers=sharers, epoch=epoch, progress=progress)
+        return open_all(
+            opening.levels, store, opening.workload, sharers=sharers, epoch=opening.epoch, progress=opening.progress
+        )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the caches of a table are opened with.
+
+    Attributes:
+        store: has all rows.
+        gathering: the ranks that may share them.
+        levels: their settings, nearest first.
+        workload: the mini-batches to come; None without levels.
+        epoch: that training begins with.
+        progress: say what is done, with bars.
+    """
+
+    store: FeatureStore
+    gathering: Gathering
+    levels: tuple[FeatureCache, ...] = ()
+    workload: Workload | None = None
+    epoch: int = 0
+    progress: bool = False
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:

@@ -17,6 +17,7 @@ from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.device_rows import DeviceRows
+from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.settings import check_choice
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
 from lightning_gnnload.sample.uploaded import Uploaded, can_upload
@@ -46,6 +47,7 @@ class SamplingDevice:
         self._opening = threading.Lock()
         self._topology: Topology | None = None
         self._rows = DeviceRows()
+        self._is_agreed = False
         self._said: set[str] = set()
 
     def batches(
@@ -98,9 +100,7 @@ class SamplingDevice:
         if (reason := why_not_gathered(source, module.batch_format)) is None:
             try:
                 with self._opening:
-                    from lightning_gnnload.ops.cuda.opening import open_device
-
-                    device = open_device(computes_on)
+                    device = _device(module, computes_on)
                     return Arrivals(self._rows.open(module, source, device), device)
             except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
                 if must:
@@ -116,7 +116,7 @@ class SamplingDevice:
     def close(self) -> None:
         """Gives back the device's memory. What lay there is put there again when it is next needed."""
         with self._opening:
-            self._topology = None
+            self._topology, self._is_agreed = None, False
             self._rows.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,14 +135,17 @@ class SamplingDevice:
         *,
         draws: bool,
     ) -> DeviceBatches:
-        from lightning_gnnload.ops.cuda.opening import open_device
-
-        device = open_device(computes_on)
-        drawing = (
-            self._drawing(module, source, device)
-            if draws
-            else Uploaded(source.workload.sampler, source.workload.graph, device)
-        )
+        refusal: Exception | None = None
+        try:
+            device = _device(module, computes_on)
+            drawing: Draws = self._drawing(module, source, device) if draws else _uploaded(source, device)
+        except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
+            refusal = error
+        if not self._is_agreed and _cache_devices(module) - {"cpu"}:
+            refusal = _agreed(refusal, module)
+            self._is_agreed = True
+        if refusal is not None:
+            raise refusal
         rows = self._rows.open(module, source, device)
         return DeviceBatches(source, drawing, rows, device, convert=convert, max_threads=1 if draws else None)
 
@@ -192,6 +195,37 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None
+
+
+def _agreed(refusal: Exception | None, module: GraphDataModule) -> Exception | None:
+    """What keeps this rank from its device, or another rank of the machine from its own: caches there are opened by all
+    ranks together, and who goes without one must not be waited for."""
+    gathering = Gathering.of(module.trainer)
+    if (sharers := gathering.sharers("devices")) is None:
+        return refusal
+    with sharers.meet() as meeting:
+        told = meeting.exchange({"refusal": None if refusal is None else str(refusal)})
+    for rank, given in enumerate(told):
+        if refusal is None and (text := given.fields.get("refusal")) is not None:
+            refusal = CudaUnavailableError(f"rank {rank} of this machine cannot use its device: {text}")
+    return refusal
+
+
+def _uploaded(source: BatchSource, device: Device) -> Uploaded:
+    return Uploaded(source.workload.sampler, source.workload.graph, device)
+
+
+def _device(module: GraphDataModule, computes_on: torch.device) -> Device:
+    """Raises CudaUnavailableError: why it cannot be used, or not for such mini-batches."""
+    from lightning_gnnload.ops.cuda.opening import open_device
+
+    device = open_device(computes_on)
+    if module.batch_format == "dgl":
+        from lightning_gnnload.adapters.dgl import why_no_blocks
+
+        if (reason := why_no_blocks(device.torch_device)) is not None:
+            raise CudaUnavailableError(f"{reason}. Install a DGL that is built for CUDA, or take another batch_format.")
+    return device
 
 
 def _cache_devices(module: GraphDataModule) -> set[str]:

@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.arguments import check_grid, launch_values
+from lightning_gnnload.ops.cuda.arguments import Arguments, check_grid
 from lightning_gnnload.ops.cuda.device import Argument, Event, Mapped
 
 from . import host_build
@@ -29,15 +29,6 @@ from .streams import Streams
 UNWRITTEN = 0xA5  # every byte of memory that nobody has written
 MAX_SHARED_BYTES = 48 << 10
 
-NUMBERS: dict[str, type[ctypes._SimpleCData]] = {
-    "int32_t": ctypes.c_int32,
-    "uint32_t": ctypes.c_uint32,
-    "int64_t": ctypes.c_int64,
-    "uint64_t": ctypes.c_uint64,
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-}
-
 
 @dataclass(frozen=True)
 class Instantiation:
@@ -45,6 +36,7 @@ class Instantiation:
 
     source: sources.KernelSource
     types: tuple[str, ...]
+    arguments: Arguments
     launch: Any
 
     @property
@@ -54,11 +46,6 @@ class Instantiation:
     @cached_property
     def expression(self) -> str:
         return self.source.expression(self.types)
-
-    @cached_property
-    def ctypes(self) -> list[type[ctypes._SimpleCData]]:
-        parameters = self.source.parameters_of(self.types)
-        return [ctypes.c_void_p if p.is_pointer else NUMBERS[p.ctype] for p in parameters]
 
     @cached_property
     def written(self) -> set[str]:
@@ -124,7 +111,8 @@ class EmulatedDevice:
             raise GnnLoadError(
                 f"{op}/{kernel}: a block wants {shared_bytes} bytes of {MAX_SHARED_BYTES} that there are."
             )
-        values = launch_values(source, tuple(types), arguments, self.torch_device)
+        memory, addresses = kernel_of_types.arguments.buffer()
+        kernel_of_types.arguments.pack(memory, arguments)
         tensors = [(name, value) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
         self.streams.work(
             kernel_of_types.name,
@@ -133,8 +121,6 @@ class EmulatedDevice:
         )
         if mapped := [name for name, value in arguments.items() if isinstance(value, Mapped) and name in written]:
             raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
-        cells = [ctype(value) for ctype, value in zip(kernel_of_types.ctypes, values, strict=True)]
-        addresses = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
         expression, error = kernel_of_types.expression.replace(" ", "").encode(), ctypes.create_string_buffer(1024)
         seed = next(self._lane_seeds)
         self.num_launches += 1
@@ -196,6 +182,7 @@ class EmulatedDevice:
                 source = sources.parse(op, path.read_text())[kernel]
             else:
                 path, source = sources.source_path(op), sources.kernel(op, kernel)
-            found = Instantiation(source, types, host_build.load(path).lg_emulate_launch)
+            arguments = Arguments(source, types, self.torch_device)
+            found = Instantiation(source, types, arguments, host_build.load(path).lg_emulate_launch)
             self._instantiations[op, kernel, types] = found
         return found

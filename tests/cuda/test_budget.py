@@ -13,25 +13,24 @@ def use(device: str = "GPU-a", total: int = 80, free: int = 60, reserved: int = 
 
 
 @pytest.mark.parametrize(
-    ("uses", "num_gib"),
+    ("uses", "num_gib", "num_devices"),
     [
-        ([use()], 60 + 10 - 14 - 4),
-        ([use(total=16, free=10, reserved=2, peak=2)], 10 - 1),  # 5 % would be less than 1 GiB
-        ([use(free=5, reserved=0, peak=14)], 0),  # never less than nothing
-        ([use(), use("GPU-b", free=50)], 42),  # the device that has least left
-        # On a shared device both peaks come at once, what is free is counted once, and what is left divided.
-        ([use(free=50), use(free=50, reserved=6, peak=6)], (50 + 16 - 20 - 4) / 2),
-        ([use("GPU-b"), use("GPU-a", free=50), use("GPU-b", reserved=14)], (60 + 24 - 28 - 4) / 2),
+        ([use()], 60 + 10 - 14 - 4, 1),
+        ([use(total=16, free=10, reserved=2, peak=2)], 10 - 1, 1),  # 5 % would be less than 1 GiB
+        ([use(free=5, reserved=0, peak=14)], 0, 1),  # never less than nothing
+        ([use(), use("GPU-b", free=50)], 42, 2),  # the device that has least left
+        # On a shared device both peaks come at once, and what is free is counted once.
+        ([use(free=50), use(free=50, reserved=6, peak=6)], 50 + 16 - 20 - 4, 1),
+        ([use("GPU-b"), use("GPU-a", free=50), use("GPU-b", reserved=14)], 42, 2),
     ],
 )
-def test_a_cache_gets_what_all_peaks_leave(uses: list[MemoryUse], num_gib: float) -> None:
+def test_a_cache_gets_what_all_peaks_leave(uses: list[MemoryUse], num_gib: int, num_devices: int) -> None:
     allowed = allowance(uses)
-    assert allowed.num_bytes == num_gib * GIB
-    assert allowed.num_ranks == len(uses)
+    assert (allowed.num_bytes, allowed.num_devices) == (num_gib * GIB, num_devices)
 
 
 def test_the_least_free_that_ranks_of_one_device_saw_counts() -> None:
-    assert allowance([use(free=50), use(free=40)]).num_bytes == (40 + 20 - 28 - 4) * GIB // 2
+    assert allowance([use(free=50), use(free=40)]).num_bytes == (40 + 20 - 28 - 4) * GIB
 
 
 def test_what_a_rank_tells_of_its_memory_is_checked() -> None:

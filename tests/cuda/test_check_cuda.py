@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import lightning_gnnload
 from kernels import check_cuda
 from kernels.check_launches import num_launches, wrong_launches
 from lightning_gnnload.ops.cuda import sources
+from tests.runif import RunIf
 
 KERNEL = """
 #include "common/cuda/kernel.h"
@@ -96,7 +96,7 @@ def test_launches_of_this_package():
     assert num_launches(folder)
 
 
-needs_nvrtc = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="compiles with NVRTC: needs cupy")
+needs_nvrtc = RunIf(extras="cuda")
 
 
 @needs_nvrtc

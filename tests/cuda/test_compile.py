@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +9,9 @@ import pytest
 from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError
 from lightning_gnnload.ops.cuda import cubins, sources
 from lightning_gnnload.ops.cuda.compile import OPTIONS, Compiled, architecture, compile_kernels, compile_text, options
+from tests.runif import RunIf
 
-needs_nvrtc = pytest.mark.skipif(
-    importlib.util.find_spec("cupy") is None, reason="compiles with NVRTC, which needs cupy"
-)
+needs_nvrtc = RunIf(extras="cuda")
 
 
 @pytest.mark.parametrize(

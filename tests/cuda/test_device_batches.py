@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_gnnload import Graph, GraphData, NeighborSampler, RandomWalkSampler, WeightedNeighborSampler
+from lightning_gnnload import (
+    Graph,
+    GraphData,
+    LayerSampler,
+    NeighborSampler,
+    RandomWalkSampler,
+    WeightedNeighborSampler,
+)
 from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.opening import open_on_device
@@ -30,7 +37,8 @@ NUM_STEPS = 7  # 100 seeds, 16 a batch
 
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
     sampler = source.workload.sampler
-    return OnDevice(sampler, place(source.data.graph, device, weighted=draws_by_weight(sampler)), device)
+    graph = source.data.graph
+    return OnDevice(sampler, place(graph, device, weighted=draws_by_weight(sampler)), device)
 
 
 def drawn_on_host(source: BatchSource, device: Device) -> Draws:
@@ -62,6 +70,8 @@ def on_host(batch):
         NeighborSampler([]),
         WeightedNeighborSampler([3, 2], edge_ids=True),
         RandomWalkSampler(2, num_neighbors=3),
+        LayerSampler([20, 20]),
+        LayerSampler([40, 40], method="fastgcn", expand="new", edge_ids=True),
         RandomWalkSampler(2, num_neighbors=2, normalize=True, include_self=False, expand="new"),
     ],
     ids=repr,

@@ -17,7 +17,7 @@ import torch
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.device import holding
 from lightning_gnnload.cache.device.holding import hold_on_device
-from lightning_gnnload.cache.device.reach import Reach
+from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.cache.static import StaticCache
@@ -136,7 +136,7 @@ def test_groups_hold_the_hottest_rows_each() -> None:
         assert words in ends[0]["said"][0]
 
 
-def test_a_device_that_reaches_none_has_a_copy_of_its_own() -> None:
+def test_a_device_that_linked_none_has_a_copy_of_its_own() -> None:
     settings = {"apart": apart((0, 2), (1, 2))}
     ends = values(as_sharers(3, lambda sharers: held(sharers, gpu(sharers, **settings))))
     assert [len(end["cached"]) for end in ends] == [68, 68, 34]
@@ -214,18 +214,23 @@ def test_memory_stays_while_another_rank_reads() -> None:
     assert [end["said"] for end in ends] == [[], []]
 
 
-def test_a_rank_that_dies_while_it_fills_ends_all() -> None:
+@pytest.mark.parametrize("moment", ["allocate", "export", "open", "copy"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_rank_that_dies_on_the_way_ends_all(moment: str, index: int) -> None:
     def work(sharers: Sharers) -> dict:
-        die = Slow(lambda: os.kill(os.getpid(), signal.SIGKILL))
-        return held(sharers, gpu(sharers), store=die if sharers.index == 1 else None)
+        runtime = gpu(sharers)
+        if sharers.index == index:
+            setattr(runtime, moment, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        return held(sharers, runtime)
 
     began = time.monotonic()
     ends = as_sharers(3, work)
     assert time.monotonic() - began < 15  # none waits for the dead one to close
-    assert [end.status for end in ends] == [1, -signal.SIGKILL, 1]
-    for index in (0, 2):
-        assert ends[index].value.startswith("CacheShareError")
-        assert "sharer 1" in ends[index].value
+    assert ends.pop(index).status == -signal.SIGKILL
+    for end in ends:
+        assert end.status == 1
+        assert end.value.startswith("CacheShareError")
+        assert f"sharer {index}" in end.value
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -292,10 +297,10 @@ def test_a_rank_alone_without_room_has_no_cache(caplog: pytest.LogCaptureFixture
 def test_groups_are_ranks_that_all_reach_each_other(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 13))
-    reach = Reach(count)
+    links = Links(count)
     cut = np.triu(rng.random((count, count)) < rng.random(), 1)
-    reach.lessen([{str(peer): "no link" for peer in np.flatnonzero(row)} for row in cut])
-    groups = reach.groups()
+    links.lessen([{str(peer): "no link" for peer in np.flatnonzero(row)} for row in cut])
+    groups = links.groups()
     assert sorted(rank for group in groups for rank in group) == list(range(count))
     assert all(not cut[a, b] for group in groups for a in group for b in group)
     assert [len(group) for group in groups] == sorted(map(len, groups), reverse=True)

@@ -2,13 +2,24 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+import torch
+from pytorch_lightning import seed_everything
 
+from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload.cache.device import opening as cache_opening
 from lightning_gnnload.cache.device.budget import Allowance, MemoryUse
 from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+from lightning_gnnload.ops.cuda import opening
+from lightning_gnnload.plugin import device_rows
 from lightning_gnnload.plugin.probing import WARM_UP_STEPS, Probing
+from tests.integration.learnable import quiet_trainer
+from tests.integration.scripts.toy import Recorder, toy_data
+
+from .emulated import EmulatedDevice
 
 GIB = 1 << 30
 
@@ -100,7 +111,7 @@ def test_ranks_meet_in_one_step_and_agree(devices: tuple[str, str], request: pyt
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, range(2))
     free = 40 - 4 - 8  # as the second rank sees it
-    left = (free + 8 + 8 - 14 - 14 - 2) / 2 if shared else free + 8 - 14 - 2
+    left = free + (8 - 14) * (1 + shared) - 2
     assert first == second == [(8, left)]
 
 
@@ -120,3 +131,79 @@ def test_a_rank_that_fails_to_open_ends_it_for_all(request: pytest.FixtureReques
 
     with ThreadPoolExecutor(2) as pool:
         assert all("rank 1 has no room" in text for text in pool.map(run, range(2)))
+
+
+# In a fit.
+
+ROOM_BYTES = 20_000
+
+
+class Room:
+    """A device whose training leaves so many bytes; remembers the step of each look."""
+
+    def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
+        self.room_bytes, self.looks, self.trainer = room_bytes, [], None
+
+    def use(self) -> MemoryUse:
+        self.looks.append(self.trainer.global_step)
+        return MemoryUse("GPU-a", 20 * GIB, 1 * GIB + self.room_bytes, 0, 0)
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    emulated, room = EmulatedDevice(), Room()
+    monkeypatch.setattr(opening, "open_device", lambda of: emulated)
+    monkeypatch.setattr(device_rows, "memory_of", lambda of: room)
+    return room
+
+
+def fitted(room: Room, data: GraphData, **settings: Any) -> tuple[list[list[Any]], dict[str, int]]:
+    """What a model saw, and rows by tier."""
+    seed_everything(3, verbose=False)
+    model, module = Recorder(), GraphDataModule(data, NeighborSampler([4, 3]), 16, seed=5, **settings)
+    room.trainer = trainer = quiet_trainer(max_epochs=1, limit_val_batches=0)
+    trainer.fit(model, module)
+    return model.seen, {read.tier: read.rows for read in trainer.train_dataloader.stats.reads}
+
+
+def test_a_fit_begins_without_the_cache_and_sees_the_same(room: Room) -> None:
+    plain, _ = fitted(room, toy_data(), sampling_device="cpu")
+    probed, tiers = fitted(room, toy_data(), sampling_device="cuda", cache=FeatureCache("degree"))
+    assert probed == plain
+    assert room.looks == [WARM_UP_STEPS]
+    at_once, all_tiers = fitted(
+        room, toy_data(), sampling_device="cuda", cache=FeatureCache("degree", capacity_bytes=ROOM_BYTES)
+    )
+    assert at_once == plain
+    assert room.looks == [WARM_UP_STEPS]  # what has a limit is not probed
+    assert sum(tiers.values()) == sum(all_tiers.values())
+    assert 0 < tiers["cache"] < all_tiers["cache"]
+
+
+def test_tables_share_the_room_by_their_size(room: Room) -> None:
+    data = toy_data()
+    wide = GraphData(data.graph, data.x, data.y, data.train, tables={"wide": torch.arange(2000 * 48.0).view(2000, 48)})
+    caches = {"x": FeatureCache("degree"), "wide": FeatureCache("degree")}
+    room.room_bytes = 4 * (8000 + 64 * 100)  # x gets a quarter: its index, and 100 of its rows of 64 bytes
+    rooms: list[int | None] = []
+
+    def open_on_device(*args: Any, **settings: Any) -> Any:
+        rooms.append(settings["room_bytes"])
+        return real(*args, **settings)
+
+    real = cache_opening.open_on_device
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache_opening, "open_on_device", open_on_device)
+        probed, tiers = fitted(room, wide, sampling_device="cuda", cache=caches)
+    assert rooms == [None, None, 8000 + 6400, 3 * (8000 + 6400)]
+    assert probed == fitted(room, wide, sampling_device="cpu")[0]
+    assert tiers["cache"] > 0
+
+
+def test_a_fit_without_room_goes_on_unless_the_cache_is_required(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    room.room_bytes = -1
+    _, tiers = fitted(room, toy_data(), sampling_device="cuda", cache=FeatureCache("degree"))
+    assert set(tiers) == {"memory"}
+    assert caplog.text.count("There is no cache of features on the devices: training leaves no room") == 1
+    with pytest.raises(DeviceMemoryError, match="training leaves no room"):
+        fitted(room, toy_data(), sampling_device="cuda", cache=FeatureCache("degree", device="cuda"))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +17,17 @@ import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 
 from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler, Sampler
+from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import (
+    CacheConfigError,
+    CudaUnavailableError,
+    KernelCompileError,
+    LoaderConfigError,
+    SeedError,
+)
 from lightning_gnnload.ops.cuda import opening
+from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.sampling_device import why_not_gathered
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
@@ -216,6 +227,23 @@ def test_cuda_without_a_gpu_is_an_error() -> None:
         fit(toy_module(sampling_device="cuda"), limit_val_batches=0)
 
 
+def test_a_dgl_without_cuda_makes_its_blocks_on_the_host(
+    opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dgl = pytest.importorskip("dgl")
+    made, module = dgl.create_block, on_gpu(toy_module(batch_format="dgl"))
+
+    def refuses(graph: Any, **options: Any) -> Any:
+        if options["num_src_nodes"] == 1:
+            raise dgl.DGLError("Check failed:\nDevice API cuda is not enabled.")
+        return made(graph, **options)
+
+    monkeypatch.setattr(dgl, "create_block", refuses)
+    assert len(list(_unpinned(module))) == NUM_STEPS
+    assert "makes no blocks on cpu (Device API cuda is not enabled.)" in caplog.text
+    assert not opened.num_launches
+
+
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(LoaderConfigError, match="sampling_device='gpu' is not known"):
         toy_module(sampling_device="gpu")
@@ -260,10 +288,48 @@ def test_features_that_stay_on_the_host_are_the_same(opened: EmulatedDevice, cap
     assert caplog.text.count("are gathered on the host: caches in front of each other") == 1
 
 
+def test_ranks_that_share_a_cache_go_to_their_devices_together_or_not_at_all(
+    opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two ranks as two threads; the second one's device is out of order."""
+    sharers = [Sharers(f"test-{uuid.uuid4().hex}", index, 2, timeout_s=20) for index in range(2)]
+    sharers = [replace(each, name=sharers[0].name) for each in sharers]
+    rank = threading.local()
+    monkeypatch.setattr(Gathering, "of", lambda _: SimpleNamespace(sharers=lambda _: sharers[rank.index]))
+
+    def open_device(of: torch.device) -> EmulatedDevice:
+        if rank.index == 1:
+            raise CudaUnavailableError("CuPy is not installed.")
+        return opened
+
+    monkeypatch.setattr(opening, "open_device", open_device)
+
+    def batches(index: int) -> Any:
+        rank.index = index
+        module = on_gpu(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=cached("auto")))
+        source = module.source("train")
+        return module._sampling.batches(module, source, lambda batch: batch)
+
+    with ThreadPoolExecutor(2) as ranks:
+        assert list(ranks.map(batches, range(2), timeout=60)) == [None, None]
+    assert "rank 1 of this machine cannot use its device: CuPy is not installed." in caplog.text
+
+
 def test_a_cache_for_a_gpu_needs_one() -> None:
     module = GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=cached("cuda"))
     with pytest.raises(CudaUnavailableError, match="the Trainer computes on cpu"):
         fit(module, limit_val_batches=0)
+
+
+def test_a_cache_for_a_gpu_is_not_made_on_the_host(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
+    data = toy_data()
+    graph = Graph.from_csc(data.graph.indptr, data.graph.indices)
+    edged = GraphData(graph, data.x, data.y, data.train, edge_x=np.ones((graph.num_edges, 1), np.float32))
+    sampler = NeighborSampler([2], edge_ids=True)
+    module = on_gpu(GraphDataModule(edged, sampler, batch_size=16, cache={"x": cached("cuda")}))
+    with pytest.raises(CacheConfigError, match=r"'x' has to lie on a device .* the host gathers"):
+        next(iter(_unpinned(module)))
+    assert "edge features" in caplog.text
 
 
 def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:

@@ -206,6 +206,17 @@ def test_a_device_without_room_says_so() -> None:
     assert caught.value.name == "cudaErrorMemoryAllocation"
 
 
+def test_a_device_that_failed_hides_no_other_error() -> None:
+    class Failed(FakeRuntime):
+        def free(self, address: int) -> None:
+            super().free(address)
+            raise CudaCallError("cudaErrorIllegalAddress", "an illegal memory access was encountered")
+
+    fds = os.listdir("/proc/self/fd")
+    assert ExportedMemory(Failed(), 10, "rows").close(0)
+    assert len(os.listdir("/proc/self/fd")) == len(fds)
+
+
 SOUND = {"handle": "00" * 64, "num_bytes": 8, "nonce": "00", "purpose": "rows"}
 
 

@@ -14,6 +14,7 @@ import torch
 
 from lightning_gnnload.data.memory import in_units, reserve_bytes
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+from lightning_gnnload.ops.cuda.device import Device
 
 MAX_SHRINKS = 3
 _KEPT_PERCENT = 80
@@ -80,31 +81,38 @@ class TorchMemory:
         return MemoryUse(self._uuid, total, free, reserved, peak)
 
 
+def memory_of(device: Device) -> DeviceMemory:
+    """What a device's memory is asked of."""
+    from lightning_gnnload.ops.cuda.runtime import CupyRuntime
+
+    index = device.torch_device.index
+    return TorchMemory(device.torch_device, CupyRuntime(index).identity(index))
+
+
 @dataclass(frozen=True)
 class Allowance:
     """What a cache may take.
 
     Attributes:
-        num_bytes: that each rank may take of its device.
-        num_ranks: that share the cache.
+        num_bytes: of each device, for all ranks there together.
+        num_devices: that there are.
         reason: why so much, in a few words.
     """
 
     num_bytes: int
-    num_ranks: int
+    num_devices: int
     reason: str
 
     def __str__(self) -> str:
-        each = "" if self.num_ranks == 1 else f" for each of {self.num_ranks} ranks"
+        each = "" if self.num_devices == 1 else f" on each of {self.num_devices} devices"
         return f"{in_units(self.num_bytes)}{each}: {self.reason}"
 
 
 def allowance(uses: Sequence[MemoryUse]) -> Allowance:
-    """What each rank may take for a cache, after the steps of all have peaked.
+    """What a cache may take of each device, alike, after the steps of all ranks have peaked.
 
     A device has left: what is free, and what torch holds now, less what it held at its peak in each process, and less
-    a reserve. Ranks that share a device divide that. Who has least left decides for all, as a cache that ranks share
-    lays as many rows on each.
+    a reserve. The device that has least left decides, as a cache that ranks share lays as many rows on each.
 
     Args:
         uses: of each rank that shares the cache.
@@ -126,11 +134,9 @@ def allowance(uses: Sequence[MemoryUse]) -> Allowance:
         held, peak = sum(use.reserved for use in there), sum(use.peak for use in there)
         reason = f"{in_units(free)} free, {in_units(held)} held, {in_units(peak)} at the peak"
         reason += f", {in_units(reserve)} in reserve"
-        if len(there) > 1:
-            reason += f", {len(there)} ranks"
-        left.append((max(free + held - peak - reserve, 0) // len(there), reason))
+        left.append((max(free + held - peak - reserve, 0), reason))
     num_bytes, reason = min(left)
-    return Allowance(num_bytes, len(uses), reason)
+    return Allowance(num_bytes, len(by_device), reason)
 
 
 def shrinking(

@@ -40,7 +40,7 @@ class DeviceFeatures(ABC):
         # The error, rows of each shard, rows of none. Kernels of all streams add to them.
         self._notes = device.zeros(2 + ops.MAX_SHARDS, torch.int64)
         self._error, self._taken = self._notes[:1], self._notes[1:]
-        self._told: dict[str, tuple[int, int]] = {}
+        self._told: dict[str, TierReads] = {}
         self._telling = threading.Lock()
         self._ready = device.record()
 
@@ -76,18 +76,21 @@ class DeviceFeatures(ABC):
         return out
 
     def reads(self) -> Reads:
-        """What was read since the last call, from where. Waits for the current stream: not for every batch.
+        """What was read since the last call, from where; of batches in the making, perhaps the next time. Waits for the
+        current stream: not for every batch.
 
         Raises:
             SeedError, CacheShareError: as :meth:`check`.
         """
+        taken = self._read_notes()[1:]
         with self._telling:
-            told, self._told = (
-                self._told,
-                {read.tier: (read.rows, read.num_bytes) for read in self._reads(self._read_notes()[1:])},
-            )
-        since = {tier: np.subtract(counts, told.get(tier, (0, 0))) for tier, counts in self._told.items()}
-        return tuple(TierReads(tier, int(rows), int(num_bytes)) for tier, (rows, num_bytes) in since.items())
+            before, now = self._told, {read.tier: read for read in self._reads(taken)}
+            self._told = now
+        nothing = TierReads("", 0, 0)
+        return tuple(
+            TierReads(tier, rows - before.get(tier, nothing).rows, num_bytes - before.get(tier, nothing).num_bytes)
+            for tier, rows, num_bytes in now.values()
+        )
 
     def check(self) -> None:
         """Raises what a gather before this found wrong. Waits for the current stream.
@@ -136,11 +139,12 @@ class DeviceTable(DeviceFeatures):
         super().__init__(device, shape, dtype)
         self.tier = tier
         self._rows = rows if isinstance(rows, Mapped) or not rows.numel() else rows.view(torch.uint8)
+        self._counting = threading.Lock()
         self._num_read = 0
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         gather_rows(self.device, self._rows, ids, out, self._error)
-        with self._telling:
+        with self._counting:
             self._num_read += len(ids)
 
     def _reads(self, taken: np.ndarray) -> Reads:

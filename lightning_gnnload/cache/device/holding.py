@@ -15,7 +15,7 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.device.budget import shrinking
-from lightning_gnnload.cache.device.reach import Reach
+from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
 from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.cache.static import as_rows_of, deal
@@ -39,6 +39,7 @@ def hold_on_device(
     meeting: Meeting | None,
     runtime: Runtime,
     *,
+    required: bool = False,
     progress: bool = False,
 ) -> tuple[torch.Tensor, Shards]:
     """The rows of ``hot`` on the ranks' devices, each rank with an equal share of them, whatever else happens.
@@ -54,6 +55,7 @@ def hold_on_device(
         device: this rank's.
         meeting: of the ranks of this machine; None for one alone.
         runtime: of ``device``.
+        required: no room is an error.
         progress: show a bar on stderr.
 
     Returns:
@@ -63,13 +65,14 @@ def hold_on_device(
     Raises:
         CacheShareError: a rank failed, is gone, or has other rows.
         CacheConfigError: more rows than shards can have.
+        DeviceMemoryError: a cache is required, and a device has no room for it.
 
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
     group of devices that are linked, as Quiver and DGL have it, where not all are.
     """
     holder = _Holder(store, device, meeting, runtime)
     try:
-        rows = holder.arrange(hot)
+        rows = holder.arrange(hot, required=required)
         holder.fill(rows, progress=progress)
         if meeting is not None:
             meeting.agree({})  # nobody reads before all are filled
@@ -93,7 +96,7 @@ class _Holder:
         self._rank = 0 if meeting is None else meeting.sharers.index
         self._count = 1 if meeting is None else meeting.sharers.count
         self._row_bytes = max(store.row_bytes, 1)
-        self._reach = Reach(self._count)
+        self._links = Links(self._count)
         self._refusal = ""
         self._unshared = ""
 
@@ -101,7 +104,7 @@ class _Holder:
     def leads(self) -> bool:
         return self._rank == 0
 
-    def arrange(self, hot: np.ndarray) -> np.ndarray:
+    def arrange(self, hot: np.ndarray, *, required: bool) -> np.ndarray:
         """Takes memory and opens the others'. Returns what this rank's group holds, hottest first."""
         share = -(-len(hot) // self._count)
         if share > 1 << ops.SLOT_BITS:
@@ -118,9 +121,9 @@ class _Holder:
                     "checksum of ids": zlib.crc32(hot.tobytes()),
                 }
             )
-            self._reach = Reach.among(self._meeting, self._runtime)
+            self._links = Links.among(self._meeting, self._runtime)
         while share:
-            group = next(group for group in self._reach.groups() if self._rank in group)
+            group = next(group for group in self._links.groups() if self._rank in group)
             try:
                 share = shrinking(
                     partial(self._allocate, group),
@@ -129,6 +132,8 @@ class _Holder:
                     all_have=self._all_have,
                 )
             except DeviceMemoryError as error:
+                if required:
+                    raise
                 self._refusal = str(error)
                 break
             if self._open(group):
@@ -168,12 +173,12 @@ class _Holder:
         """Says, in one line, where it is less than was hoped for."""
         if self._refusal:
             _log.warning("The feature cache stays in the host's memory, as %s", self._refusal)
-        elif self._reach.reasons:
+        elif self._links.reasons:
             _log.warning(
                 "Not all ranks' devices read each other's memory (%s). Each of the groups of ranks %s holds the "
                 "hottest rows for itself: in the first rank's, %s, %.0f %% of all rows.",
-                "; ".join(self._reach.reasons[:3]),
-                self._reach.groups(),
+                "; ".join(self._links.reasons[:3]),
+                self._links.groups(),
                 in_units(num_rows * self._store.row_bytes),
                 100 * num_rows / self._store.shape[0],
             )
@@ -210,7 +215,7 @@ class _Holder:
         return all(each.fields["has"] for each in self._meeting.exchange({"has": has}))
 
     def _open(self, group: list[int]) -> bool:
-        """Opens what the others of the group have. Returns whether every rank could; the reach is less otherwise."""
+        """Opens what the others of the group have. Returns whether all ranks could; otherwise there are fewer links."""
         memory = self.shards.memory
         assert memory is not None, "memory comes first"
         self.shards.own = group.index(self._rank)
@@ -235,7 +240,7 @@ class _Holder:
             for fd in fds:
                 if fd >= 0:
                     os.close(fd)
-        return not self._reach.lessen([each.fields["unread"] for each in self._meeting.exchange({"unread": unread})])
+        return not self._links.lessen([each.fields["unread"] for each in self._meeting.exchange({"unread": unread})])
 
     def _opened(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:
         """The address of another rank's memory. Raises DeviceShareError."""

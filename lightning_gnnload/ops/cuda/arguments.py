@@ -1,9 +1,12 @@
-"""What a launch passes, checked against the kernel's own parameters, alike on every device."""
+"""Arguments: what launches of one kernel pass, checked against its own parameters, in the memory the driver reads."""
 
 from __future__ import annotations
 
+import ctypes
 import operator
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -12,6 +15,8 @@ from .device import Argument, Mapped
 from .sources import KernelSource, Parameter
 
 MAX_THREADS = 1024
+_SLOT_BYTES = 8
+_FORMATS = {"int32_t": "i4x", "uint32_t": "I4x", "int64_t": "q", "uint64_t": "Q", "float": "f4x", "double": "d"}
 _INTEGERS = {
     "int32_t": (-(1 << 31), (1 << 31) - 1),
     "uint32_t": (0, (1 << 32) - 1),
@@ -19,52 +24,67 @@ _INTEGERS = {
     "uint64_t": (0, (1 << 64) - 1),
 }
 _INTEGER_BYTES = {
-    "bool": 1,
-    "char": 1,
-    "unsigned char": 1,
-    "int8_t": 1,
-    "uint8_t": 1,
-    "unsigned short": 2,
-    "int16_t": 2,
-    "uint16_t": 2,
-    "int": 4,
-    "unsigned": 4,
-    "unsigned int": 4,
-    "int32_t": 4,
-    "uint32_t": 4,
-    "int64_t": 8,
-    "uint64_t": 8,
-    "long long": 8,
-    "unsigned long long": 8,
-    "Word": 8,
-    "AliasEntry": 8,
+    **dict.fromkeys(("bool", "char", "unsigned char", "int8_t", "uint8_t"), 1),
+    **dict.fromkeys(("unsigned short", "int16_t", "uint16_t"), 2),
+    **dict.fromkeys(("int", "unsigned", "unsigned int", "int32_t", "uint32_t"), 4),
+    **dict.fromkeys(("int64_t", "uint64_t", "long long", "unsigned long long", "Word"), 8),
 }
 _FLOATS = {"float": torch.float32, "double": torch.float64}
 
+Reader = Callable[[Any], "int | float"]
 
-def launch_values(
-    kernel: KernelSource,
-    types: tuple[str, ...],
-    arguments: Mapping[str, Argument],
-    device: torch.device,
-) -> list[int | float]:
-    """The values of the kernel's parameters, in order; of a pointer its address.
+
+class Arguments:
+    """How arguments of a kernel are passed. Thread-safe; what :meth:`pack` fills is the caller's.
 
     Signed and unsigned integers of a width are one memory; vector types and ``void`` take any.
 
+    Args:
+        kernel: that is launched.
+        types: of the instantiation.
+        device: where its tensors have to lie.
+
     Raises:
-        GnnLoadError: no such instantiation; an argument too few or too many; a tensor that lies elsewhere than on
-            ``device``, has gaps, or other elements than the parameter points to; a number out of the type's range.
+        GnnLoadError: no such instantiation.
     """
-    parameters = kernel.parameters_of(types)
-    names = [parameter.name for parameter in parameters]
-    if arguments.keys() != set(names):
+
+    def __init__(self, kernel: KernelSource, types: tuple[str, ...], device: torch.device) -> None:
+        self._kernel = kernel
+        self._parameters = kernel.parameters_of(types)
+        self._readers = tuple((p.name, _reader(_name(kernel, p), p, device)) for p in self._parameters)
+        self._layout = struct.Struct(
+            "<" + "".join("Q" if p.is_pointer else _FORMATS[p.ctype] for p in self._parameters)
+        )
+
+    def buffer(self) -> tuple[Any, Any]:
+        """Memory for the arguments of one launch at a time, and the pointers to each that the driver is given."""
+        memory = (ctypes.c_ubyte * (_SLOT_BYTES * max(1, len(self._readers))))()
+        begin = ctypes.addressof(memory)
+        return memory, (ctypes.c_void_p * max(1, len(self._readers)))(
+            *(begin + _SLOT_BYTES * i for i in range(len(self._readers)))
+        )
+
+    def pack(self, memory: Any, arguments: Mapping[str, Argument]) -> None:
+        """Puts the arguments where the driver finds them.
+
+        Raises:
+            GnnLoadError: one too few or too many; a tensor that lies elsewhere, has gaps, or other elements than the
+                parameter points to; a number out of the type's range.
+        """
+        if len(arguments) != len(self._readers):
+            self._refuse_names(arguments)
+        try:
+            self._layout.pack_into(memory, 0, *[read(arguments[name]) for name, read in self._readers])
+        except KeyError:
+            self._refuse_names(arguments)
+
+    def _refuse_names(self, arguments: Mapping[str, Argument]) -> None:
+        names = [name for name, _ in self._readers]
         missing, unknown = sorted(set(names) - arguments.keys()), sorted(arguments.keys() - set(names))
         raise GnnLoadError(
-            f"Kernel {kernel.op}/{kernel.name} takes ({', '.join(names)}); missing: {missing or 'none'}, unknown: "
-            f"{unknown or 'none'}. Pass each parameter by its name."
+            f"Kernel {self._kernel.op}/{self._kernel.name} takes ({', '.join(names)}); missing: {missing or 'none'}, "
+            f"unknown: {unknown or 'none'}. Pass each parameter by its name."
         )
-    return [_value(kernel, parameter, arguments[parameter.name], device) for parameter in parameters]
 
 
 def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: int) -> None:
@@ -77,58 +97,86 @@ def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: in
         )
 
 
-def _value(kernel: KernelSource, parameter: Parameter, value: Argument, device: torch.device) -> int | float:
-    where = f"Kernel {kernel.op}/{kernel.name}: argument {parameter.name!r}"
+def _name(kernel: KernelSource, parameter: Parameter) -> str:
+    return f"Kernel {kernel.op}/{kernel.name}: argument {parameter.name!r}"
+
+
+def _reader(where: str, parameter: Parameter, device: torch.device) -> Reader:
+    """Of one argument: its value, checked."""
     if parameter.is_pointer:
-        return _address(where, parameter, value, device)
+        return _address_reader(where, parameter, device)
     if parameter.ctype in _FLOATS:
+        return _float_reader(where, parameter)
+    return _integer_reader(where, parameter)
+
+
+def _integer_reader(where: str, parameter: Parameter) -> Reader:
+    low, high = _INTEGERS[parameter.ctype]
+
+    def read(value: Any) -> int:
+        if type(value) is int and low <= value <= high:
+            return value
+        try:
+            # A tensor of one element is an index, too, but reading it would make the host wait.
+            number = None if isinstance(value, torch.Tensor) else operator.index(value)
+        except TypeError:
+            number = None
+        if number is None or not low <= number <= high:
+            raise GnnLoadError(
+                f"{where} is {value!r}, but {parameter.ctype} holds integers of {low} to {high}. Pass one of them, or "
+                "a pointer to it where it is known to the device alone."
+            )
+        return number
+
+    return read
+
+
+def _float_reader(where: str, parameter: Parameter) -> Reader:
+    def read(value: Any) -> float:
         if not isinstance(value, float | int):
             raise GnnLoadError(f"{where} is {value!r}, but {parameter.ctype} takes a number. Pass a float.")
         return float(value)
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    low, high = _INTEGERS[parameter.ctype]
-    # A tensor of one element is an index, too, but reading it would make the host wait.
-    if number is None or isinstance(value, torch.Tensor) or not low <= number <= high:
+
+    return read
+
+
+def _address_reader(where: str, parameter: Parameter, device: torch.device) -> Reader:
+    known: set[torch.dtype] = set()
+
+    def check_dtype(dtype: torch.dtype) -> None:
+        if dtype not in known and not _holds(parameter.pointee, dtype):
+            raise GnnLoadError(f"{where} is of {dtype}, but the kernel takes {parameter.ctype}. Convert it first.")
+        known.add(dtype)
+
+    def read(value: Any) -> int:
+        if isinstance(value, torch.Tensor):
+            check_dtype(value.dtype)
+            if value.device != device or not value.is_contiguous():
+                raise GnnLoadError(
+                    f"{where} lies on {value.device} with strides {value.stride()}, but has to lie on {device} without "
+                    "gaps. Put it there first."
+                )
+            return value.data_ptr()
+        if value is None:
+            return 0
+        if isinstance(value, Mapped):
+            check_dtype(value.tensor.dtype)
+            return value.address
+        if type(value) is int and 0 <= value < 1 << 64:
+            return value
         raise GnnLoadError(
-            f"{where} is {value!r}, but {parameter.ctype} holds integers of {low} to {high}. Pass one of them, or a "
-            "pointer to it where it is known to the device alone."
+            f"{where} is {value!r}, but {parameter.ctype} takes a tensor, mapped memory, an address or None."
         )
-    return number
+
+    return read
 
 
-def _address(where: str, parameter: Parameter, value: Argument, device: torch.device) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, Mapped):
-        _check_dtype(where, parameter, value.tensor.dtype)
-        return value.address
-    if isinstance(value, torch.Tensor):
-        _check_dtype(where, parameter, value.dtype)
-        if value.device != device or not value.is_contiguous():
-            raise GnnLoadError(
-                f"{where} lies on {value.device} with strides {value.stride()}, but has to lie on {device} without "
-                "gaps. Put it there first."
-            )
-        return value.data_ptr()
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64:
-        return value
-    raise GnnLoadError(
-        f"{where} is {value!r}, but {parameter.ctype} takes a tensor, mapped memory, an address or None."
-    )
-
-
-def _check_dtype(where: str, parameter: Parameter, dtype: torch.dtype) -> None:
-    pointee = parameter.pointee
+def _holds(pointee: str, dtype: torch.dtype) -> bool:
+    """Whether memory of ``dtype`` is what a pointer to ``pointee`` leads to."""
     if pointee in _FLOATS:
-        fits = dtype == _FLOATS[pointee]
-    elif pointee in _INTEGER_BYTES:
+        return dtype == _FLOATS[pointee]
+    if pointee in _INTEGER_BYTES:
         # Elements of one or two bytes are anybody's: rows of features are copied as such.
         width = _INTEGER_BYTES[pointee]
-        fits = dtype.itemsize == width and (width < 4 or not dtype.is_floating_point)
-    else:
-        return
-    if not fits:
-        raise GnnLoadError(f"{where} is of {dtype}, but the kernel takes {parameter.ctype}. Convert it first.")
+        return dtype.itemsize == width and (width < 4 or not dtype.is_floating_point)
+    return True

@@ -15,20 +15,12 @@ import torch
 
 from ...errors import DeviceMemoryError, GnnLoadError
 from . import sources
-from .arguments import check_grid, launch_values
+from .arguments import Arguments, check_grid
 from .compile import Compiled, architecture
 from .cubins import kept_kernels
 from .device import Argument, Mapped
 from .host_memory import HostMemory
 
-_CTYPES = {
-    "int32_t": ctypes.c_int32,
-    "uint32_t": ctypes.c_uint32,
-    "int64_t": ctypes.c_int64,
-    "uint64_t": ctypes.c_uint64,
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-}
 _FREE_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for
 
 
@@ -67,11 +59,12 @@ class _SideStream:
 
 @dataclass(frozen=True)
 class _Function:
-    """A kernel on the device, and the C types by which its parameters are passed."""
+    """A kernel on the device, and how its arguments are passed. Each thread has memory of its own for them."""
 
     source: sources.KernelSource
     handle: int
-    ctypes: tuple[Any, ...]
+    arguments: Arguments
+    of_thread: threading.local
 
 
 class CudaDevice:
@@ -128,15 +121,13 @@ class CudaDevice:
     ) -> None:
         with self._entered():
             function = self._functions.get((op, kernel, tuple(types))) or self._load(op, kernel, tuple(types))
-            source = function.source
-            check_grid(source, blocks, threads, shared_bytes)
-            values = launch_values(source, tuple(types), arguments, self.torch_device)
-            # The driver copies what these point to before it returns.
-            passed = [ctype(value) for ctype, value in zip(function.ctypes, values, strict=True)]
-            pointers = (ctypes.c_void_p * max(1, len(passed)))(*map(ctypes.addressof, passed))
+            check_grid(function.source, blocks, threads, shared_bytes)
+            memory, pointers = vars(function.of_thread).get("buffer") or self._buffer(function)
+            function.arguments.pack(memory, arguments)
             stream = torch.cuda.current_stream(self.torch_device).cuda_stream
             try:
                 self._allow_shared(function.handle, shared_bytes)
+                # It has copied the arguments when it returns.
                 self._driver.launchKernel(
                     function.handle,
                     *(blocks, 1, 1),
@@ -148,7 +139,7 @@ class CudaDevice:
                 )
             except RuntimeError as error:
                 raise GnnLoadError(
-                    f"{self.torch_device} does not start kernel {op}/{source.expression(tuple(types))} with "
+                    f"{self.torch_device} does not start kernel {op}/{function.source.expression(tuple(types))} with "
                     f"{blocks} blocks of {threads} threads and {shared_bytes} bytes of shared memory ({error}). An "
                     "earlier kernel may have failed: run again with CUDA_LAUNCH_BLOCKING=1 to see which."
                 ) from error
@@ -196,15 +187,21 @@ class CudaDevice:
 
     def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> _Function:
         source = sources.kernel(op, kernel)
-        parameters = source.parameters_of(types)
+        arguments = Arguments(source, types, self.torch_device)
         with self._loading:
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)
                 self._modules[op] = self._driver.moduleLoadData(compiled.image), compiled.symbols
             module, symbols = self._modules[op]
             handle = self._driver.moduleGetFunction(module, symbols[source.expression(types)])
-            passed_as = tuple(ctypes.c_uint64 if p.is_pointer else _CTYPES[p.ctype] for p in parameters)
-            return self._functions.setdefault((op, kernel, types), _Function(source, handle, passed_as))
+            return self._functions.setdefault(
+                (op, kernel, types), _Function(source, handle, arguments, threading.local())
+            )
+
+    @staticmethod
+    def _buffer(function: _Function) -> tuple[Any, Any]:
+        function.of_thread.buffer = function.arguments.buffer()
+        return function.of_thread.buffer
 
     def _allow_shared(self, handle: int, shared_bytes: int) -> None:
         if shared_bytes > self._shared_bytes.get(handle, _FREE_SHARED_BYTES):

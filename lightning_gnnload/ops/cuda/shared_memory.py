@@ -116,10 +116,11 @@ class ExportedMemory:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-            if _is_hung_up(self._readers, timeout_s):
-                self._runtime.free(self.address)
-                self.is_freed = True
+            self.is_freed = _is_hung_up(self._readers, timeout_s)
             os.close(self._readers)
+            if self.is_freed:
+                with contextlib.suppress(CudaCallError):  # a device that failed says so where it is used
+                    self._runtime.free(self.address)
         return self.is_freed
 
 

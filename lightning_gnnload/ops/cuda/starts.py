@@ -12,7 +12,7 @@ def start_edges(batch: DeviceBatch, hop: HopInMaking, num_edges: torch.Tensor) -
     """Writes ``hop.starts`` and ``hop.last_edge``.
 
     Args:
-        num_edges: int32, of each node of the batch that is a destination to expand.
+        num_edges: int32, read as unsigned, of each node of the batch that is a destination to expand.
     """
     batch.device.launch(
         "start_edges",

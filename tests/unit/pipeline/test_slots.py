@@ -1,6 +1,8 @@
 import fcntl
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -94,11 +96,29 @@ def test_memory_that_is_not_there_is_an_error_that_helps(make, num_bytes: int) -
 
 
 class FakeDriver:
-    """Counts page locks, as a machine without a GPU can."""
+    """Counts page locks, as a machine without a GPU can.
 
-    def __init__(self, refuses: bool = False) -> None:
+    Attributes:
+        current: the device of the thread.
+        unlocked_on: the devices on which locks were undone.
+    """
+
+    def __init__(self, refuses: bool = False, current: int = 0) -> None:
         self.locked: set[int] = set()
         self.refuses = refuses
+        self.current = current
+        self.unlocked_on: list[int] = []
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "cudart", lambda: self)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: self.current)
+        monkeypatch.setattr(torch.cuda, "device", self.device)
+
+    @contextmanager
+    def device(self, number: int) -> Iterator[None]:
+        before, self.current = self.current, number
+        yield
+        self.current = before
 
     def cudaHostRegister(self, address: int, num_bytes: int, flags: int) -> int:  # noqa: N802  CUDA's name
         if self.refuses:
@@ -109,12 +129,14 @@ class FakeDriver:
 
     def cudaHostUnregister(self, address: int) -> None:  # noqa: N802  CUDA's name
         self.locked.remove(address)
+        self.unlocked_on.append(self.current)
 
 
 def test_a_pinned_slot_is_locked_while_it_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = FakeDriver()
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    driver = FakeDriver(current=3)
+    driver.install(monkeypatch)
     slot = Slot(pinned=True)
+    driver.current = 0  # as in every new thread
     assert driver.locked == {slot.array.ctypes.data}
     slot.grow(1 << 22)  # the old mapping's lock must go before the mapping does
     assert driver.locked == {slot.array.ctypes.data}
@@ -124,10 +146,11 @@ def test_a_pinned_slot_is_locked_while_it_is_mapped(monkeypatch: pytest.MonkeyPa
     forgotten = Slot(pinned=True)
     del forgotten
     assert not driver.locked
+    assert driver.unlocked_on == [3, 3, 0]  # each on its slot's device
 
 
 def test_a_slot_that_cannot_be_pinned_serves_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: FakeDriver(refuses=True))
+    FakeDriver(refuses=True).install(monkeypatch)
     slot = Slot(pinned=True)
     slot.array[:] = 7
     slot.close()

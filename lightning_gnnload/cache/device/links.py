@@ -1,4 +1,4 @@
-"""Reach: which ranks' devices read each other's memory, and so hold a cache together."""
+"""Links: the ranks whose devices read each other's memory, and so hold a cache together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.ops.cuda.runtime import Runtime
 
 
-class Reach:
-    """What all ranks of a machine know alike of their devices. It only ever gets less.
+class Links:
+    """What all ranks of a machine know alike of their devices. Links only ever get fewer.
 
     Args:
-        count: ranks, who reach each other at first.
+        count: ranks, each linked to all at first.
 
     Attributes:
         reasons: why some do not, a line each.
@@ -25,12 +25,12 @@ class Reach:
 
     def __init__(self, count: int) -> None:
         self.reasons: list[str] = []
-        self._reaches = np.ones((count, count), bool)
+        self._linked = np.ones((count, count), bool)
 
     @classmethod
-    def among(cls, meeting: Meeting, runtime: Runtime) -> Reach:
-        """What CUDA says of the ranks' devices. One that a process does not see can still be reached, which only
-        opening its memory tells: it counts as reached here.
+    def among(cls, meeting: Meeting, runtime: Runtime) -> Links:
+        """What CUDA says of the ranks' devices. Two that do not see each other can still be linked, which only
+        opening memory tells: they count as linked here.
 
         Raises:
             CacheShareError: a rank failed, or is gone.
@@ -40,8 +40,8 @@ class Reach:
         said = [
             each.fields for each in meeting.exchange({"device": runtime.identity(runtime.device), "refused": refused})
         ]
-        reach = cls(len(said))
-        reach.lessen(
+        links = cls(len(said))
+        links.lessen(
             [
                 {
                     str(peer): "their GPUs have no peer access"
@@ -51,7 +51,7 @@ class Reach:
                 for ours in said
             ]
         )
-        return reach
+        return links
 
     def lessen(self, unread: Sequence[Mapping[str, str]]) -> bool:
         """Takes note of what each rank could not read.
@@ -65,23 +65,23 @@ class Reach:
         before = len(self.reasons)
         for rank, peers in enumerate(unread):
             for peer, reason in peers.items():
-                if self._reaches[rank, int(peer)]:
-                    self._reaches[rank, int(peer)] = self._reaches[int(peer), rank] = False
+                if self._linked[rank, int(peer)]:
+                    self._linked[rank, int(peer)] = self._linked[int(peer), rank] = False
                     self.reasons.append(f"ranks {rank} and {peer}: {reason}")
         return len(self.reasons) > before
 
     def groups(self) -> list[list[int]]:
-        """Each rank in one group of ranks that all reach each other, the largest first. No group has more ranks than a
+        """Each rank in one group of ranks that are all linked, the largest first. No group has more ranks than a
         location can name shards.
 
         Example:
-            >>> reach = Reach(4)
-            >>> reach.lessen([{"1": "no link", "3": "no link"}, {"2": "no link", "3": "no link"}, {}, {}])
+            >>> links = Links(4)
+            >>> links.lessen([{"1": "no link", "3": "no link"}, {"2": "no link", "3": "no link"}, {}, {}])
             True
-            >>> reach.groups()
+            >>> links.groups()
             [[0, 2], [1], [3]]
         """
-        groups, left = [], list(range(len(self._reaches)))
+        groups, left = [], list(range(len(self._linked)))
         while left:
             group = self._largest([], left)
             groups.append(group)
@@ -94,7 +94,7 @@ class Reach:
         for position, rank in enumerate(candidates):
             if min(len(group) + len(candidates) - position, ops.MAX_SHARDS) <= len(best):
                 break
-            further = [other for other in candidates[position + 1 :] if self._reaches[rank, other]]
+            further = [other for other in candidates[position + 1 :] if self._linked[rank, other]]
             found = self._largest([*group, rank], further)
             if len(found) > len(best):
                 best = found

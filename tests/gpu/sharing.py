@@ -1,0 +1,76 @@
+"""One of several processes that hold a cache together on GPUs, read it on several streams, and compare.
+
+Arguments: how, num_devices, name, index, count, what happens: ``close``, or ``die`` for the last one, which is killed
+while the others have its memory open. Writes what it saw to ``seen-<index>.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler
+from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.runtime import Runtime
+from lightning_gnnload.sample.workload import Workload
+
+N, WIDTH, NUM_CACHED = 100_000, 100, 60_000
+
+
+def share(sharers: Sharers, device: Device, runtime: Runtime, *, dies: bool) -> dict[str, Any]:
+    """What this rank saw."""
+    rows = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(0))
+    ring = Graph.from_coo(src=np.arange(N), dst=np.roll(np.arange(N), 1))
+    workload = Workload(ring, NeighborSampler([1]), np.arange(N), batch_size=N, order=Sequential())
+    settings = FeatureCache("degree", ratio=NUM_CACHED / N, share="partitioned", device="cuda")
+    with sharers.meet() as meeting:
+        store = MemoryFeatureStore(rows)
+        features = open_on_device(settings, store, workload, device, meeting=meeting, runtime=runtime, progress=False)
+    wrong = 0
+    for step in range(20):
+        ids = np.random.default_rng((sharers.index, step)).integers(0, N, 20_000)
+        if step % 2:
+            with device.side_stream():
+                found = device.read(features.gather(device.put(ids)))
+        else:
+            found = device.read(features.gather(device.put(ids)))
+        wrong += int((found != rows[ids].numpy()).any(axis=1).sum())
+    reads = {read.tier: read.rows for read in features.reads()}
+    if dies and sharers.index == sharers.count - 1:
+        Path("dying").touch()
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    while dies and not Path("killed").exists():
+        time.sleep(0.01)
+    before = runtime.free_bytes()
+    began = time.monotonic()
+    features.close()
+    return {
+        "wrong": wrong,
+        "reads": reads,
+        "freed": runtime.free_bytes() - before,
+        "closing_s": time.monotonic() - began,
+    }
+
+
+if __name__ == "__main__":
+    from lightning_gnnload.ops.cuda.opening import open_device
+    from lightning_gnnload.ops.cuda.runtime import CupyRuntime
+
+    name, index, count, end = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]
+    number = index % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    gpu = open_device(torch.device("cuda", number))
+    seen = share(Sharers(name, index, count), gpu, CupyRuntime(number), dies=end == "die")
+    Path(f"seen-{index}.json").write_text(json.dumps(seen))
