@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lightning_gnnload.plugin.strategy import FactoredStrategy
 
 _UNAVAILABLE = (CudaUnavailableError, KernelCompileError, DeviceMemoryError)
+_STAMP_BYTES = 4
+"""A node, of the table by which a sampling thread finds the nodes that a mini-batch has met."""
 _log = logging.getLogger(__name__)
 
 
@@ -92,7 +94,8 @@ class SamplerDevice:
         device, graph, sampler = open_device(self._strategy.root_device), source.workload.graph, source.workload.sampler
         if self._topology is None:
             is_shared = self._strategy.trainers is not None or self._strategy.switching
-            budget = budget_beside_model(device) if is_shared else budget_alone(device)
+            room = budget_beside_model(device) if is_shared else budget_alone(device)
+            budget = max(room - self._strategy.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0)
             weighted = any(draws_by_weight(getattr(module, name)) for name in ("sampler", "eval_sampler"))
             self._topology = place(graph, device, weighted=weighted, budget_bytes=budget)
             _log.info("Sampler rank %d samples on %s: %s", self._strategy.global_rank, device.torch_device, self.about)

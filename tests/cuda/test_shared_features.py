@@ -90,3 +90,14 @@ def test_quantized_rows_are_shared_as_they_are_stored() -> None:
 def test_rows_come_from_the_host_where_devices_have_no_room() -> None:
     store = MemoryFeatureStore(ROWS)
     assert found(2, store, FeatureCache("degree", ratio=0.6), room_bytes=1) == [{"memory": N}] * 2
+
+
+def test_a_cache_that_has_to_be_on_devices_is_an_error_where_one_has_no_room() -> None:
+    settings = FeatureCache("degree", ratio=0.6, device="cuda")
+
+    def work(sharers: Sharers) -> dict[str, int]:
+        room = {"room_bytes": 1} if sharers.index else {}
+        return reads(sharers, MemoryFeatureStore(ROWS), settings, **room)
+
+    for end in as_sharers(2, work):
+        assert end.value.startswith("DeviceMemoryError"), end

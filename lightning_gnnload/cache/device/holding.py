@@ -39,6 +39,7 @@ def hold_on_device(
     meeting: Meeting | None,
     runtime: Runtime,
     *,
+    required: bool = False,
     progress: bool = False,
 ) -> tuple[torch.Tensor, Shards]:
     """The rows of ``hot`` on the ranks' devices, each rank with an equal share of them, whatever else happens.
@@ -54,6 +55,7 @@ def hold_on_device(
         device: this rank's.
         meeting: of the ranks of this machine; None for one alone.
         runtime: of ``device``.
+        required: no room is an error.
         progress: show a bar on stderr.
 
     Returns:
@@ -63,13 +65,14 @@ def hold_on_device(
     Raises:
         CacheShareError: a rank failed, is gone, or has other rows.
         CacheConfigError: more rows than shards can have.
+        DeviceMemoryError: a cache is required, and a device has no room for it.
 
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
     group of devices that are linked, as Quiver and DGL have it, where not all are.
     """
     holder = _Holder(store, device, meeting, runtime)
     try:
-        rows = holder.arrange(hot)
+        rows = holder.arrange(hot, required=required)
         holder.fill(rows, progress=progress)
         if meeting is not None:
             meeting.agree({})  # nobody reads before all are filled
@@ -101,7 +104,7 @@ class _Holder:
     def leads(self) -> bool:
         return self._rank == 0
 
-    def arrange(self, hot: np.ndarray) -> np.ndarray:
+    def arrange(self, hot: np.ndarray, *, required: bool) -> np.ndarray:
         """Takes memory and opens the others'. Returns what this rank's group holds, hottest first."""
         share = -(-len(hot) // self._count)
         if share > 1 << ops.SLOT_BITS:
@@ -129,6 +132,8 @@ class _Holder:
                     all_have=self._all_have,
                 )
             except DeviceMemoryError as error:
+                if required:
+                    raise
                 self._refusal = str(error)
                 break
             if self._open(group):

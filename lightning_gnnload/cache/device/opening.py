@@ -105,7 +105,8 @@ def open_on_device(
     if is_shared:
         assert meeting is not None, "a rank alone shares with nobody"
         assert runtime is not None, "as above"
-        location, shards = hold_on_device(store, hot, device, meeting, runtime, progress=progress)
+        must = settings.device == "cuda"
+        location, shards = hold_on_device(store, hot, device, meeting, runtime, required=must, progress=progress)
         if not shards.addresses:
             return _without_cache(device, store, backing)
         return StaticFeatures(device, store, location, shards, backing, tier)

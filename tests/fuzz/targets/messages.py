@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
+
+from lightning_gnnload.errors import DeviceShareError, QueueProtocolError
 from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
+from lightning_gnnload.ops.cuda.shared_memory import Ticket
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.slots import Slot
@@ -82,6 +87,12 @@ def _understand(random: Random, message: wire.Message) -> None:
         payload = Payload.from_json(message["payload"])
         slot = Slot(SLOT_BYTES)
         batch = payload.view(slot.buffer())
+        assert payload.end <= SLOT_BYTES, "a device's slot is copied so far"
+        copied = torch.frombuffer(slot.buffer(), dtype=torch.uint8)[: payload.end].clone()
+        with suppress(QueueProtocolError):  # numbers that lie across two of a device's
+            assert torch.equal(payload.view(copied).nodes, batch.nodes)
+        with suppress(DeviceShareError):
+            Ticket.of(message["ticket"])
         assert batch.seeds.numel() <= batch.nodes.numel() <= SLOT_BYTES
         named = (*batch.tables.values(), *batch.positions.values())
         of_edges = (tensor for block in batch.blocks for tensor in (block.indices, block.edge_ids, block.x))
