@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from lightning_gnnload.cache.opening import say
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, KernelCompileError, LoaderConfigError
 from lightning_gnnload.pipeline.arrivals import Arrivals
@@ -19,7 +21,9 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.settings import check_choice
-from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
+from lightning_gnnload.sample.on_device import OnDevice, draws_by_weight, heed_zero_weights
+from lightning_gnnload.sample.on_device_parts import OnDeviceParts, can_sample_parts
+from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 
 if TYPE_CHECKING:
@@ -45,7 +49,7 @@ class SamplingDevice:
         check_choice("sampling_device", setting, ("auto", "cpu", "cuda"))
         self.setting = setting
         self._opening = threading.Lock()
-        self._topology: Topology | None = None
+        self._topologies: dict[int, tuple[Graph, Topology]] = {}
         self._rows = DeviceRows()
         self._is_agreed = False
         self._said: set[str] = set()
@@ -65,7 +69,7 @@ class SamplingDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not must and computes_on.type != "cuda":
             return None
-        draws = self.setting != "cpu" and self._allows(can_sample(source.workload.sampler))
+        draws = self.setting != "cpu" and self._allows(can_sample_parts(source.workload.sampler))
         if not draws and caches <= {"cpu"}:
             return None
         if not self._allows(
@@ -116,7 +120,8 @@ class SamplingDevice:
     def close(self) -> None:
         """Gives back the device's memory. What lay there is put there again when it is next needed."""
         with self._opening:
-            self._topology, self._is_agreed = None, False
+            self._topologies.clear()
+            self._is_agreed = False
             self._rows.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,18 +155,28 @@ class SamplingDevice:
         return DeviceBatches(source, drawing, rows, device, convert=convert, max_threads=1 if draws else None)
 
     def _drawing(self, module: GraphDataModule, source: BatchSource, device: Device) -> Draws:
+        sampler, graph = source.workload.sampler, source.workload.graph
+        place = partial(self._placed, module=module, device=device)
+        if isinstance(sampler, PartSampler):
+            of_parts = OnDeviceParts(sampler, place, device)
+            if module.trainer is not None:
+                of_parts.open(module.trainer.global_rank)  # each trainer trains on one part
+            return of_parts
+        heed_zero_weights(sampler, graph)
+        return OnDevice(sampler, place(graph), device)
+
+    def _placed(self, graph: Graph, *, module: GraphDataModule, device: Device) -> Topology:
         from lightning_gnnload.sample.placement import place
 
-        sampler, graph = source.workload.sampler, source.workload.graph
-        heed_zero_weights(sampler, graph)
-        if self._topology is None:
+        if id(graph) not in self._topologies:
             weighted = any(map(draws_by_weight, (module.sampler, module.eval_sampler)))
             trainer = module.trainer
             progress = trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None
-            self._topology = place(graph, device, weighted=weighted, progress=progress)
+            topology = place(graph, device, weighted=weighted, progress=progress)
             if progress:
-                say(self._topology.about)
-        return OnDevice(sampler, self._topology, device)
+                say(topology.about)
+            self._topologies[id(graph)] = graph, topology
+        return self._topologies[id(graph)][1]
 
     def _allows(self, reason: str | None) -> bool:
         """Whether nothing is in the way; what is, is said.

@@ -23,13 +23,17 @@ from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.errors import SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
+from lightning_gnnload.sample.on_device_parts import OnDeviceParts, can_sample_parts
+from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.placement import place
 from lightning_gnnload.sample.uploaded import Uploaded
+from tests.unit.parts import partition_of
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
 NUM_STEPS = 7  # 100 seeds, 16 a batch
@@ -215,3 +219,32 @@ def test_uploaded_batches_do_not_change_when_the_next_is_drawn(device: Device) -
     before = first.nodes.tolist(), first.hops[1].indices.tolist()
     draws.sample(np.arange(50, 70), DrawKey(0, 0, 1))
     assert (first.nodes.tolist(), first.hops[1].indices.tolist()) == before
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [NeighborSampler([3, 2]), NeighborSampler([3, 2], expand="new"), WeightedNeighborSampler([3, 2])],
+    ids=repr,
+)
+@pytest.mark.parametrize("budget_bytes", [1 << 20, 0])
+def test_parts_give_the_batches_of_the_whole_graph(device: Device, sampler: NeighborSampler, budget_bytes: int) -> None:
+    """By its ids, also where the names of a part's nodes stay in the host's memory."""
+    rng, whole = np.random.default_rng(0), toy_graph()
+    graph = Graph(whole.indptr, whole.indices, edge_weight=rng.random(whole.num_edges))
+    seeds = np.arange(0, 300, 3)
+    partition = partition_of(graph, rng.integers(3, size=300), {"train": seeds}, hops=2)
+    parts = PartSampler(sampler, partition)
+
+    def placed(part: Graph) -> Topology:
+        return place(part, device, weighted=draws_by_weight(sampler), budget_bytes=budget_bytes)
+
+    on_device = OnDeviceParts(parts, placed, device)
+    for part in partition.parts:
+        mine = part.seeds["train"][:20]
+        sample = on_device.sample(mine, DrawKey(1, 2, part.index))
+        batch = sampler.sample(graph, mine, seed=1, epoch=2, step=part.index)
+        assert sample.nodes.tolist() == batch.nodes.tolist()
+        for hop, block in zip(sample.hops, reversed(batch.blocks), strict=True):
+            assert hop.indptr.tolist() == block.indptr.tolist()
+            assert hop.indices.tolist() == block.indices.tolist()
+    assert "edge ids of a part" in str(can_sample_parts(PartSampler(NeighborSampler([2], edge_ids=True), partition)))

@@ -48,6 +48,13 @@ def test_features_from_a_cache_change_nothing(place: str) -> None:
     assert fit(sampling_device=place, cache=FeatureCache(ratio=0.2)) == plain
 
 
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_a_cache_that_opens_after_some_steps_changes_nothing(place: str) -> None:
+    """With device="cuda", one that finds no room would be an error."""
+    plain = fit(sampling_device="cpu")
+    assert fit(sampling_device=place, cache=FeatureCache("degree", device="cuda")) == plain
+
+
 def test_batches_made_on_the_gpu_change_nothing() -> None:
     on_host = fit(sampling_device="cpu")
     on_device = fit(sampling_device="cuda")

@@ -101,8 +101,10 @@ class DeviceFeatures(ABC):
         """
         self._read_notes()
 
-    def close(self) -> None:  # noqa: B027  memory goes by itself
-        """Gives back what it holds besides memory of its own. No gather may be under way."""
+    def close(self) -> None:
+        """Waits until the device has done all it was given, and gives back what it holds. No gather may follow."""
+        if self.device.torch_device.type == "cuda":
+            torch.cuda.synchronize(self.device.torch_device)  # streams of all threads may read it
 
     @abstractmethod
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
@@ -229,6 +231,7 @@ class StaticFeatures(CachedFeatures):
         self._shards = shards
 
     def close(self) -> None:
+        super().close()
         self._shards.close()
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
