@@ -1,7 +1,8 @@
 #!/bin/sh
 # The kernels under the address and undefined-behaviour sanitizers, which end a run at the first finding.
 #
-#   kernels/sanitize.sh                        tests/ops, the test of the sanitizers themselves, a little fuzzing
+#   kernels/sanitize.sh                        the kernels' tests, the CUDA kernels' on the host among them, the test
+#                                              of the sanitizers themselves, a little fuzzing
 #   kernels/sanitize.sh fuzz SECONDS [SEED]    random requests for so long, then random files and arguments as long
 #   kernels/sanitize.sh python MODULE [...]    python -m MODULE on the sanitized kernels
 #
@@ -39,11 +40,17 @@ fuzz_python() {
   on_sanitized_kernels tests.fuzz --seconds "$1" --seed "$2"
 }
 
+# The CUDA kernels are compiled with sanitizers, too (tests/cuda/host_build.py).
+kernel_tests() {
+  ls tests/ops/test_*.py
+  for of in emulator gather layers neighbors scan walks weighted; do echo "tests/cuda/test_$of.py"; done
+}
+
 # In two processes, as continuous integration has two cores.
 run_all() {
-  { run_tests $(ls tests/ops/test_*.py | awk 'NR % 2') && fuzz_kernels 10 0; } >"$build/half" 2>&1 &
+  { run_tests $(kernel_tests | awk 'NR % 2') && fuzz_kernels 10 0; } >"$build/half" 2>&1 &
   failed=0
-  { run_tests $(ls tests/ops/test_*.py | awk 'NR % 2 == 0') tests/fuzz/test_sanitizers.py && fuzz_python 10 0; } ||
+  { run_tests $(kernel_tests | awk 'NR % 2 == 0') tests/fuzz/test_sanitizers.py && fuzz_python 10 0; } ||
     failed=1
   wait $! || failed=1
   cat "$build/half"
@@ -56,5 +63,5 @@ case $what in
   all) build && run_all && echo "sanitize: no finding" ;;
   fuzz) build && fuzz_kernels "$1" "${2:-0}" && fuzz_python "$1" "${2:-0}" ;;
   python) build && on_sanitized_kernels "$@" ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

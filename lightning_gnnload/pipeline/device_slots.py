@@ -7,6 +7,7 @@ has seen that copy end; to hold a tensor holds no slot.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, Ticket
 
 _CLOSE_S = 2.0
+_log = logging.getLogger(__name__)
 
 
 class DeviceSlot:
@@ -95,6 +97,28 @@ class DeviceSlot:
         from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory
 
         return ExportedMemory(self._runtime, num_bytes, f"a slot of the sampler with process id {os.getpid()}")
+
+
+class DeviceExporter:
+    """A sampler's device, whose memory trainers read.
+
+    Args:
+        runtime: of that device.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self._is_open_to: dict[str, bool] = {}
+
+    def is_open_to(self, device: str) -> bool:
+        """Whether a device of another process, by :attr:`DeviceReader.name`, is seen here and reaches the memory."""
+        if device and device not in self._is_open_to:
+            seen = [number for number in range(self.runtime.num_devices()) if self.runtime.identity(number) == device]
+            self._is_open_to[device] = any(map(self.runtime.can_access, seen))
+            way = "from device to device" if self._is_open_to[device] else "over page-locked memory of the host"
+            here = self.runtime.identity(self.runtime.device)
+            _log.info("Mini-batches from %s to %s go %s.", here, device, way)
+        return self._is_open_to.get(device, False)
 
 
 class OpenedSlot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from lightning_gnnload.data.features import bytes_of, gather
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.pipeline.device_batches import Draws
-from lightning_gnnload.pipeline.device_slots import DeviceSlot
+from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceSlot
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource, Payload
@@ -22,9 +21,6 @@ from lightning_gnnload.pipeline.tables import TableLayout
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.runtime import Runtime
-
-_log = logging.getLogger(__name__)
 
 
 class DeviceSource(BatchSource):
@@ -37,34 +33,27 @@ class DeviceSource(BatchSource):
         source: what is sampled.
         draws: what draws it.
         device: where.
-        runtime: of the device, to share its memory; None where it is not to be shared.
+        exporter: of the device's memory; None where that is not to be shared.
 
     Source: GNNLab (EuroSys'22), section 5.2: samplers keep the topology on their devices, trainers the features.
     """
 
-    def __init__(self, source: BatchSource, draws: Draws, device: Device, runtime: Runtime | None) -> None:
+    def __init__(self, source: BatchSource, draws: Draws, device: Device, exporter: DeviceExporter | None) -> None:
         super().__init__(source.data, source.workload, source.features, announces=source.announces)
         self._draws = draws
         self._device = device
-        self._runtime = runtime
-        self._reached: dict[str, bool] = {}
+        self._exporter = exporter
 
     def can_write_to(self, device: str) -> bool:
-        if self.features or self._runtime is None or not device:
-            return False
-        if device not in self._reached:
-            self._reached[device] = _can_reach(self._runtime, device)
-            way = "device to device" if self._reached[device] else "over page-locked memory of the host"
-            _log.info("Mini-batches go %s: from %s to %s.", way, self._runtime.identity(self._runtime.device), device)
-        return self._reached[device]
+        return not self.features and self._exporter is not None and self._exporter.is_open_to(device)
 
     def new_slot(self, num_bytes: int, *, on_device: bool) -> Slot | DeviceSlot:
         """Raises CudaCallError: the device has no such memory, or cannot share it."""
         if not on_device:
             with self._device.side_stream():  # on whose device it is page-locked
                 return Slot.shared(num_bytes, pinned=self._device.torch_device.type == "cuda")
-        assert self._runtime is not None, "can_write_to() was not asked"
-        return DeviceSlot(self._runtime, num_bytes)
+        assert self._exporter is not None, "can_write_to() was not asked"
+        return DeviceSlot(self._exporter.runtime, num_bytes)
 
     def make(self, request: BatchRequest, slot: Slot | DeviceSlot) -> Payload:
         if isinstance(slot, Slot):
@@ -117,10 +106,3 @@ class DeviceSource(BatchSource):
             slot.put(offset, tensor)
         self._device.record().synchronize()
         return packing.layout
-
-
-def _can_reach(runtime: Runtime, device: str) -> bool:
-    """Whether a device that another process names so is seen here, and reaches this one's memory."""
-    return any(
-        runtime.identity(number) == device and runtime.can_access(number) for number in range(runtime.num_devices())
-    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lightning_gnnload.cache.opening import say
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import (
     CudaUnavailableError,
@@ -14,7 +15,7 @@ from lightning_gnnload.errors import (
     KernelCompileError,
     LoaderConfigError,
 )
-from lightning_gnnload.pipeline.device_slots import DeviceReader
+from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.device_check import check_device
@@ -63,6 +64,7 @@ class SamplerDevice:
     def __init__(self, strategy: FactoredStrategy) -> None:
         self._strategy = strategy
         self._topology: Topology | None = None
+        self._exporter: DeviceExporter | None = None
         self._said: set[str] = set()
 
     def source(self, module: pl.LightningDataModule | None, source: BatchSource) -> BatchSource:
@@ -99,12 +101,16 @@ class SamplerDevice:
             room = budget_beside_model(device) if is_shared else budget_alone(device)
             budget = max(room - self._strategy.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0)
             weighted = any(draws_by_weight(getattr(module, name)) for name in ("sampler", "eval_sampler"))
-            self._topology = place(graph, device, weighted=weighted, budget_bytes=budget)
-            _log.info("Sampler rank %d samples on %s: %s", self._strategy.global_rank, device.torch_device, self.about)
+            trainer = getattr(module, "trainer", None)
+            progress = trainer is not None and trainer.progress_bar_callback is not None
+            self._topology = place(graph, device, weighted=weighted, budget_bytes=budget, progress=progress)
+            self._exporter = DeviceExporter(runtime_of(device))
+            if progress:
+                say(f"Sampler rank {self._strategy.global_rank} samples on {device.torch_device}: {self.about}")
         heed_zero_weights(sampler, graph)
         drawing = OnDevice(sampler, self._topology, device)
         check_device(drawing, source.workload, BatchRequest(0, 0, 0, source.workload.num_ranks))
-        return DeviceSource(source, drawing, device, runtime_of(device))
+        return DeviceSource(source, drawing, device, self._exporter)
 
     def _say(self, reason: str) -> None:
         if reason not in self._said:

@@ -23,6 +23,9 @@ FLAGS = [
     *("-fno-strict-aliasing", "-ffp-contract=off", "-D_FORTIFY_SOURCE=0", "-Wall", "-Wextra", "-Werror"),
     *("-DLG_EMULATE", f"-I{KERNELS}", "-include", "common/cuda/kernel.h"),  # headers come in any order
 ]
+if "GNNLOAD_SANITIZED" in os.environ:  # tests/sanitized.py
+    # Not the stacks: a sanitizer knows those of threads, not of fibers.
+    FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "--param=asan-stack=0"]
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 

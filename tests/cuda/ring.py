@@ -15,7 +15,7 @@ import torch
 
 from lightning_gnnload.errors import TrainerDiedError
 from lightning_gnnload.pipeline.arrivals import Arrivals
-from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
+from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -193,11 +193,12 @@ def _serve(
         signal.alarm(TIMEOUT_S)
         torch.set_num_threads(1)
         device, runtime = EmulatedDevice(), make_runtime()
+        exporter = DeviceExporter(runtime)
 
         def open_source(spec: StreamSpec) -> BatchSource:
             bare = source.without_features() if spec.gathers else source
             draws = Uploaded(source.workload.sampler, source.data.graph, device)
-            return DeviceSource(bare, draws, device, runtime)
+            return DeviceSource(bare, draws, device, exporter)
 
         service = SamplerService(
             name,

@@ -8,7 +8,7 @@ import pytest
 
 from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError
 from lightning_gnnload.ops.cuda import cubins, sources
-from lightning_gnnload.ops.cuda.compile import OPTIONS, Compiled, architecture, compile_kernels, compile_text, options
+from lightning_gnnload.ops.cuda.compile import Compiled, architecture, compile_kernels, compile_text, options
 from tests.runif import RunIf
 
 needs_nvrtc = RunIf(extras="cuda")
@@ -29,9 +29,8 @@ def test_an_architecture_that_the_compiler_has_forgotten():
 @needs_nvrtc
 def test_a_broken_source_says_where():
     text = '#include "common/cuda/kernel.h"\nnamespace lg {\n__global__ void f(int32_t* x) { *x = missing; }\n}\n'
-    given = (*OPTIONS, "--gpu-architecture=sm_90", f"--include-path={sources.folder()}")
     with pytest.raises(KernelCompileError, match=r'f_cuda\.cu\(3\): error: identifier "missing" is undefined'):
-        compile_text(text, "f_cuda.cu", ["f"], given)
+        compile_text(text, "f_cuda.cu", ["f"], options("sm_90"))
 
 
 @needs_nvrtc
@@ -42,12 +41,6 @@ def test_kernels_are_compiled_under_their_mangled_names(arch, begin):
     assert compiled.image.startswith(begin)
     assert len(compiled.symbols) == sum(len(kernel.instantiations) for kernel in sources.kernels(op).values())
     assert all(symbol.encode() in compiled.image for symbol in compiled.symbols.values())
-
-
-def test_options_name_all_that_is_included():
-    op = sources.ops()[0]
-    assert f"-DLG_SOURCES=0x{sources.fingerprint(op)}" in options(op, "sm_90")
-    assert "--fmad=false" in options(op, "sm_90")
 
 
 @pytest.fixture
@@ -75,6 +68,16 @@ def test_a_kernel_is_compiled_once_a_machine(kept, tmp_path):
     folder = tmp_path / "lightning_gnnload_kernels"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [path.stat().st_mode & 0o077 for path in folder.iterdir()] == [0, 0]
+
+
+def test_another_source_or_compiler_is_compiled_again(kept, tmp_path, monkeypatch):
+    op = sources.ops()[0]
+    cubins.kept_kernels(op, "sm_90")
+    monkeypatch.setattr(cubins, "loaded_nvrtc", lambda: SimpleNamespace(getVersion=lambda: (13, 1)))
+    cubins.kept_kernels(op, "sm_90")
+    monkeypatch.setattr(cubins, "fingerprint", lambda op: "another")
+    cubins.kept_kernels(op, "sm_90")
+    assert len(kept) == len(list((tmp_path / "lightning_gnnload_kernels").iterdir())) == 3
 
 
 def test_a_spoilt_file_is_compiled_again(kept, tmp_path):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -103,6 +107,24 @@ def test_misuse_is_found_and_named_and_the_next_launch_is_sound(
     with pytest.raises(GnnLoadError, match=f"warps/{kernel}: block 0: .*{message}"):
         emulated.launch("warps", kernel, blocks=1, threads=64, shared_bytes=256, out=out)
     test_halves_of_a_warp_meet_apart(emulated)
+
+
+BEYOND = """
+import torch
+from pathlib import Path
+from tests.cuda.emulated import EmulatedDevice
+device = EmulatedDevice(kernels=Path("tests/cuda/kernels"))
+values, too_few = torch.zeros(64, dtype=torch.int32), torch.zeros(48, dtype=torch.int32)
+device.launch("warps", "count_equal", blocks=1, threads=64, values=values, counts=too_few)
+"""
+
+
+@pytest.mark.skipif("GNNLOAD_SANITIZED" not in os.environ, reason="needs the sanitizers: make sanitize")
+def test_a_sanitizer_sees_what_kernels_touch() -> None:
+    done = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode
+    assert "heap-buffer-overflow" in done.stderr
+    assert "count_equal" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, importance_tree
+from lightning_gnnload.ops import DrawKey, importance_tree, reference
 from lightning_gnnload.ops.cuda import layer as layers
 from lightning_gnnload.ops.cuda import layers as picking
 from lightning_gnnload.ops.cuda.device import Device
@@ -99,6 +100,19 @@ def test_a_tree_holds_the_importances_of_the_cpu(device: Device, num_nodes: int)
     sums = np.concatenate([[0], np.cumsum(device.read(tree.importances))])
     np.testing.assert_array_equal(expected[1:], [sums[i] - sums[i - (i & -i)] for i in range(1, num_nodes + 1)])
     assert tree.most_positive == expected[0]
+
+
+@pytest.mark.parametrize("num_items", [1, 31, 33, 1024, 1025])
+def test_a_place_on_a_line_of_single_units_is_an_item(device: Device, num_items: int) -> None:
+    """A search that stops one unit early or late fails here."""
+    tree = DeviceTree(device, num_items)
+    tree.importances.fill_(1)
+    tree.sum_up()
+    nodes, error = device.put(np.array([5])), device.zeros(1, torch.int64)
+    drawn = tree.draw(40, True, KEY, 3, nodes, None, error)
+    draws = reference.NodeDraws(reference.stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 3, 5)
+    assert drawn.items.tolist() == [draws.below64(j, num_items) for j in range(40)]
+    np.testing.assert_array_equal(drawn.factors.cpu(), num_items / 40)
 
 
 def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:

@@ -15,6 +15,7 @@ from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from tests.cuda.sampled import skewed_graph, topology_of
+from tests.integration.scripts.toy import toy_module
 
 
 @pytest.fixture
@@ -51,6 +52,17 @@ def test_a_batch_waits_once(device: Device, waits: list[warnings.WarningMessage]
         assert device.num_reads - before == 1
         assert len(waits) - num_waits <= 1  # the read itself, where torch counts it
     assert torch.equal(out.cpu(), rows[sample.nodes].cpu())
+
+
+def test_a_loader_waits_once_a_batch(device: Device, waits: list[warnings.WarningMessage]) -> None:
+    """And once an epoch, for what was read from where."""
+    loader = toy_module(sampling_device="cuda").train_dataloader()
+    list(loader)  # opens the device, compiles, allocates
+    waits.clear()
+    before = device.num_reads
+    num_batches = sum(1 for _ in loader)
+    assert device.num_reads - before == num_batches + 1
+    assert len(waits) <= num_batches + 1
 
 
 def test_put_does_not_wait_and_the_host_may_change_the_array_at_once(device: Device) -> None:

@@ -54,14 +54,9 @@ def architecture(capability: tuple[int, int], supported: Sequence[int]) -> str:
     return f"sm_{wanted}" if wanted in older else f"compute_{max(older)}"
 
 
-def options(op: str, arch: str) -> tuple[str, ...]:
-    """For the compiler; with the fingerprint, they say everything that the result depends on but NVRTC's version."""
-    return (
-        *OPTIONS,
-        f"--gpu-architecture={arch}",
-        f"--include-path={sources.folder()}",
-        f"-DLG_SOURCES=0x{sources.fingerprint(op)}",
-    )
+def options(arch: str) -> tuple[str, ...]:
+    """For the compiler. What it makes depends on them, its version and the sources' fingerprint alone."""
+    return (*OPTIONS, f"--gpu-architecture={arch}", f"--include-path={sources.folder()}")
 
 
 def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> Compiled:
@@ -79,7 +74,7 @@ def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> Com
     expressions = [
         kernel.expression(types) for kernel in sources.kernels(op).values() for types in kernel.instantiations
     ]
-    return compile_text(path.read_text(), path.name, expressions, (*options(op, arch), *more_options))
+    return compile_text(path.read_text(), path.name, expressions, (*options(arch), *more_options))
 
 
 def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequence[str]) -> Compiled:

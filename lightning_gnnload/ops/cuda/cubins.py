@@ -43,7 +43,7 @@ def kept_kernels(op: str, arch: str) -> Compiled:
 
 def _key(op: str, arch: str) -> str:
     """Of all that the machine code depends on, but not of the place where the sources lie."""
-    said = (loaded_nvrtc().getVersion(), fingerprint(op), [o for o in options(op, arch) if "include-path" not in o])
+    said = (loaded_nvrtc().getVersion(), fingerprint(op), [o for o in options(arch) if "include-path" not in o])
     return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
 

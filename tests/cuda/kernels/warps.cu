@@ -41,7 +41,7 @@ __global__ void reverse(const Number* values, Number* reversed, int32_t with_bar
   also_kept[threadIdx.x] = 1;
   if (with_barrier) __syncthreads();
   const unsigned other = blockDim.x - 1 - threadIdx.x;
-  reversed[first + threadIdx.x] = Number(kept[other] * also_kept[other]);
+  reversed[first + threadIdx.x] = also_kept[other] == 1 ? kept[other] : Number(0);
 }
 
 // Twice the same block: what the first one writes, the second one may not find.
