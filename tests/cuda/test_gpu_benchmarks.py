@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.benchmarks import gpu, gpu_epochs, gpu_gather, gpu_sampling
+from tests.benchmarks.growth_graph import GrowthGraph
 from tests.integration.scripts.toy import toy_data
 
 from .emulated import EmulatedDevice
@@ -34,8 +35,22 @@ def test_gather(width, dtype):
 @pytest.mark.parametrize("percent", [0, 10])
 def test_stages(percent):
     device, data = EmulatedDevice(), toy_data()
-    draws = gpu_epochs.Uploaded(gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS["GCN"]), data.graph, device)
-    assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GCN", draws, percent, num_steps=1))
+    cache = gpu_epochs.cache_of(percent, "presample")
+    draws = gpu_epochs.Uploaded(gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS), data.graph, device)
+    assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GCN", draws, cache, num_steps=1))
+
+
+def test_a_graph_without_rows_is_given_some(tmp_path):
+    graph = GrowthGraph(num_nodes=300, num_edges=2000, num_train=50, root=tmp_path)
+    graph.prepare()
+    data = gpu_epochs.with_rows(graph.load())
+    device = EmulatedDevice()
+    draws = gpu_epochs.OnDevice(
+        gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS), gpu_epochs.place(data.graph, device), device
+    )
+    assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GraphSAGE", draws, None, num_steps=1))
+    toys = toy_data()
+    assert gpu_epochs.with_rows(toys) is toys
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
