@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -21,7 +23,13 @@ def test_sampling():
     assert 20 < figures.num_nodes <= 20 * (1 + 3 + 8)
     assert figures.num_edges <= figures.num_dst * 3
     assert {"number_nodes/relabel", "sample_neighbors/pick_edges"} <= figures.kernels_ms.keys()
-    assert f"| {figures.num_nodes:,.0f} |" in gpu_sampling.report(figures, 1e9, 1e12)
+    of_draws = {"sample_neighbors/count_edges", "sample_neighbors/pick_edges"}
+    assert figures.sampling_ms == pytest.approx(sum(figures.kernels_ms[name] for name in of_draws))
+    known = replace(figures, num_edges=6e6, num_dst=0, device_ms=2.0, kernels_ms={"sample_neighbors/pick_edges": 1.0})
+    # 3 and 6 G edges a second, of 44 bytes each: 132 and 264 GB/s.
+    page = gpu_sampling.report(known, reads_per_s=30e9, bytes_per_s=330e9)
+    assert "| 2.000 | 3.00 | 10% | 20% |" in page
+    assert "| 1.000 | 6.00 | 20% | 40% |" in page
 
 
 @pytest.mark.parametrize(("width", "dtype"), [(16, torch.float32), (5, torch.float16)])
