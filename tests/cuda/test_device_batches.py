@@ -89,6 +89,12 @@ def test_a_device_makes_the_batches_of_the_host(device: Device, sampler: Neighbo
     assert [on_host(batch) for batch in loader(source, device, draws)] == expected
 
 
+def test_the_consumers_stream_waits_for_a_batch(device: Device) -> None:
+    source = toy_source()
+    for batch in loader(source, device, num_threads=0):
+        assert np.array_equal(device.read(batch.x), source.data.x.rows[batch.nodes.cpu()])
+
+
 @pytest.mark.parametrize("num_threads", [0, 1, 4])
 def test_threads_change_nothing_and_end(device: Device, num_threads: int) -> None:
     source = toy_source()

@@ -70,12 +70,14 @@ def held(
     for name in ("holding", "shards"):
         logging.getLogger(f"lightning_gnnload.cache.device.{name}").addHandler(handler)
     store = MemoryFeatureStore(ROWS) if store is None else store
+    device = device or SmallDevice()
     fds = os.listdir("/proc/self/fd")
     try:
         with sharers.meet() as meeting:
-            location, shards = hold_on_device(store, hot, device or SmallDevice(), meeting, runtime)
+            location, shards = hold_on_device(store, hot, device, meeting, runtime)
         then()
         cached = np.flatnonzero(location.numpy() >= 0)
+        assert device.num_synchronized == min(len(cached), 1)  # the others read what the device has, not what it will
         check_rows(location, shards)
         shards.close()
         shards.close()

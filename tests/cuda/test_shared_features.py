@@ -22,10 +22,18 @@ N, F = 50, 3
 ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
 
 
-def reads(sharers: Sharers, store: FeatureStore, settings: FeatureCache, room: int | None = None, **gpu: Any):
-    """Rows by where they were read, after all were found to be the store's."""
+def reads(
+    sharers: Sharers,
+    store: FeatureStore,
+    settings: FeatureCache,
+    room: int | None = None,
+    visible: list[str] | None = None,
+    **gpu: Any,
+):
+    """Rows by where they were read, after all were found to be the store's. By default, each rank has a GPU."""
     device = EmulatedDevice(seed=sharers.index)
-    runtime = FakeRuntime([f"gpu-{(sharers.index + other) % sharers.count}" for other in range(sharers.count)], **gpu)
+    own_first = [f"gpu-{(sharers.index + other) % sharers.count}" for other in range(sharers.count)]
+    runtime = FakeRuntime(visible or own_first, **gpu)
     with sharers.meet() as meeting:
         features = open_on_device(
             settings,
@@ -78,6 +86,12 @@ def test_each_rank_has_all_rows_where_they_have_room() -> None:
     assert found(2, store, FeatureCache("degree"), room=all_bytes) == [{"cache": N}] * 2
     peers = {"cache": N // 2, "cache of peers": N // 2, "memory": 0}
     assert found(2, store, FeatureCache("degree"), room=all_bytes - 1) == [peers] * 2
+
+
+def test_ranks_of_one_device_share_its_room() -> None:
+    one_copy = N * (F * 4 + 4)
+    for each in found(2, MemoryFeatureStore(ROWS), FeatureCache("degree"), room=one_copy, visible=["gpu-0"]):
+        assert each.get("cache of peers", 0) > 0  # not a copy in each
 
 
 def test_quantized_rows_are_shared_as_they_are_stored() -> None:
