@@ -69,7 +69,7 @@ def test_one_neighbour_has_most_of_the_weight(device: Device, share: float, fano
 
 def test_more_destinations_than_blocks_draw_from_shares(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, and so one piece of scratch, serves them one after the other; nobody draws on where another left."""
-    monkeypatch.setattr(weighted, "_MOST_SCRATCH_BYTES", 1)
+    monkeypatch.setattr(weighted, "_MOST_SHARES_BYTES", 1)
     weights = np.zeros(300)
     weights[[3, 77, 299]] = 1.0, 1e-30, 1e30
     graph = WeightedGraph.star(40, weights)

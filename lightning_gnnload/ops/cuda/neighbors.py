@@ -15,12 +15,11 @@ from ..checks import as_flag
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..neighbors import check_fanouts
 from .batch import MAX_LOCAL, THREADS, DeviceBatch
+from .fanouts import FanoutPicker, lanes_for, pick_table
 from .hop import HopInMaking
 from .sample import DeviceSample
 from .topology import Topology
 from .workspace import DeviceWorkspace
-
-_MOST_TABLE_BYTES = 64 << 20
 
 
 def sample_neighbors(
@@ -62,16 +61,7 @@ def sample_neighbors(
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts)).run(picker, expand)
 
 
-class _UniformPicker:
-    edge_weights = False
-
-    def __init__(self, fanouts: list[int], replace: bool, edge_ids: bool) -> None:
-        self.fanouts, self.replace, self.edge_ids = fanouts, replace, edge_ids
-
-    def most_edges(self, hop: HopInMaking) -> int | None:
-        fanout = self.fanouts[hop.index]
-        return None if fanout == ALL_NEIGHBORS else hop.most_dst * fanout
-
+class _UniformPicker(FanoutPicker):
     def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
         batch.device.launch(
             "sample_neighbors",
@@ -120,12 +110,11 @@ class _UniformPicker:
 
     def _draw(self, batch: DeviceBatch, hop: HopInMaking) -> None:
         fanout, key = self.fanouts[hop.index], batch.key
-        lanes = next((lanes for lanes in (8, 16) if fanout <= lanes), 32)
+        lanes = lanes_for(fanout)
+        table: torch.Tensor | None
         blocks, table, table_size = batch.blocks(hop.most_dst * lanes), None, 0
         if fanout > lanes and not self.replace:
-            table_size = 1 << (2 * fanout).bit_length()
-            blocks = max(min(blocks, _MOST_TABLE_BYTES // (table_size * 4 * THREADS // lanes)), 1)
-            table = batch.device.empty(blocks * THREADS // lanes * table_size, torch.int32)
+            blocks, table, table_size = pick_table(batch, fanout, lanes, blocks)
         batch.device.launch(
             "sample_neighbors",
             "pick_edges",

@@ -16,13 +16,14 @@ from ..checks import as_flag
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..weighted import check_weighted_fanouts
 from .batch import THREADS, DeviceBatch
+from .fanouts import FanoutPicker, lanes_for, pick_table
 from .hop import HopInMaking
 from .sample import DeviceSample
 from .starts import start_edges
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
-_MOST_SCRATCH_BYTES = 64 << 20
+_MOST_SHARES_BYTES = 64 << 20
 _FEW = 32
 """Fanouts up to here need no table of what was picked (``kernels/sample_weighted/draw_weighted_lanes.h``)."""
 
@@ -60,19 +61,10 @@ def sample_weighted_neighbors(
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts)).run(picker, expand)
 
 
-class _WeightedPicker:
-    edge_weights = False
-
-    def __init__(self, fanouts: list[int], replace: bool, edge_ids: bool) -> None:
-        self.fanouts, self.replace, self.edge_ids = fanouts, replace, edge_ids
-
-    def most_edges(self, hop: HopInMaking) -> int | None:
-        fanout = self.fanouts[hop.index]
-        return None if fanout == ALL_NEIGHBORS else hop.most_dst * fanout
-
+class _WeightedPicker(FanoutPicker):
     def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
         topology, fanout = batch.topology, self.fanouts[hop.index]
-        lanes = _lanes(fanout)
+        lanes = lanes_for(fanout)
         num_edges = batch.device.empty(batch.most_nodes, torch.int32)
         batch.device.launch(
             "sample_weighted",
@@ -131,12 +123,11 @@ class _WeightedPicker:
 
     def _try(self, batch: DeviceBatch, hop: HopInMaking, common: dict[str, Any], draws_distinct: bool) -> None:
         fanout = self.fanouts[hop.index]
-        lanes = _lanes(fanout)
-        blocks, pick_table, pick_table_size = batch.blocks(hop.most_dst * lanes), None, 0
+        lanes = lanes_for(fanout)
+        table: torch.Tensor | None
+        blocks, table, table_size = batch.blocks(hop.most_dst * lanes), None, 0
         if draws_distinct and fanout > _FEW:
-            pick_table_size = 1 << (2 * fanout).bit_length()
-            blocks = max(min(blocks, _MOST_SCRATCH_BYTES // (pick_table_size * 4 * THREADS // lanes)), 1)
-            pick_table = batch.device.empty(blocks * THREADS // lanes * pick_table_size, torch.int32)
+            blocks, table, table_size = pick_table(batch, fanout, lanes, blocks)
         batch.device.launch(
             "sample_weighted",
             "pick_weighted",
@@ -146,13 +137,13 @@ class _WeightedPicker:
             **common,
             first=hop.first,
             replace=int(self.replace),
-            pick_table=pick_table,
-            pick_table_size=pick_table_size,
+            pick_table=table,
+            pick_table_size=table_size,
         )
 
     def _draw_from_shares(self, batch: DeviceBatch, common: dict[str, Any]) -> None:
         max_degree = batch.topology.max_degree
-        blocks = max(min(batch.device.num_processors, _MOST_SCRATCH_BYTES // (max_degree * 8)), 1)
+        blocks = max(min(batch.device.num_processors, _MOST_SHARES_BYTES // (max_degree * 8)), 1)
         batch.device.launch(
             "sample_weighted",
             "pick_from_shares",
@@ -163,8 +154,3 @@ class _WeightedPicker:
             shares=batch.device.empty(blocks * max_degree, torch.int64),
             max_degree=max_degree,
         )
-
-
-def _lanes(fanout: int) -> int:
-    """That serve a destination."""
-    return next((lanes for lanes in (8, 16) if 0 < fanout <= lanes), 32)
