@@ -131,14 +131,12 @@ class CupyRuntime:
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Raises CudaCallError. CuPy has taken the pending error away by then."""
         try:
-            before = self._cuda.getDevice()
-            if before == self.device:
+            if self._cuda.getDevice() == self.device:
                 return function(*arguments)
-            self._cuda.setDevice(self.device)
-            try:
+            # It goes back without a context on the device before, which setDevice() would make: hundreds of megabytes.
+            with torch.cuda.device(self.device):
+                self._cuda.setDevice(self.device)
                 return function(*arguments)
-            finally:
-                self._cuda.setDevice(before)
         except self._cuda.CUDARuntimeError as error:
             name = str(error).split(":", 1)[0]
             raise CudaCallError(name, f"CUDA device {self.device}: {function.__name__} failed: {error}.") from error
