@@ -174,7 +174,8 @@ class CudaDevice:
         lent = getattr(self._of_thread, "side_stream", None)
         if lent is None:
             lent = self._of_thread.side_stream = _SideStream(self.torch_device, self._idle_streams)
-        with torch.cuda.stream(lent.stream):
+        # The stream's context alone would leave a new thread on the first device, and make a context there.
+        with torch.cuda.device(self.torch_device), torch.cuda.stream(lent.stream):
             yield
 
     def record(self) -> CudaEvent:

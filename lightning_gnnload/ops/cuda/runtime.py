@@ -131,14 +131,10 @@ class CupyRuntime:
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Raises CudaCallError. CuPy has taken the pending error away by then."""
         try:
-            before = self._cuda.getDevice()
-            if before == self.device:
+            # torch goes back to the device before only where that is in use: CUDA would take memory of it.
+            with torch.cuda.device(self.device):
+                self._cuda.setDevice(self.device)
                 return function(*arguments)
-            self._cuda.setDevice(self.device)
-            try:
-                return function(*arguments)
-            finally:
-                self._cuda.setDevice(before)
         except self._cuda.CUDARuntimeError as error:
             name = str(error).split(":", 1)[0]
             raise CudaCallError(name, f"CUDA device {self.device}: {function.__name__} failed: {error}.") from error
