@@ -177,7 +177,9 @@ def _memory_files() -> list[str]:
 
 def _is_ours(entry: str) -> bool:
     """Whether this user made it, and no living process of another run: names often hold the maker's pid, or it maps
-    what it made."""
+    what it made. CUDA's driver keeps its own, by which processes open each other's memory, until the process ends."""
+    if entry.startswith("cuda.shm."):
+        return False
     with contextlib.suppress(OSError):
         if os.stat(f"/dev/shm/{entry}").st_uid != os.getuid():
             return False

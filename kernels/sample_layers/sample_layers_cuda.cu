@@ -151,7 +151,7 @@ __global__ void weigh_edges(const int64_t* indptr, const Index* indices, const i
 __global__ void place_edges(const double* factors, const int64_t* num_items,
                             const int64_t* first_edge, int64_t max_edges, int32_t* places,
                             int64_t* last_edge, Word* words, Word* error) {
-  if (has_failed(error)) return;
+  if (block_has_failed(error)) return;
   const int64_t count = *num_items;
   TileScan scan(words);
   for (int64_t tile = scan.next_tile(); tile == 0 || tile * kScanThreads < count;

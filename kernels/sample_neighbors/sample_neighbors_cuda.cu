@@ -24,7 +24,7 @@ __global__ void count_edges(const int64_t* indptr, const int64_t* nodes, const i
                             const int64_t* num_dst, const int64_t* first_edge, int64_t fanout,
                             int32_t replace, int64_t max_edges, int32_t* starts, int64_t* last_edge,
                             Word* words, Word* error) {
-  if (has_failed(error)) return;
+  if (block_has_failed(error)) return;
   const auto num_edges_of = [=](int64_t dst) {
     const int64_t node = nodes[dst];
     return num_picked(indptr[node + 1] - indptr[node], fanout, replace != 0);

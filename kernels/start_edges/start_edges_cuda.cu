@@ -9,7 +9,7 @@ namespace lg {
 __global__ void sum_edges(const uint32_t* num_edges, const int64_t* first, const int64_t* num_dst,
                           const int64_t* first_edge, int64_t max_edges, int32_t* starts,
                           int64_t* last_edge, Word* words, Word* error) {
-  if (has_failed(error)) return;
+  if (block_has_failed(error)) return;
   const auto num_edges_of = [=](int64_t dst) -> int64_t { return num_edges[dst]; };
   start_edges(*first, *num_dst, *first_edge, max_edges, num_edges_of, starts, last_edge, words,
               error);

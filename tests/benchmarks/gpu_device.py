@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -60,13 +61,21 @@ class Moment:
 
 
 def timed_ms(device: Device, work: Callable[[], object], num_turns: int) -> float:
-    """Median milliseconds of a turn; turn 0 is not counted."""
-    took = []
+    """Median milliseconds of a turn; turn 0 is not counted.
+
+    Turns follow each other without a wait, so that a short kernel's time is not that of its launch.
+    """
+    moments = []
     for _ in range(num_turns + 1):
-        before = Moment(device)
         work()
-        took.append(Moment(device).ms_since(before))
-    return statistics.median(took[1:])
+        moments.append(Moment(device))
+    return statistics.median(after.ms_since(before) for before, after in pairwise(moments))
+
+
+def keep_busy(device: Device) -> None:
+    """Work of some ten milliseconds in the current stream; what is launched meanwhile follows without gaps."""
+    if device.torch_device.type == "cuda":
+        torch.cuda._sleep(1 << 24)  # clock cycles; torch's own tests use it
 
 
 def copy_bytes_per_s(device: Device, num_bytes: int = 1 << 30, num_turns: int = 10) -> float:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.benchmarks import gpu, gpu_epochs, gpu_gather, gpu_sampling
+from tests.benchmarks.growth_graph import GrowthGraph
 from tests.integration.scripts.toy import toy_data
 
 from .emulated import EmulatedDevice
@@ -20,7 +23,13 @@ def test_sampling():
     assert 20 < figures.num_nodes <= 20 * (1 + 3 + 8)
     assert figures.num_edges <= figures.num_dst * 3
     assert {"number_nodes/relabel", "sample_neighbors/pick_edges"} <= figures.kernels_ms.keys()
-    assert f"| {figures.num_nodes:,.0f} |" in gpu_sampling.report(figures, 1e9, 1e12)
+    of_draws = {"sample_neighbors/count_edges", "sample_neighbors/pick_edges"}
+    assert figures.sampling_ms == pytest.approx(sum(figures.kernels_ms[name] for name in of_draws))
+    known = replace(figures, num_edges=6e6, num_dst=0, device_ms=2.0, kernels_ms={"sample_neighbors/pick_edges": 1.0})
+    # 3 and 6 G edges a second, of 44 bytes each: 132 and 264 GB/s.
+    page = gpu_sampling.report(known, reads_per_s=30e9, bytes_per_s=330e9)
+    assert "| 2.000 | 3.00 | 10% | 20% |" in page
+    assert "| 1.000 | 6.00 | 20% | 40% |" in page
 
 
 @pytest.mark.parametrize(("width", "dtype"), [(16, torch.float32), (5, torch.float16)])
@@ -34,8 +43,22 @@ def test_gather(width, dtype):
 @pytest.mark.parametrize("percent", [0, 10])
 def test_stages(percent):
     device, data = EmulatedDevice(), toy_data()
-    draws = gpu_epochs.Uploaded(gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS["GCN"]), data.graph, device)
-    assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GCN", draws, percent, num_steps=1))
+    cache = gpu_epochs.cache_of(percent, "presample")
+    draws = gpu_epochs.Uploaded(gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS), data.graph, device)
+    assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GCN", draws, cache, num_steps=1))
+
+
+def test_a_graph_without_rows_is_given_some(tmp_path):
+    graph = GrowthGraph(num_nodes=300, num_edges=2000, num_train=50, root=tmp_path)
+    graph.prepare()
+    data = gpu_epochs.with_rows(graph.load())
+    device = EmulatedDevice()
+    draws = gpu_epochs.OnDevice(
+        gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS), gpu_epochs.place(data.graph, device), device
+    )
+    assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GraphSAGE", draws, None, num_steps=1))
+    toys = toy_data()
+    assert gpu_epochs.with_rows(toys) is toys
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

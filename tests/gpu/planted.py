@@ -11,6 +11,8 @@ SOURCES = {
     "racecheck": "__shared__ int all[64]; all[threadIdx.x] = 1; out[threadIdx.x] = all[63 - threadIdx.x];",
     # Meets in a mask that half of the lanes are not in.
     "synccheck": "__syncwarp(0xffff0000u); out[threadIdx.x] = 1;",
+    # Reads what nobody has written.
+    "initcheck": "out[threadIdx.x] += 1;",
 }
 
 
@@ -18,7 +20,7 @@ def main(tool: str) -> None:
     import cupy
 
     kernel = cupy.RawKernel(f'extern "C" __global__ void planted(int* out) {{ {SOURCES[tool]} }}', "planted")
-    out = cupy.zeros(64, cupy.int32)
+    out = cupy.empty(64, cupy.int32)
     kernel((1,), (64,), (out,))
     cupy.cuda.runtime.deviceSynchronize()
 

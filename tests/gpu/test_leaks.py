@@ -25,6 +25,13 @@ def held() -> tuple[int, int, int]:
     return torch.cuda.memory_allocated(), total - free, len(os.listdir("/proc/self/fd"))
 
 
+def assert_no_more_than(before: tuple[int, int, int]) -> None:
+    allocated, taken, descriptors = held()
+    assert allocated <= before[0]
+    assert taken <= before[1] * 1.01
+    assert descriptors <= before[2]
+
+
 @pytest.mark.slow
 def test_batches_leave_nothing(device: Device) -> None:
     table, topology = DeviceWorkspace(device, 5000), topology_of(device, *skewed_graph(1, num_nodes=5000))
@@ -38,12 +45,9 @@ def test_batches_leave_nothing(device: Device) -> None:
                 )
 
     run(range(200))
-    allocated, taken, descriptors = held()
+    before = held()
     run(range(200, 5000))
-    after = held()
-    assert after[0] <= allocated
-    assert after[1] <= taken * 1.01
-    assert after[2] <= descriptors
+    assert_no_more_than(before)
 
 
 def test_threads_that_end_leave_nothing(device: Device) -> None:
@@ -60,7 +64,7 @@ def test_threads_that_end_leave_nothing(device: Device) -> None:
     run(40)
     before = held()
     run(400)
-    assert held() <= (before[0], int(before[1] * 1.01), before[2])
+    assert_no_more_than(before)
 
 
 def test_mapped_memory_is_given_back(device: Device) -> None:

@@ -27,6 +27,12 @@ __device__ inline void report(Word* error, Error code, int64_t place) {
 // Whether a kernel before this one has failed: what it left must not index memory.
 __device__ inline bool has_failed(const Word* error) { return __ldcg(error) != 0; }
 
+// The same in all threads of a block, which call it: for kernels that report errors themselves, some
+// of whose threads would see another block's, return, and be missed by the others.
+__device__ inline bool block_has_failed(const Word* error) {
+  return __syncthreads_or(has_failed(error)) != 0;
+}
+
 // The number of a thread in its grid, and their number.
 __device__ inline int64_t thread_of_grid() {
   return int64_t(blockIdx.x) * blockDim.x + threadIdx.x;

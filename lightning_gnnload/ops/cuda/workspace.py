@@ -83,10 +83,12 @@ class DeviceWorkspace:
         has_grown, self._bits = bits > self._bits, bits
         if self._slots is not None and len(self._slots) < 2 * most_nodes + 2:
             num_slots = 1 << (2 * most_nodes + 1).bit_length()
-            if self._slots.is_cuda:  # this batch's kernels may still use them, and on another stream than the first's
-                for held in (self._slots, self._stamps):
-                    held.record_stream(torch.cuda.current_stream(held.device))
-            self._slots = self._stamps = self.device.empty(0, torch.int64)  # free the old ones before
+            # The old ones are freed first. Another stream may own them, and gets them when this one is done.
+            if self._slots.is_cuda:
+                for old in (self._slots, self._stamps):
+                    old.record_stream(torch.cuda.current_stream(old.device))
+                del old
+            self._slots = self._stamps = self.device.empty(0, torch.int64)
             self._slots = self.device.empty(num_slots, torch.int64)
             self._stamps = self.device.empty(num_slots, torch.int32)
             has_grown = True
