@@ -131,19 +131,12 @@ class CupyRuntime:
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Raises CudaCallError. CuPy has taken the pending error away by then."""
         try:
-<<<<<<< HEAD
-            # torch goes back to the device before only where that is in use: CUDA would take memory of it.
-            with torch.cuda.device(self.device):
-                self._cuda.setDevice(self.device)
-                return function(*arguments)
-=======
             if self._cuda.getDevice() == self.device:
                 return function(*arguments)
             # It goes back without a context on the device before, which setDevice() would make: hundreds of megabytes.
             with torch.cuda.device(self.device):
                 self._cuda.setDevice(self.device)
                 return function(*arguments)
->>>>>>> main
         except self._cuda.CUDARuntimeError as error:
             name = str(error).split(":", 1)[0]
             raise CudaCallError(name, f"CUDA device {self.device}: {function.__name__} failed: {error}.") from error
