@@ -2,9 +2,8 @@
 
 A sampling thread gives its work to a side stream of its own: draws, then gathers. The host waits there once a batch,
 when the draws are done, to learn how much was drawn; now and then also for what was read from where. The consumer's
-stream waits for the batch's event, and the host
-for nothing. No thread starts a batch before the consumer's stream has begun the step before the last one: however far
-the host runs ahead of the device, no more than three batches lie there.
+stream waits for the batch's event, and the host for nothing. No thread starts a batch before the consumer's stream has
+begun the step before the last one: however far the host runs ahead of the device, no more than three batches lie there.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class DeviceBatches:
         convert: makes of a MiniBatch what the model expects.
         max_threads: that may make mini-batches at once; None for any number.
 
-    Source: TurboGNN, section III: samplers and trainer on one device, each on a stream of its own; double buffering.
+    Source: TurboGNN, section III-C: sampling, gathering and training overlap on one device; there as processes.
     """
 
     def __init__(

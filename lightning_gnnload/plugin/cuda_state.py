@@ -47,14 +47,16 @@ def _compiler() -> tuple[str, str]:
 
 def _device(index: int, num_devices: int) -> Finding:
     about = f"cuda:{index}"
-    free, total = torch.cuda.mem_get_info(index)
-    found = f"{torch.cuda.get_device_name(index)}, {in_units(free)} of {in_units(total)} free"
-    peers = [peer for peer in range(num_devices) if peer != index and torch.cuda.can_device_access_peer(index, peer)]
-    if num_devices > 1:
-        found += f", reaches {', '.join(f'cuda:{peer}' for peer in peers) or 'no other device'}"
+    found = torch.cuda.get_device_name(index)
     try:
+        free, total = torch.cuda.mem_get_info(index)
+        found += f", {in_units(free)} of {in_units(total)} free"
+        others = [peer for peer in range(num_devices) if peer != index]
+        peers = [f"cuda:{peer}" for peer in others if torch.cuda.can_device_access_peer(index, peer)]
+        if others:
+            found += f", reaches {', '.join(peers) or 'no other device'}"
         same = samples_alike(open_device(torch.device("cuda", index)))
-    except GnnLoadError as error:
+    except (GnnLoadError, RuntimeError) as error:  # torch's and CuPy's, of a device that others have or that is broken
         return Finding(about, f"{found}; off: {error}")
     if not same:
         return Finding(

@@ -91,11 +91,6 @@ class SamplingDevice:
             with self._opening:
                 return self._open(module, source, convert, computes_on, draws=draws)
         except UNAVAILABLE as error:
-            if must and computes_on.type != "cuda":
-                raise CudaUnavailableError(
-                    f"a CUDA device was asked for, but the Trainer computes on {computes_on}. Give "
-                    f"Trainer(accelerator='gpu'); or 'auto' in the place of 'cuda', which goes where it computes."
-                ) from error
             if must:
                 raise
             self._refused.add(sampler)
@@ -293,4 +288,4 @@ def _root_device(module: GraphDataModule) -> torch.device:
     """Where the trainer computes; without a trainer, where mini-batches by hand are wanted."""
     if module.trainer is not None:
         return module.trainer.strategy.root_device
-    return torch.device("cuda" if module.sampling_device == "cuda" else "cpu")
+    return torch.device("cuda" if "cuda" in {module.sampling_device, *_cache_devices(module)} else "cpu")

@@ -79,7 +79,10 @@ def test_each_device_shows_that_it_samples(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("_two_devices")
-def test_a_device_that_cannot_be_used_says_why_and_the_next_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [CudaUnavailableError("it is too old"), RuntimeError("CUDA error: it is busy")])
+def test_a_device_that_cannot_be_used_says_why_and_the_next_is_looked_at(
+    refusal: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Wrong(EmulatedDevice):
         def read(self, tensor: torch.Tensor):
             array = super().read(tensor)
@@ -87,12 +90,12 @@ def test_a_device_that_cannot_be_used_says_why_and_the_next_is_looked_at(monkeyp
 
     def opened(device: torch.device) -> Device:
         if device.index == 0:
-            raise CudaUnavailableError("it is older than the kernels")
+            raise refusal
         return Wrong()
 
     monkeypatch.setattr(cuda_state, "open_device", opened)
     _, first, second = cuda_findings()
-    assert first.found.endswith("; off: it is older than the kernels")
+    assert first.found.endswith(f"; off: {refusal}")
     assert second.found.endswith("; off: a test batch differs from the CPU's")
     assert "report it" in second.advice
 

@@ -30,7 +30,7 @@ def torch_with_cuda(monkeypatch):
 
 
 def test_what_is_no_cuda_device():
-    with pytest.raises(CudaUnavailableError, match="the device is cpu"):
+    with pytest.raises(CudaUnavailableError, match="computes on cpu"):
         open_device(torch.device("cpu"))
 
 

@@ -27,7 +27,10 @@ def open_device(device: torch.device) -> Device:
         CudaUnavailableError: why it cannot be used, and what to install.
     """
     if device.type != "cuda":
-        raise CudaUnavailableError(f"Kernels run on CUDA devices, but the device is {device}. Pass cuda or cuda:0.")
+        raise CudaUnavailableError(
+            f"A CUDA device was asked for, but the Trainer computes on {device}. Give Trainer(accelerator='gpu'); or "
+            "'auto' in the place of 'cuda', which goes where it computes."
+        )
     _check_torch(device)
     index = torch.cuda.current_device() if device.index is None else device.index
     device = torch.device("cuda", index)
@@ -47,14 +50,14 @@ def _check_torch(device: torch.device) -> None:
     if not torch.cuda.is_available():
         raise CudaUnavailableError(
             f"{device} was asked for, but torch {torch.__version__} finds no device that works. Check nvidia-smi and "
-            "CUDA_VISIBLE_DEVICES, or use device='cpu'."
+            "CUDA_VISIBLE_DEVICES, or stay on the CPU."
         )
     try:
         torch.cuda.init()
     except RuntimeError as error:  # a forked process of one that had CUDA; a device that others have for themselves
         raise CudaUnavailableError(
             f"{device} was asked for, but torch cannot begin with CUDA in this process ({error}). Ask for it before "
-            "anything else does, or use device='cpu'."
+            "anything else does, or stay on the CPU."
         ) from error
     num_devices = torch.cuda.device_count()
     if (device.index or 0) >= num_devices:
