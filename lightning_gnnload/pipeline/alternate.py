@@ -48,7 +48,7 @@ class AlternatingLoader(SampledLoader):
         self.source.open()
         requests = [BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop)]
         left, queue = iter(requests), deque[_Made]()
-        with ThreadPoolExecutor(self.num_threads, "gnnload-sample") as threads:
+        with ThreadPoolExecutor(self.num_threads, "gnnload-sample", self._slots.initializer()) as threads:
 
             def take() -> _Made:
                 if not queue:

@@ -60,12 +60,14 @@ class MadeOnDevice(NamedTuple):
         batch: what the model expects; not for use before ``ready``.
         convert_s: when turning it into that began and ended.
         ready: when the device is done with it.
+        maker: hands it over. A loader keeps none, as it outlives the fit, and the device's memory with it.
     """
 
     payload: Making
     batch: Any
     convert_s: tuple[float, float]
     ready: Event
+    maker: DeviceBatches
 
 
 class DeviceBatches:
@@ -133,7 +135,7 @@ class DeviceBatches:
             cpu_ms=(cpu_ended - cpu_began) * 1e3,
             reads=reads,
         )
-        return MadeOnDevice(making, converted, (gathered, time.monotonic()), ready)
+        return MadeOnDevice(making, converted, (gathered, time.monotonic()), ready, self)
 
     def hand_over(self, made: MadeOnDevice) -> Any:
         """The batch, for work in the current stream. The host does not wait."""
@@ -186,6 +188,9 @@ def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:
             keep_for(part, stream)
     else:  # a tensor, a MiniBatch, a Data of PyG or a block of DGL
         batch.record_stream(stream)
+        for frame in ("srcdata", "dstdata", "edata"):  # DGL's own takes care of the structure alone
+            for column in dict(getattr(batch, frame, {})).values():
+                column.record_stream(stream)
 
 
 def _num_edges(sample: DeviceSample) -> int:

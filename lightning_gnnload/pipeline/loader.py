@@ -166,7 +166,6 @@ class SampledLoader(EpochLoader):
         self.convert: Convert = convert or (lambda batch: batch)
         self.on_device = on_device
         self.arrivals = arrivals
-        self._device_batches: DeviceBatches | None = None
         self._slots = SlotPool(pinned=pinned)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
@@ -180,7 +179,7 @@ class SampledLoader(EpochLoader):
             for request in requests:
                 yield self._deliver(request, partial(make, request), Fill(ready=0))
             return
-        threads = ThreadPoolExecutor(num_threads, thread_name_prefix="gnnload-sample")
+        threads = ThreadPoolExecutor(num_threads, "gnnload-sample", self._slots.initializer())
         # One more than there are threads: a batch waits to be consumed while each thread makes another.
         ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]] = deque()
         try:
@@ -195,8 +194,7 @@ class SampledLoader(EpochLoader):
 
     def _open(self) -> tuple[Callable[[BatchRequest], _Made | MadeOnDevice], int]:
         """Makes ready what makes mini-batches. Returns that, and how many threads may do so at once."""
-        self._device_batches = on_device = self.on_device()
-        if on_device is None:
+        if (on_device := self.on_device()) is None:
             self.source.open()
             return self._make, self.num_threads
         most = on_device.max_threads
@@ -228,6 +226,5 @@ class SampledLoader(EpochLoader):
             )
         )
         if isinstance(made, MadeOnDevice):
-            assert self._device_batches is not None
-            return self._device_batches.hand_over(made)
+            return made.maker.hand_over(made)
         return made.batch

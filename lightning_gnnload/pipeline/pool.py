@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import torch
 
 from lightning_gnnload.pipeline.loans import Loans
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES, Slot
@@ -22,6 +26,11 @@ class SlotPool:
         self._loans: Loans[Slot] = Loans()
         self._num_bytes = FIRST_SLOT_BYTES
         self._lock = threading.Lock()
+
+    def initializer(self) -> Callable[[], None] | None:
+        """For threads that take slots, which are page-locked on the device of whoever calls this: a new thread's would
+        be the first one."""
+        return partial(torch.cuda.set_device, torch.cuda.current_device()) if self.pinned else None
 
     def take(self) -> Slot:
         """A slot to write to: one that came back, or a new one."""

@@ -208,9 +208,11 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 
     def on_exception(self, exception: BaseException) -> None:
         """Where a fit fails, Lightning calls no ``teardown``."""
-        self._sampling.close()
-        self.caching.close()
-        self.parting.leave(exception)
+        try:
+            self._sampling.close()
+        finally:
+            self.caching.close()
+            self.parting.leave(exception)
 
     def train_dataloader(self) -> SampledLoader:
         """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""

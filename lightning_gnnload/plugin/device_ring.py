@@ -9,15 +9,11 @@ import torch
 
 from lightning_gnnload.cache.opening import say
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import (
-    CudaUnavailableError,
-    DeviceMemoryError,
-    KernelCompileError,
-    LoaderConfigError,
-)
+from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.device_agreement import UNAVAILABLE
 from lightning_gnnload.sample.device_check import check_device
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
 
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
     from lightning_gnnload.plugin.compat import pl
     from lightning_gnnload.plugin.strategy import FactoredStrategy
 
-_UNAVAILABLE = (CudaUnavailableError, KernelCompileError, DeviceMemoryError)
 _STAMP_BYTES = 4
 """A node, of the table by which a sampling thread finds the nodes that a mini-batch has met."""
 _log = logging.getLogger(__name__)
@@ -49,8 +44,9 @@ def reader_of(module: pl.LightningDataModule | None, strategy: FactoredStrategy)
 
     try:
         device = open_device(strategy.root_device)
-        return DeviceReader(device, runtime_of(device))
-    except _UNAVAILABLE:
+        reader = DeviceReader(device, runtime_of(device))
+        return reader if reader.name else None
+    except UNAVAILABLE:
         return None  # who gathers on that device says why it cannot
 
 
@@ -85,7 +81,7 @@ class SamplerDevice:
                     f"what it can, or 'cpu'."
                 )
             return self._on_device(module, source)
-        except (*_UNAVAILABLE, LoaderConfigError) as error:
+        except (*UNAVAILABLE, LoaderConfigError) as error:
             if getattr(module, "sampling_device", None) == "cuda":
                 raise
             self._say(reason or str(error))

@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from lightning_gnnload.cache.opening import say
+from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, KernelCompileError, LoaderConfigError
+from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.pipeline.arrivals import Arrivals
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws, Rows
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.device_agreement import UNAVAILABLE, agreed
 from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.settings import check_choice
@@ -55,7 +58,8 @@ class SamplingDevice:
         self._topologies: dict[int, tuple[Graph, Topology]] = {}
         self._drawings: dict[Sampler, Draws] = {}
         self._rows = DeviceRows()
-        self._is_agreed = False
+        self._agreed: set[object] = set()  # samplers, and Arrivals, that all ranks have devices for
+        self._refused: set[object] = set()  # those that one of them has none for
         self._said: set[str] = set()
 
     def batches(
@@ -80,12 +84,19 @@ class SamplingDevice:
             why_not_gathered(source, module.batch_format) or (None if draws else can_upload(source.workload.sampler))
         ):
             return None
+        sampler = source.workload.sampler
+        if sampler in self._refused:
+            return None
         try:
             with self._opening:
                 return self._open(module, source, convert, computes_on, draws=draws)
-        except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
+        except UNAVAILABLE as error:
             if must:
                 raise
+            self._refused.add(sampler)
+            self._drawings.pop(sampler, None)
+            if not self._drawings:
+                self._topologies.clear()
             self._say(str(error))
             return None
 
@@ -100,14 +111,18 @@ class SamplingDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
             return None
+        if Arrivals in self._refused:
+            return None
         if (reason := why_not_gathered(source, module.batch_format)) is None:
+            gathering = Gathering.of_devices(module.trainer)
             try:
-                with self._opening:
-                    device = _device(module, computes_on)
-                    return Arrivals(self._rows.open(module, source, device), device)
-            except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
+                with self._opening, self._meeting(Arrivals, module, gathering) as meeting:
+                    device, _ = agreed(lambda: (_device(module, computes_on), None), meeting)
+                    return Arrivals(self._opened_rows(module, source, device, meeting), device)
+            except UNAVAILABLE as error:
                 if must:
                     raise
+                self._refused.add(Arrivals)
                 reason = str(error)
         self._say(reason, what="Features are gathered by the samplers")
         return None
@@ -121,7 +136,8 @@ class SamplingDevice:
         with self._opening:
             self._topologies.clear()
             self._drawings.clear()
-            self._is_agreed = False
+            self._agreed.clear()
+            self._refused.clear()
             self._rows.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,19 +156,46 @@ class SamplingDevice:
         *,
         draws: bool,
     ) -> DeviceBatches:
-        refusal: Exception | None = None
-        try:
+        def drawing() -> tuple[Device, Draws]:
             device = _device(module, computes_on)
-            drawing: Draws = self._drawing(module, source, device) if draws else _uploaded(source, device)
-        except (CudaUnavailableError, KernelCompileError, DeviceMemoryError) as error:
-            refusal = error
-        if not self._is_agreed and _cache_devices(module) - {"cpu"}:
-            refusal = _agreed(refusal, module)
-            self._is_agreed = True
-        if refusal is not None:
-            raise refusal
-        rows = self._rows.open(module, source, device)
-        return DeviceBatches(source, drawing, rows, device, convert=convert, max_threads=1 if draws else None)
+            return device, self._drawing(module, source, device) if draws else _uploaded(source, device)
+
+        with self._meeting(source.workload.sampler, module, Gathering.of(module.trainer)) as meeting:
+            device, draw = agreed(drawing, meeting)
+            rows = self._opened_rows(module, source, device, meeting)
+        return DeviceBatches(source, draw, rows, device, convert=convert, max_threads=1 if draws else None)
+
+    def _meeting(
+        self, what: object, module: GraphDataModule, gathering: Gathering
+    ) -> AbstractContextManager[Meeting | None]:
+        """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
+        not be waited for. None once they have agreed."""
+        if what in self._agreed or _cache_devices(module) <= {"cpu"}:
+            return nullcontext()
+        self._agreed.add(what)
+        sharers = gathering.sharers("devices")
+        return nullcontext() if sharers is None else sharers.meet()
+
+    def _opened_rows(
+        self, module: GraphDataModule, source: BatchSource, device: Device, meeting: Meeting | None
+    ) -> dict[str, Rows]:
+        """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
+
+        def opened() -> dict[str, Rows]:
+            try:
+                return self._rows.open(module, source, device)
+            except CacheDisagreementError:
+                raise
+            except CacheShareError as error:
+                if self.setting == "cuda" or "cuda" in _cache_devices(module):
+                    raise
+                raise CudaUnavailableError(f"there is no cache on the devices: {error}") from error
+
+        try:
+            return agreed(opened, meeting)
+        except UNAVAILABLE:
+            self._rows.close()
+            raise
 
     def _drawing(self, module: GraphDataModule, source: BatchSource, device: Device) -> Draws:
         sampler, graph = source.workload.sampler, source.workload.graph
@@ -217,20 +260,6 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None
-
-
-def _agreed(refusal: Exception | None, module: GraphDataModule) -> Exception | None:
-    """What keeps this rank from its device, or another rank of the machine from its own: caches there are opened by all
-    ranks together, and who goes without one must not be waited for."""
-    gathering = Gathering.of(module.trainer)
-    if (sharers := gathering.sharers("devices")) is None:
-        return refusal
-    with sharers.meet() as meeting:
-        told = meeting.exchange({"refusal": None if refusal is None else str(refusal)})
-    for rank, given in enumerate(told):
-        if refusal is None and (text := given.fields.get("refusal")) is not None:
-            refusal = CudaUnavailableError(f"rank {rank} of this machine cannot use its device: {text}")
-    return refusal
 
 
 def _uploaded(source: BatchSource, device: Device) -> Uploaded:

@@ -55,3 +55,18 @@ def test_any_difference_is_named(device: Device, differs: str) -> None:
     workload = Workload(graph, sampler, np.array([node]), batch_size=1, order=Sequential())
     with pytest.raises(CudaUnavailableError, match=r"than the CPU: (nodes|in\w+ of hop 0) differs"):
         check_device(OnDevice(sampler, topology, device), workload, FIRST)
+
+
+def test_an_error_of_the_device_is_told_as_a_device_that_cannot(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    graph = Graph.from_csc(*skewed_graph(seed=1))
+    sampler = NeighborSampler([4])
+    draws = OnDevice(sampler, topology_of(device, graph.indptr, graph.indices), device)
+    monkeypatch.setattr(draws, "sample", fails)
+    workload = Workload(graph, sampler, np.arange(8), batch_size=8, order=Sequential())
+    with pytest.raises(CudaUnavailableError, match="RuntimeError: CUDA error: an illegal memory access"):
+        check_device(draws, workload, FIRST)

@@ -22,11 +22,13 @@ from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import (
     CacheConfigError,
     CudaUnavailableError,
+    DeviceMemoryError,
     KernelCompileError,
     LoaderConfigError,
     SeedError,
 )
 from lightning_gnnload.ops.cuda import opening
+from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.sampling_device import why_not_gathered
 from tests.integration.learnable import quiet_trainer
@@ -308,11 +310,39 @@ def test_ranks_that_share_a_cache_go_to_their_devices_together_or_not_at_all(
         rank.index = index
         module = on_gpu(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=cached("auto")))
         source = module.source("train")
-        return module._sampling.batches(module, source, lambda batch: batch)
+        return [module._sampling.batches(module, source, lambda batch: batch) for _ in range(2)]
+
+    with ThreadPoolExecutor(2) as ranks:
+        assert list(ranks.map(batches, range(2), timeout=60)) == [[None, None]] * 2
+    assert "rank 1 of this machine cannot use its device: CuPy is not installed." in caplog.text
+
+
+def test_ranks_whose_cache_does_not_open_in_one_of_them_all_go_without(
+    opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"test-{uuid.uuid4().hex}"
+    rank = threading.local()
+    sharers = [Sharers(name, index, 2, timeout_s=20) for index in range(2)]
+    monkeypatch.setattr(Gathering, "of", lambda _: SimpleNamespace(sharers=lambda _: sharers[rank.index]))
+    closed: list[int] = []
+
+    def open_rows(*_: Any) -> dict[str, Any]:
+        if rank.index == 1:
+            raise DeviceMemoryError("nothing is free")
+        return {}
+
+    monkeypatch.setattr(DeviceRows, "open", open_rows)
+    monkeypatch.setattr(DeviceRows, "close", lambda _: closed.append(rank.index))
+
+    def batches(index: int) -> Any:
+        rank.index = index
+        module = on_gpu(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=cached("auto")))
+        return module._sampling.batches(module, module.source("train"), lambda batch: batch)
 
     with ThreadPoolExecutor(2) as ranks:
         assert list(ranks.map(batches, range(2), timeout=60)) == [None, None]
-    assert "rank 1 of this machine cannot use its device: CuPy is not installed." in caplog.text
+    assert sorted(closed) == [0, 1]
+    assert "rank 1 of this machine cannot use its device: nothing is free" in caplog.text
 
 
 def test_a_cache_for_a_gpu_needs_one() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -104,7 +105,8 @@ class DeviceFeatures(ABC):
     def close(self) -> None:
         """Waits until the device has done all it was given, and gives back what it holds. No gather may follow."""
         if self.device.torch_device.type == "cuda":
-            torch.cuda.synchronize(self.device.torch_device)  # streams of all threads may read it
+            with suppress(RuntimeError):  # a device that failed says so where it is used
+                torch.cuda.synchronize(self.device.torch_device)  # streams of all threads may read it
 
     @abstractmethod
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:

@@ -76,7 +76,7 @@ def fill(
 
 @dataclass
 class OwnShard:
-    """The only shard, on this device."""
+    """The only shard, on this device, whose memory goes with the last who may read it."""
 
     rows: torch.Tensor | None
     addresses: list[int]
@@ -84,7 +84,7 @@ class OwnShard:
     own: int = 0
 
     def close(self) -> None:
-        self.rows = None
+        pass
 
 
 def hold_alone(
@@ -97,6 +97,6 @@ def hold_alone(
     """
     shard = device.empty(len(hot) * store.row_bytes, torch.uint8).view(len(hot), store.row_bytes)
     location = device.empty(store.shape[0], torch.int32).fill_(-1)
-    location.scatter_(0, device.put(hot), torch.arange(len(hot), dtype=torch.int32, device=location.device))
+    location.scatter_(0, device.put(hot), device.put(np.arange(len(hot), dtype=np.int32)))
     fill(device, store, hot, shard, backing, progress=progress)
     return location, OwnShard(shard, [shard.data_ptr()], [len(hot)])

@@ -6,14 +6,14 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ...errors import DeviceMemoryError, GnnLoadError
+from ...errors import DeviceMemoryError, GnnLoadError, KernelCompileError
 from . import sources
 from .arguments import Arguments, check_grid
 from .compile import Compiled, architecture
@@ -152,9 +152,9 @@ class CudaDevice:
 
     def put(self, array: np.ndarray) -> torch.Tensor:
         # torch keeps a pinned block from being used again until the copies out of it are done.
-        staged = _pinned(array.shape, _dtype(array))
-        staged.numpy()[...] = array
-        with self._of_memory(staged.nbytes):
+        with self._of_memory(array.nbytes):
+            staged = _pinned(array.shape, _dtype(array))
+            staged.numpy()[...] = array
             return staged.to(self.torch_device, non_blocking=True)
 
     def read(self, tensor: torch.Tensor) -> np.ndarray:
@@ -174,7 +174,8 @@ class CudaDevice:
         lent = getattr(self._of_thread, "side_stream", None)
         if lent is None:
             lent = self._of_thread.side_stream = _SideStream(self.torch_device, self._idle_streams)
-        with torch.cuda.stream(lent.stream):
+        # The stream's context alone would leave a new thread on the first device, and make a context there.
+        with torch.cuda.device(self.torch_device), torch.cuda.stream(lent.stream):
             yield
 
     def record(self) -> CudaEvent:
@@ -191,7 +192,13 @@ class CudaDevice:
         with self._loading:
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)
-                self._modules[op] = self._driver.moduleLoadData(compiled.image), compiled.symbols
+                try:
+                    self._modules[op] = self._driver.moduleLoadData(compiled.image), compiled.symbols
+                except RuntimeError as error:
+                    raise KernelCompileError(
+                        f"the driver of {self.torch_device} does not load the kernels of {op}, compiled for "
+                        f"{self._arch} ({error}). Update the driver, or install a CuPy of its CUDA."
+                    ) from error
             module, symbols = self._modules[op]
             handle = self._driver.moduleGetFunction(module, symbols[source.expression(types)])
             return self._functions.setdefault(
@@ -217,7 +224,9 @@ class CudaDevice:
     def _of_memory(self, num_bytes: int) -> Iterator[None]:
         try:
             yield
-        except torch.cuda.OutOfMemoryError as error:
+        except RuntimeError as error:  # of page-locked memory, torch says it in words alone
+            if not isinstance(error, torch.cuda.OutOfMemoryError) and "out of memory" not in str(error):
+                raise
             raise DeviceMemoryError(
                 f"{self.torch_device} cannot give {num_bytes:,} bytes; {self.free_bytes():,} bytes are free. Use "
                 "smaller batches, a smaller cache or sampling_device='cpu'."
@@ -226,7 +235,8 @@ class CudaDevice:
     @contextmanager
     def _idle(self) -> Iterator[None]:
         with self._entered():
-            torch.cuda.synchronize(self.torch_device)
+            with suppress(RuntimeError):  # a device that failed says so where it is used
+                torch.cuda.synchronize(self.torch_device)
             yield
 
     @contextmanager

@@ -88,4 +88,12 @@ def _open(device: torch.device) -> Device:
         )
     from .cupy_device import CudaDevice
 
-    return CudaDevice(device, driver, runtime, loaded_nvrtc().getSupportedArchs())
+    supported = loaded_nvrtc().getSupportedArchs()
+    try:
+        return CudaDevice(device, driver, runtime, supported)
+    except RuntimeError as error:  # of torch or CuPy; ours are RuntimeErrors, too
+        if isinstance(error, CudaUnavailableError):
+            raise
+        raise CudaUnavailableError(
+            f"{device} cannot be used ({error}). Check nvidia-smi, and 'gnnload doctor'."
+        ) from error
