@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,9 @@ from tests import guards
 def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     guards.mark_run(worker)
+    # A shell ignores SIGINT for what it starts in the background, and Python then leaves it so.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if worker:  # tests share the cores
         os.environ.setdefault("GNNLOAD_TEST_PATIENCE", "2")
 

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PREFIX = "gnnload"  # of the names that the package gives its threads, sockets and memory files
 GRACE_S = 10.0  # how long threads and processes that are told to stop may take, and what cleans up after killed ones
@@ -44,6 +45,7 @@ class Footprint:
     shared_memory: frozenset[str]
     sockets: frozenset[str]
     memory_files: frozenset[str]
+    on_interrupt: Any
 
 
 def mark_run(worker: str = "") -> None:
@@ -65,11 +67,15 @@ def footprint() -> Footprint:
         shared_memory=frozenset(_entries("/dev/shm")),
         sockets=frozenset(_abstract_sockets()),
         memory_files=frozenset(_memory_files()),
+        on_interrupt=signal.getsignal(signal.SIGINT),
     )
 
 
 def leaks(before: Footprint, grace_s: float = GRACE_S) -> list[str]:
-    """What was added since ``before`` and stays for ``grace_s`` seconds. Restores the environment."""
+    """What was added since ``before`` and stays for ``grace_s`` seconds. Restores the environment and what SIGINT does,
+    which Lightning has ignored from a KeyboardInterrupt in a fit on."""
+    if signal.getsignal(signal.SIGINT) != before.on_interrupt:
+        signal.signal(signal.SIGINT, before.on_interrupt)
     lines = _restore_environment(before.environment)
     added = _added(before)
     deadline = time.monotonic() + grace_s
