@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.ids import ids_of_mask, original_edge_ids
+from lightning_gnnload.adapters.columns import (
+    chosen,
+    drawable_types,
+    drawable_weights,
+    original_edge_ids,
+    split_ids,
+)
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
@@ -77,18 +83,21 @@ class ToDGL:
                 "Give the sampler a fanout for each layer of the model, or take batch_format='blocks'."
             )
         dgl = _import_dgl("batch_format='dgl'")
+        if batch.positions:
+            raise GraphDataError(
+                f"batch_format='dgl' carries one row a node, but table {min(batch.positions)!r} has rows for one node "
+                f"type alone. Take batch_format='blocks' or 'pyg'."
+            )
+        if batch.x is not None and self.feature_name in batch.tables:
+            raise GraphDataError(
+                f"table {self.feature_name!r} has the name of the features; give another feature_name."
+            )
         blocks = [self._block(dgl, block, batch.nodes) for block in batch.blocks]
-        if batch.x is not None:
-            blocks[0].srcdata[self.feature_name] = batch.x
-        for name, table in batch.tables.items():
-            if name in batch.positions:
-                raise GraphDataError(
-                    f"batch_format='dgl' carries one row a node, but table {name!r} has rows for one node type alone. "
-                    f"Take batch_format='blocks' or 'pyg'."
-                )
-            if name in blocks[0].srcdata:
-                raise GraphDataError(f"table {name!r} has the name of the features; give another feature_name.")
-            blocks[0].srcdata[name] = table
+        columns = batch.tables if batch.x is None else {self.feature_name: batch.x, **batch.tables}
+        for block in blocks:  # a block's nodes are a prefix of the mini-batch's
+            for name, rows in columns.items():
+                block.srcdata[name] = rows[: block.num_src_nodes()]
+                block.dstdata[name] = rows[: block.num_dst_nodes()]
         if batch.y is not None:
             blocks[-1].dstdata[self.label_name] = batch.y
         return batch.nodes, batch.seeds, blocks
@@ -103,10 +112,12 @@ class ToDGL:
         made.dstdata[dgl.NID] = nodes[: block.num_dst]
         if block.edge_ids is not None:
             made.edata[dgl.EID] = original_edge_ids(block.edge_ids, self.edge_order)
-        if block.edge_weight is not None:
-            made.edata[EDGE_WEIGHT_NAME] = block.edge_weight
         if block.edge_type is not None:
             made.edata[dgl.ETYPE] = block.edge_type
+        for name, rows in block.tables.items():
+            made.edata[name] = rows
+        if block.edge_weight is not None:
+            made.edata[EDGE_WEIGHT_NAME] = block.edge_weight
         if block.x is not None:
             made.edata[self.edge_feature_name] = block.x
         return made
@@ -129,20 +140,29 @@ def graph_data_from_dgl(
     feature_name: str = FEATURE_NAME,
     label_name: str = LABEL_NAME,
     *,
-    tables: Iterable[str] = (),
+    tables: Iterable[str] | None = None,
+    edge_tables: Iterable[str] | None = None,
     edge_feature_name: str | None = None,
+    edge_weight_name: str | None = None,
+    train: Any = None,
+    val: Any = None,
+    test: Any = None,
 ) -> GraphData:
-    """A homogeneous DGL graph as GraphData; features, labels and an int64 topology share its memory.
+    """A homogeneous DGL graph as GraphData; its columns and an int64 topology share its memory.
 
-    DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids.
+    DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids. Samplers
+    draw by type where ``edata`` has ``dgl.ETYPE``, as it has after ``dgl.to_homogeneous``. Columns ``dgl.NID`` and
+    ``dgl.EID`` are not read: in mini-batches, as in DGL's own, they hold ids of this graph.
 
     Args:
-        graph: a DGLGraph of N nodes on the CPU; splits are ``ndata["train_mask"]``, ``"val_mask"`` and
-            ``"test_mask"``, where they are there.
+        graph: a DGLGraph of N nodes and E edges on the CPU.
         feature_name: features ``[N, F]`` in ``ndata``; a graph without the default name has none.
         label_name: labels ``[N]`` or ``[N, C]`` in ``ndata``; likewise.
-        tables: names of further columns ``[N, F]`` of ``ndata`` that mini-batches need.
-        edge_feature_name: edge features ``[E, F]`` in ``edata``; None for none, as not every model pays for them.
+        tables: names of the other columns ``[N, ...]`` of ``ndata`` that mini-batches carry; None for all.
+        edge_tables: likewise those ``[E, ...]`` of ``edata``.
+        edge_feature_name: edge features ``[E, F]`` in ``edata``; None for ``"feat"``, if there is one.
+        edge_weight_name: the column ``[E]`` of ``edata`` that samplers draw by; None for none.
+        train: node ids, or a mask ``[N]``; None for ``ndata["train_mask"]``, if there is one. Likewise ``val``, ``test``.
 
     Raises:
         GraphDataError: no DGLGraph, one with several node or edge types, one on a GPU, or one that lacks a
@@ -157,32 +177,43 @@ def graph_data_from_dgl(
             f"the DGL graph is heterogeneous (node types {graph.ntypes}, edge types {graph.etypes}), but one "
             f"node type and one edge type are needed. dgl.to_homogeneous(graph, ndata=[...]) merges types."
         )
+    of_nodes = {name: rows for name, rows in graph.ndata.items() if name != dgl.NID}
+    of_edges = {name: rows for name, rows in graph.edata.items() if name != dgl.EID}
+    edata = "the graph's edata"
+    for argument, name, default in (
+        ("feature_name", feature_name, FEATURE_NAME),
+        ("label_name", label_name, LABEL_NAME),
+    ):
+        if name != default:
+            chosen(of_nodes, [name], argument, "the graph's ndata")
+    carried_edges = chosen(of_edges, edge_tables, "edge_tables", edata)
+    if edge_feature_name is None and getattr(carried_edges.get(EDGE_FEATURE_NAME), "ndim", 0) == 2:
+        edge_feature_name = EDGE_FEATURE_NAME
+    edge_x = None
+    if edge_feature_name is not None:
+        edge_x = chosen(of_edges, [edge_feature_name], "edge_feature_name", edata)[edge_feature_name]
+        carried_edges.pop(edge_feature_name, None)
+    weight = None
+    if edge_weight_name is not None:
+        weight = chosen(of_edges, [edge_weight_name], "edge_weight_name", edata)[edge_weight_name]
     csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
     indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
     # DGL leaves edge ids out where they count up in this very order.
     edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
-    masks = {name: graph.ndata.get(f"{name}_mask") for name in SPLITS}
-    train, val, test = (
-        ids_of_mask(mask, what=f"{name}_mask", num_nodes=graph.num_nodes()) for name, mask in masks.items()
+    draws_by = (
+        None if column is None else as_array(column if edge_order is None else column[edge_order], what=name)
+        for name, column in (("edge weights", drawable_weights(f"{edge_weight_name!r}", weight)), ("edge types", drawable_types(of_edges.get(dgl.ETYPE))))
     )
+    others = {name: rows for name, rows in of_nodes.items() if name not in (feature_name, label_name)}
     return GraphData(
-        Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order),
-        x=_column(graph, "ndata", feature_name, "feature_name", default=FEATURE_NAME),
-        y=_column(graph, "ndata", label_name, "label_name", default=LABEL_NAME),
-        train=train,
-        val=val,
-        test=test,
-        tables={name: _column(graph, "ndata", name, "tables") for name in tables},
-        edge_x=None if edge_feature_name is None else _column(graph, "edata", edge_feature_name, "edge_feature_name"),
+        Graph(indptr.astype(np.int64, copy=False), indices, *draws_by, edge_order=edge_order),
+        x=of_nodes.get(feature_name),
+        y=of_nodes.get(label_name),
+        **split_ids({"train": train, "val": val, "test": test}, of_nodes, graph.num_nodes()),
+        tables=chosen(others, tables, "tables", "the graph's ndata"),
+        edge_x=edge_x,
+        edge_tables=carried_edges,
     )
-
-
-def _column(graph: Any, frame: str, name: str, argument: str, default: str | None = None) -> Any:
-    """A column, which the user has named; None where the default name names none."""
-    columns = getattr(graph, frame)
-    if name not in columns and name != default:
-        raise GraphDataError(f"{argument}={name!r}, but the graph's {frame} holds only {sorted(columns)}.")
-    return columns.get(name)
 
 
 def _import_dgl(purpose: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -10,28 +11,40 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.ids import ids_of_mask, original_edge_ids
+from lightning_gnnload.adapters.columns import (
+    chosen,
+    drawable_types,
+    drawable_weights,
+    original_edge_ids,
+    split_ids,
+)
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 
+_STRUCTURE = ("edge_index", "adj_t", "num_nodes")
+"""Of a Data, what says which graph it is."""
+_OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
+"""Names that a Data has even where nothing is set under them."""
 
-def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
+
+def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None) -> Any:
     """A mini-batch as the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
 
     - ``x``: ``[V, F]``, features of ``n_id``, or None.
     - ``edge_index``: int64 ``[2, E]``, sources above destinations, nearest hop first.
     - ``y``: ``[S]`` or ``[S, C]``, labels of the seeds alone, or None.
     - ``n_id``: int64 ``[V]``, node ids; the seeds come first.
-    - ``e_id``: int64 ``[E]``, edge ids, where the sampler was asked for them.
-    - ``edge_weight``: float32 ``[E]``, and ``edge_type``: int64 ``[E]``, where the sampler gives them.
+    - ``e_id``: int64 ``[E]``, edge ids, where the sampler gives them.
     - ``edge_attr``: ``[E, F]``, edge features, where the graph has them.
     - ``batch_size``: S.
     - ``num_sampled_nodes``, ``num_sampled_edges``: by hop, for ``torch_geometric.utils.trim_to_layer``.
-
-    - named tables under their names: ``[V, F]``; from a :class:`NodeTable` ``[M, F]``, and their places in ``n_id`` as
-      ``<name>_positions``, int64 ``[M]``.
+    - tables under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``; from a :class:`NodeTable` ``[M, ...]``,
+      and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's loader, a table named ``n_id``
+      or ``e_id`` comes instead of the ids.
+    - ``edge_weight``: float32 ``[E]``, instead of a table of that name, where the sampler says what each edge counts.
+    - ``edge_type``: int64 ``[E]``, where there is such a table, or the sampler draws by type.
 
     Features, labels, tables and node ids are views of the mini-batch. There is no ``input_id``: the seeds are
     ``n_id[:batch_size]``.
@@ -40,6 +53,7 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the user's
             ``edge_index``; None leaves positions in ``Graph.indices``.
+        template: a Data with the attributes that every mini-batch repeats, as :func:`template_of` makes it.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -54,48 +68,68 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None) -> Any:
         >>> data.edge_index.tolist(), data.num_sampled_nodes, data.num_sampled_edges
         ([[1, 2, 3], [0, 0, 1]], [1, 2, 1], [2, 1])
     """
-    data = _import_pyg("batch_format='pyg'").data.Data(
-        x=batch.x,
-        edge_index=_edge_index(batch),
-        y=batch.y,
-        n_id=batch.nodes,
-        batch_size=batch.num_seeds,
-    )
+    data = _import_pyg("batch_format='pyg'").data.Data() if template is None else copy(template)
     # By hop, nearest first; blocks come outermost first and count all nodes and edges so far.
     hops = batch.blocks[::-1]
-    data.num_sampled_nodes = _steps([0, batch.num_seeds, *(block.num_src for block in hops)])
-    data.num_sampled_edges = _steps([0, *(block.num_edges for block in hops)])
-    if hops and (edge_ids := hops[-1].edge_ids) is not None:
-        data.e_id = original_edge_ids(edge_ids, edge_order)
-    if hops and (edge_weight := hops[-1].edge_weight) is not None:
-        data.edge_weight = edge_weight
-    if hops and (edge_type := hops[-1].edge_type) is not None:
-        data.edge_type = edge_type.long()
-    if hops and (edge_x := hops[-1].x) is not None:
-        data.edge_attr = edge_x
-    for name, rows in (batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}).items():
-        if name in data or hasattr(type(data), name):
+    fields: dict[str, Any] = {
+        "x": batch.x,
+        "edge_index": _edge_index(batch),
+        "y": batch.y,
+        "batch_size": batch.num_seeds,
+        "num_sampled_nodes": _steps([0, batch.num_seeds, *(block.num_src for block in hops)]),
+        "num_sampled_edges": _steps([0, *(block.num_edges for block in hops)]),
+    }
+    tables = batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}
+    if batch.blocks:
+        outermost = batch.blocks[0]
+        tables |= outermost.tables
+        if outermost.edge_weight is not None:
+            tables["edge_weight"] = outermost.edge_weight
+        if outermost.edge_type is not None and "edge_type" not in tables:
+            tables["edge_type"] = outermost.edge_type.long()
+        if outermost.x is not None:
+            fields["edge_attr"] = outermost.x
+        if outermost.edge_ids is not None and "e_id" not in tables:
+            fields["e_id"] = original_edge_ids(outermost.edge_ids, edge_order)
+    if template is None or "n_id" not in tables:
+        fields["n_id"] = batch.nodes
+    for name in tables:
+        if name in fields or (template is None and hasattr(type(data), name) and name not in _OPTIONAL):
             raise GraphDataError(f"{name!r} of the tables is another attribute of a PyG Data. Name the table anew.")
-        setattr(data, name, rows)
+    for name, value in (fields | tables).items():
+        if value is not None or name not in data:
+            data[name] = value
     return data
 
 
-def graph_data_from_pyg(data: Any, *, tables: Iterable[str] = (), edge_feature_name: str | None = None) -> GraphData:
-    """A homogeneous PyG ``Data`` as GraphData; features and labels share its memory.
+def graph_data_from_pyg(
+    data: Any,
+    *,
+    tables: Iterable[str] | None = None,
+    edge_tables: Iterable[str] | None = None,
+    edge_feature_name: str | None = None,
+    train: Any = None,
+    val: Any = None,
+    test: Any = None,
+) -> GraphData:
+    """A homogeneous PyG ``Data`` as GraphData; features, labels and attributes share its memory.
 
-    ``Graph.edge_order`` holds each edge's column in ``edge_index``.
+    PyG's own ``is_node_attr`` and ``is_edge_attr`` say which attributes have a row for each node or edge, so that
+    mini-batches carry what those of its NeighborLoader do. Samplers draw by ``edge_weight`` and ``edge_type``, where
+    they are there. ``Graph.edge_order`` holds each edge's column in ``edge_index``.
 
     Args:
-        data: N nodes: ``edge_index`` or, without it, ``adj_t``, whose values then are edge weights; ``x``,
-            ``y`` and ``edge_weight`` where they are there; splits are ``train_mask``, ``val_mask`` and
-            ``test_mask``.
-        tables: names of further attributes ``[N, F]`` that mini-batches need.
-        edge_feature_name: the attribute that holds edge features ``[E, F]``, such as ``"edge_attr"``; None for none,
-            as not every model pays for them.
+        data: N nodes and E edges: ``edge_index`` or, without it, ``adj_t``, whose values then are ``edge_weight``;
+            ``x`` and ``y`` where they are there.
+        tables: names of the other attributes of nodes, ``[N, ...]``, that mini-batches carry; None for all.
+        edge_tables: likewise of edges, ``[E, ...]``.
+        edge_feature_name: the attribute of edges ``[E, F]`` that mini-batches carry as ``edge_attr``, and blocks as
+            ``x``; None for ``edge_attr``, if there is one.
+        train: node ids, or a mask ``[N]``; None for ``train_mask``, if there is one. Likewise ``val`` and ``test``.
 
     Raises:
-        GraphDataError: no Data, a heterogeneous one, one without edges, or without an attribute asked for; edge
-            features beside ``adj_t``.
+        GraphDataError: no Data, a heterogeneous one, one without edges, or without an attribute asked for; an attribute
+            that is no table of numbers with one row a node or edge; attributes of edges beside ``adj_t``.
         MissingExtraError: PyG cannot be imported.
     """
     pyg = _import_pyg("Reading a PyG graph")
@@ -106,39 +140,77 @@ def graph_data_from_pyg(data: Any, *, tables: Iterable[str] = (), edge_feature_n
         )
     if not isinstance(data, pyg.data.Data):
         raise GraphDataError(f"a torch_geometric.data.Data is needed, but a {type(data).__name__} was given.")
-    weight = data.get("edge_weight")
+    of_nodes = {key: data[key] for key in _keys(data) if data.is_node_attr(key)}
+    of_edges = {key: data[key] for key in _keys(data) if key not in of_nodes and data.is_edge_attr(key)}
+    carried = chosen({key: rows for key, rows in of_nodes.items() if key not in ("x", "y")}, tables, "tables", "the PyG graph")
+    carried_edges = chosen(of_edges, edge_tables, "edge_tables", "the PyG graph")
+    if edge_feature_name is None and getattr(carried_edges.get("edge_attr"), "ndim", 0) == 2:
+        edge_feature_name = "edge_attr"
+    edge_x = None
+    if edge_feature_name is not None:
+        edge_x = chosen(of_edges, [edge_feature_name], "edge_feature_name", "the PyG graph")[edge_feature_name]
+        carried_edges.pop(edge_feature_name, None)
+    for key in (*carried, *carried_edges):
+        _check_rows(data, key)
+    weight, types = of_edges.get("edge_weight"), of_edges.get("edge_type")
     if data.get("edge_index") is not None:
         src, dst = data.edge_index
     elif data.get("adj_t") is not None:
-        (dst, src), weight = pyg.utils.to_edge_index(data.adj_t)
+        if carried_edges or edge_x is not None:
+            raise GraphDataError(
+                f"{edge_feature_name or min(carried_edges)!r}: which row belongs to which entry of adj_t is not known. "
+                f"Give the PyG graph an edge_index, in the order of these rows, or leave them out: edge_tables=[]."
+            )
+        ((dst, src), weight), types = pyg.utils.to_edge_index(data.adj_t), None
+        if edge_tables is None:
+            carried_edges["edge_weight"] = weight
     else:
         raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(data.keys())}.")
-    edge_x = None if edge_feature_name is None else _attribute(data, edge_feature_name, "edge_feature_name")
-    if edge_x is not None and data.get("edge_index") is None:
-        raise GraphDataError(
-            f"edge_feature_name={edge_feature_name!r}: which row belongs to which entry of adj_t is not known. "
-            f"Give the PyG graph an edge_index, in the order of these rows."
-        )
-    masks = {name: data.get(f"{name}_mask") for name in SPLITS}
-    train, val, test = (
-        ids_of_mask(mask, what=f"{name}_mask", num_nodes=data.num_nodes) for name, mask in masks.items()
+    graph = Graph.from_coo(
+        src,
+        dst,
+        data.num_nodes,
+        edge_weight=drawable_weights("edge_weight", weight),
+        edge_type=drawable_types(types),
+        keep_order=True,
     )
     return GraphData(
-        Graph.from_coo(src, dst, data.num_nodes, edge_weight=weight, keep_order=True),
+        graph,
         x=data.get("x"),
-        y=data.get("y"),
-        train=train,
-        val=val,
-        test=test,
-        tables={name: _attribute(data, name, "tables") for name in tables},
+        y=of_nodes.get("y"),
+        **split_ids({"train": train, "val": val, "test": test}, of_nodes, data.num_nodes),
+        tables=carried,
         edge_x=edge_x,
+        edge_tables=carried_edges,
     )
 
 
-def _attribute(data: Any, name: str, argument: str) -> Any:
-    if data.get(name) is None:
-        raise GraphDataError(f"{argument}={name!r}, but the PyG graph holds only {sorted(data.keys())}.")
-    return data[name]
+def template_of(data: Any) -> Any:
+    """A copy of a PyG ``Data`` with the attributes alone that are of the graph as a whole."""
+    template = copy(data)
+    for key in [*_STRUCTURE, *(key for key in _keys(data) if data.is_node_attr(key) or data.is_edge_attr(key))]:
+        if key in template:
+            del template[key]
+    return template
+
+
+def _keys(data: Any) -> list[str]:
+    return [key for key in data.keys() if key not in _STRUCTURE and data[key] is not None]  # noqa: SIM118
+
+
+def _check_rows(data: Any, key: str) -> None:
+    """Raises GraphDataError: what PyG takes for rows of nodes or edges is no table of them."""
+    rows = data[key]
+    if not isinstance(rows, torch.Tensor | np.ndarray):
+        what = f"a {type(rows).__name__}, but a tensor or an array is needed"
+    elif data.__cat_dim__(key, rows) != 0:
+        what = f"{list(rows.shape)} with its entries in another dimension than the first"
+    else:
+        return
+    raise GraphDataError(
+        f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out by naming the others: "
+        f"from_pyg(data, tables=[...], edge_tables=[...])."
+    )
 
 
 def _edge_index(batch: MiniBatch) -> torch.Tensor:

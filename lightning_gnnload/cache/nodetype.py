@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
 from lightning_gnnload.cache.policy import CachePolicy, checked_hotness
-from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import Workload
@@ -47,25 +47,26 @@ class OfNodes(CachePolicy):
 
 
 def fitting(
-    levels: Sequence[FeatureCache], table: FeatureStore | NodeTable | None, name: str, *, progress: bool = True
+    levels: Sequence[FeatureCache], data: GraphData, name: str, *, progress: bool = True
 ) -> tuple[FeatureCache, ...]:
     """The same caches, with policies that judge the rows of that table.
 
     Args:
         levels: as for a table of all nodes.
-        table: of :attr:`GraphData.tables`; None for ``"x"`` and ``"edge_x"``.
-        name: of the table.
+        data: whose table it is.
+        name: of the table, in :attr:`.GraphData.stores`.
         progress: whether policies that sample ahead show a bar on stderr.
 
     Raises:
         CacheConfigError: a policy that judges all nodes, for rows of some of them or of edges.
     """
-    return tuple(_fitting(level, table, name, progress) for level in levels)
+    return tuple(_fitting(level, data, name, progress) for level in levels)
 
 
-def _fitting(level: FeatureCache, table: FeatureStore | NodeTable | None, name: str, progress: bool) -> FeatureCache:
+def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) -> FeatureCache:
+    table = data.tables.get(name)
     of_some = isinstance(table, NodeTable)
-    if not (of_some or name == "edge_x") or (level.policy in EVICTION_RULES and level.policy != "belady"):
+    if not (of_some or name in data.edge_stores) or (level.policy in EVICTION_RULES and level.policy != "belady"):
         return level
     if not isinstance(table, NodeTable) or level.policy == "belady":
         raise CacheConfigError(

@@ -54,7 +54,7 @@ def share_rows(store: MemoryFeatureStore, sharers: Sharers) -> MemoryFeatureStor
         meeting.agree({})  # nobody goes on before all have the rows
     if not rows.numel():
         return store
-    return MemoryFeatureStore(tensor_view(theirs.array).view(rows.dtype).view(rows.shape))
+    return MemoryFeatureStore(tensor_view(theirs.array).view(rows.dtype).view(len(rows), *store.row_shape))
 
 
 def is_mapped_file(rows: torch.Tensor) -> bool:

@@ -27,6 +27,7 @@ class Block:
         edge_weight: float32 ``[num_edges]``, what the sampler says each edge counts; None where all count alike.
         edge_type: int32 ``[num_edges]``; None unless the sampler draws by type.
         x: features of the edges, ``[num_edges, F]``; None where the graph has none.
+        tables: further features of the edges by name, ``[num_edges, F]`` or ``[num_edges]``.
     """
 
     indptr: torch.Tensor
@@ -37,6 +38,7 @@ class Block:
     edge_weight: torch.Tensor | None = None
     edge_type: torch.Tensor | None = None
     x: torch.Tensor | None = None
+    tables: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def num_edges(self) -> int:
@@ -81,8 +83,8 @@ class MiniBatch:
         y: labels of the seeds, ``[S]`` or ``[S, C]``, or None.
         epoch: the epoch of the draw key.
         step: the step of the draw key.
-        tables: further features by name: ``[V, F]``, a row for each of ``nodes``; from a :class:`NodeTable`,
-            ``[M, F]``, a row for each of the M nodes of its type.
+        tables: further features by name: ``[V, F]`` or ``[V]``, a row for each of ``nodes``; from a
+            :class:`NodeTable`, ``[M, F]`` or ``[M]``, a row for each of the M nodes of its type.
         positions: for each of the latter, by name: where these nodes stand in ``nodes``, int64 ``[M]``, ascending,
             so that ``h[batch.positions[name]] = project[name](batch.tables[name])``.
 
@@ -172,7 +174,7 @@ class MiniBatch:
         return replace(
             self,
             **apply(self),
-            blocks=[replace(block, **apply(block)) for block in self.blocks],
+            blocks=[replace(block, **apply(block), tables=named(block.tables)) for block in self.blocks],
             tables=named(self.tables),
             positions=named(self.positions),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import mmap
 import os
 import warnings
@@ -73,8 +74,11 @@ class DiskFeatureStore(FeatureStore):
 
     @property
     def shape(self) -> tuple[int, int]:
-        num_rows, width = self._array.shape
-        return num_rows, width
+        return self._array.shape[0], math.prod(self.row_shape)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self._array.shape[1:])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -134,8 +138,8 @@ def _stored_table(folder: Path, name: str) -> StoredArray:
             f"{folder} has no array {name!r}, but {', '.join(sorted(arrays)) or 'none at all'}. "
             f"Write one with save_features, or give its name."
         )
-    if len(arrays[name].shape) != 2:
-        raise StoreFormatError(f"{folder}: array {name!r} has shape {arrays[name].shape}, but must be [N, F].")
+    if len(arrays[name].shape) < 1:
+        raise StoreFormatError(f"{folder}: array {name!r} is a single number, but must be [N, F].")
     return arrays[name]
 
 
@@ -184,7 +188,7 @@ def _reads_in(fd: int, unit: int) -> bool:
 
 
 def _mapped_rows(array: StoredArray) -> np.ndarray:
-    num_rows, width = array.shape
+    num_rows, row_bytes = array.shape[0], math.prod(array.shape[1:]) * array.dtype.itemsize
     if array.size_bytes == 0:
-        return np.empty((num_rows, width * array.dtype.itemsize), np.uint8)
-    return mapped_bytes(array.file).reshape(num_rows, -1)
+        return np.empty((num_rows, row_bytes), np.uint8)
+    return mapped_bytes(array.file).reshape(num_rows, row_bytes)

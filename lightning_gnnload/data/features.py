@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -45,6 +46,12 @@ class FeatureStore(ABC):
     @abstractmethod
     def shape(self) -> tuple[int, int]:
         """``(N, F)``."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row in a mini-batch: ``(F,)``, unless the rows were given in another one of F numbers: ``()``
+        for a column ``[N]``, ``(T, C)`` for a table ``[N, T, C]``."""
+        return self.shape[1:]
 
     @property
     @abstractmethod
@@ -103,7 +110,11 @@ class MemoryFeatureStore(FeatureStore):
     (rows of 400 and 100 bytes, at random).
 
     Args:
-        rows: ``[N, F]`` of any numeric dtype, bfloat16 included; not copied when it is contiguous.
+        rows: ``[N, F]`` of any numeric dtype, bfloat16 included; not copied when it is contiguous. A column ``[N]``, or
+            a table of more dimensions, keeps its :attr:`row_shape` in mini-batches.
+
+    Attributes:
+        rows: the same memory as ``[N, F]``.
 
     Example:
         >>> store = MemoryFeatureStore(torch.arange(6.0).view(3, 2))
@@ -115,13 +126,19 @@ class MemoryFeatureStore(FeatureStore):
     """
 
     def __init__(self, rows: Any) -> None:
-        self.rows = as_rows(rows, what="features x")
-        if self.rows.ndim != 2:
-            raise GraphDataError(f"features x must be [N, F], but the shape is {list(self.rows.shape)}.")
+        given = as_rows(rows, what="features")
+        if given.ndim == 0:
+            raise GraphDataError("features must be [N, F], but a single number was given.")
+        self.rows = given.view(len(given), math.prod(given.shape[1:]))
+        self._row_shape = tuple(given.shape[1:])
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.rows.shape[0], self.rows.shape[1]
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self._row_shape
 
     @property
     def dtype(self) -> torch.dtype:
@@ -146,8 +163,8 @@ def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, positions:
 
 def bytes_of(rows: torch.Tensor) -> Any:
     """``[B, row_bytes]`` uint8: NumPy has no bfloat16, and a copy of rows needs no arithmetic."""
-    if rows.ndim == 1:
-        rows = rows.unsqueeze(1)
+    row_bytes = math.prod(rows.shape[1:]) * rows.element_size()
     if rows.numel() == 0:  # view() to another dtype refuses a width of zero
-        return torch.empty(rows.shape[0], rows.shape[1] * rows.element_size(), dtype=torch.uint8).numpy()
-    return rows.view(torch.uint8).numpy()
+        return torch.empty(rows.shape[0], row_bytes, dtype=torch.uint8).numpy()
+    # By way of one dimension: of a width of one, any stride counts as contiguous, but not to view() as another dtype.
+    return rows.view(-1).view(torch.uint8).view(rows.shape[0], row_bytes).numpy()

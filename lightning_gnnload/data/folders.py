@@ -54,6 +54,7 @@ def write_manifest(
     attributes: dict[str, Any] | None = None,
     quantized: dict[str, str] | None = None,
     tables: dict[str, int | None] | None = None,
+    edge_tables: list[str] | None = None,
     lost_order: bool = False,
 ) -> None:
     """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
@@ -66,6 +67,7 @@ def write_manifest(
         "arrays": arrays,
         "quantized": quantized or {},
         "tables": tables or {},
+        "edge_tables": edge_tables,
         "lost_order": lost_order,
     }
     with open(folder / MANIFEST, "w") as file:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.tables import NodeTable, as_store, named_tables
+from lightning_gnnload.data.tables import (
+    EDGE_PREFIX,
+    NodeTable,
+    as_store,
+    check_edge_rows,
+    check_edge_tables,
+    graph_columns,
+    named_tables,
+)
 from lightning_gnnload.errors import GraphDataError
 
 SPLITS = ("train", "val", "test")
@@ -22,16 +31,19 @@ class GraphData:
 
     Args:
         graph: the topology, N nodes.
-        x: node features ``[N, F]``: array, tensor or :class:`FeatureStore`; None for a graph without.
+        x: node features ``[N, F]``: array, tensor or :class:`FeatureStore`; None for a graph without. Arrays of more
+            dimensions, ``[N, T, F]``, keep them in mini-batches.
         y: node labels, ``[N]`` or ``[N, C]``, any numeric dtype; None for a graph without. Nodes without a
             label may carry any value (NaN, -1), as long as no split names them.
         train: node ids to train on, int64; likewise ``val`` and ``test``. Missing splits are empty.
         num_classes: number of label classes; counted from integer labels when None.
         tables: further node features by name, each an array, tensor or :class:`FeatureStore` ``[N, F]`` of its own
-            width and dtype, or a :class:`NodeTable` for the nodes of one type.
+            width and dtype, a column ``[N]``, or a :class:`NodeTable` for the nodes of one type.
         edge_x: edge features ``[E, F]``: array, tensor or :class:`FeatureStore`. Rows lie in the order in which the
             edges were given: that of ``Graph.from_csc``'s ``indices``, or of ``Graph.from_coo``'s list, which the
             graph then has to keep (``keep_order=True``).
+        edge_tables: further edge features ``[E, F]`` and columns ``[E]`` by name, in the same order. None: none of
+            one's own, but mini-batches in DGL's and PyG's formats carry the graph's ``edge_weight`` and ``edge_type``.
 
     Raises:
         GraphDataError: sizes that differ from N or E, ids out of range or repeated, a table's name that is taken.
@@ -55,9 +67,10 @@ class GraphData:
         num_classes: int | None = None,
         tables: Mapping[str, Any] | None = None,
         edge_x: Any = None,
+        edge_tables: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph
-        self.x: FeatureStore | None = None if x is None else x if isinstance(x, FeatureStore) else MemoryFeatureStore(x)
+        self.x: FeatureStore | None = None if x is None else as_store(x, what="features x", dims=(2, None))
         self.y: torch.Tensor | None = None if y is None else as_rows(y, what="labels y")
         if self.y is not None and self.y.ndim not in (1, 2):
             raise GraphDataError(f"labels y must be [N] or [N, C], but the shape is {list(self.y.shape)}.")
@@ -72,7 +85,9 @@ class GraphData:
         )
         self.edge_x: FeatureStore | None = None if edge_x is None else as_store(edge_x, what="edge features edge_x")
         if self.edge_x is not None:
-            _check_edge_rows(self.edge_x, graph)
+            check_edge_rows(self.edge_x, graph, "edge features edge_x")
+        self.edge_tables = check_edge_tables({} if edge_tables is None else edge_tables, graph)
+        self.names_edge_tables = edge_tables is not None
         self.train, self.val, self.test = (
             _split(name, ids, graph.num_nodes) for name, ids in zip(SPLITS, (train, val, test), strict=True)
         )
@@ -84,14 +99,28 @@ class GraphData:
 
     @property
     def num_features(self) -> int:
-        return 0 if self.x is None else self.x.shape[1]
+        """Numbers in the last dimension of x."""
+        return 0 if self.x is None else self.x.row_shape[-1]
 
     @property
     def stores(self) -> dict[str, FeatureStore]:
-        """What mini-batches gather from, by name: ``"x"``, the tables, ``"edge_x"``."""
+        """What mini-batches gather from, by name: ``"x"``, the tables, :attr:`edge_stores`."""
         tables = {name: table.store if isinstance(table, NodeTable) else table for name, table in self.tables.items()}
-        every: dict[str, FeatureStore | None] = {"x": self.x, **tables, "edge_x": self.edge_x}
-        return {name: store for name, store in every.items() if store is not None}
+        return {**({} if self.x is None else {"x": self.x}), **tables, **self.edge_stores}
+
+    @property
+    def edge_stores(self) -> dict[str, FeatureStore]:
+        """Those of them that have rows of edges: ``"edge_x"``, and edge tables as ``"edge.<name>"``."""
+        tables = {EDGE_PREFIX + name: table for name, table in self.edge_tables.items()}
+        return {**({} if self.edge_x is None else {"edge_x": self.edge_x}), **tables}
+
+    def with_graph_columns(self) -> GraphData:
+        """These data, with the graph's edge weights and types as edge tables, unless edge tables were named."""
+        if self.names_edge_tables or self.graph.edge_weight is None and self.graph.edge_type is None:
+            return self
+        data = copy(self)
+        data.edge_tables, data.names_edge_tables = graph_columns(self.graph), True
+        return data
 
     def put(self, name: str, store: FeatureStore) -> None:
         """From now on ``store``, which has the same rows, is the one of that name in :attr:`stores`."""
@@ -100,6 +129,8 @@ class GraphData:
             self.tables[name] = NodeTable(store, table.first)
         elif table is not None:
             self.tables[name] = store
+        elif name.startswith(EDGE_PREFIX):
+            self.edge_tables[name.removeprefix(EDGE_PREFIX)] = store
         else:
             setattr(self, name, store)
 
@@ -128,21 +159,9 @@ class GraphData:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={len(self.split(name))}" for name in SPLITS)
         tables = f", tables={sorted(self.tables)}" if self.tables else ""
+        tables += f", edge_tables={sorted(self.edge_tables)}" if self.edge_tables else ""
         tables += f", num_edge_features={self.edge_x.shape[1]}" if self.edge_x is not None else ""
         return f"GraphData({self.graph!r}, num_features={self.num_features}, {sizes}{tables})"
-
-
-def _check_edge_rows(edge_x: FeatureStore, graph: Graph) -> None:
-    if edge_x.shape[0] != graph.num_edges:
-        raise GraphDataError(
-            f"edge features edge_x has {edge_x.shape[0]} rows, but the graph has {graph.num_edges} edges; one row an "
-            f"edge is needed."
-        )
-    if graph.edge_order is None and graph.lost_order:
-        raise GraphDataError(
-            "edge features edge_x: which row belongs to which edge is not known, for the graph did not keep the order "
-            "of its edge list. Build it with Graph.from_coo(src, dst, keep_order=True)."
-        )
 
 
 def _split(name: str, ids: Any, num_nodes: int) -> np.ndarray:

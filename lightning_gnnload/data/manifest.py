@@ -21,6 +21,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 _MAX_BYTES = 1 << 24
 _MAX_ROWS = 1 << 48
+_MAX_DIMS = 8
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
@@ -73,6 +74,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         "quantized": _are_floats(manifest.get("quantized", {})),
         "lost_order": isinstance(manifest.get("lost_order", False), bool),
         "tables": _are_first_nodes(manifest.get("tables", {})),
+        "edge_tables": _are_names(manifest.get("edge_tables")),
     }
     for key in sound:
         if not sound[key]:
@@ -95,7 +97,7 @@ def _stored_array(folder: Path, name: str, entry: Any) -> StoredArray:
     try:
         file_name, dtype_name, shape, checksum = entry["file"], entry["dtype"], entry["shape"], entry["crc32"]
         sound = file_name == os.path.basename(file_name) and dtype_name in _DTYPES
-        sound = sound and isinstance(shape, list) and len(shape) <= 2 and all(map(_is_count, shape))
+        sound = sound and isinstance(shape, list) and len(shape) <= _MAX_DIMS and all(map(_is_count, shape))
         sound = sound and type(checksum) is int and 0 <= checksum < 1 << 32
     except (TypeError, KeyError):
         sound = False
@@ -120,6 +122,11 @@ def _stored_array(folder: Path, name: str, entry: Any) -> StoredArray:
 def _are_first_nodes(tables: Any) -> bool:
     """Of each table the first node that it has rows for; None where it has rows for all."""
     return isinstance(tables, dict) and all(first is None or _is_count(first) for first in tables.values())
+
+
+def _are_names(tables: Any) -> bool:
+    """Of the tables of edges; None where none were named."""
+    return tables is None or (isinstance(tables, list) and all(isinstance(name, str) for name in tables))
 
 
 def _are_floats(quantized: Any) -> bool:

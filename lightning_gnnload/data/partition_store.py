@@ -81,12 +81,12 @@ def load_partition(
         require_arrays(path, arrays, NUMBERING)
         numbering: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in NUMBERING}
         _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
-        stores, tables = open_stores(path, manifest, arrays, features)
+        stores, tables, _ = open_stores(path, manifest, arrays, features)
         x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
             raise StoreFormatError(f"{path}: labels y are {list(y.shape)}, not one a node. Make the partition again.")
         by_node = {
-            name: select_rows(as_store(store, what=name), new_ids)
+            name: select_rows(as_store(store, what=name, dims=(1, None)), new_ids)
             for name, store in {**({} if x is None else {"x": x}), **tables}.items()
         }
     except (GraphDataError, OSError) as error:

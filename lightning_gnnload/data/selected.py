@@ -44,6 +44,10 @@ class SelectedFeatureStore(FeatureStore):
         return len(self._rows), self.store.shape[1]
 
     @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.store.row_shape
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.store.dtype
 

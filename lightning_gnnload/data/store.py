@@ -33,7 +33,7 @@ from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
-from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, GraphFormatError, StoreFormatError
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
@@ -72,6 +72,7 @@ def save_graph_data(
                 tables={
                     name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()
                 },
+                edge_tables=sorted(data.edge_tables) if data.names_edge_tables else None,
                 lost_order=data.graph.lost_order,
             )
     except FeatureFileError:
@@ -105,7 +106,7 @@ def load_graph_data(
         )
     try:
         arrays = map_arrays(path, manifest, verify)
-        stores, tables = open_stores(path, manifest, arrays, features)
+        stores, tables, edge_tables = open_stores(path, manifest, arrays, features)
         require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
         known = (*Graph.ARRAYS, *SPLITS, *ORIGIN)
         numpy: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in known if name in arrays}
@@ -125,6 +126,7 @@ def load_graph_data(
             num_classes=manifest["num_classes"],
             tables=tables,
             edge_x=stores.get("edge_x"),
+            edge_tables=edge_tables,
         )
     except (GraphFormatError, GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
@@ -147,8 +149,9 @@ def map_arrays(
 
 def open_stores(
     path: Path, manifest: dict[str, Any], arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a folder's features are gathered from, by name of the array; and the tables among them by their own.
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
+    """What a folder's features are gathered from, by name of the array; the tables among them by their own; and those
+    of edges, None where none were named.
 
     Raises:
         StoreFormatError: an array is missing.
@@ -156,10 +159,11 @@ def open_stores(
     if features not in ("mapped", "disk"):
         raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     of_tables = {name: table_name(name) for name in manifest.get("tables", {})}
-    require_arrays(path, arrays, of_tables.values())
+    of_edges = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
+    require_arrays(path, arrays, (*of_tables.values(), *of_edges.values()))
     stores: dict[str, Any] = dict(arrays)
     if features == "disk":
-        for name in arrays.keys() & {"x", "edge_x", *of_tables.values()}:
+        for name in arrays.keys() & {"x", "edge_x", *of_tables.values(), *of_edges.values()}:
             stores[name] = DiskFeatureStore(path, name=name)
     for name, dtype in manifest.get("quantized", {}).items():
         if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
@@ -171,7 +175,8 @@ def open_stores(
         name: stores[of_tables[name]] if first is None else NodeTable(stores[of_tables[name]], first)
         for name, first in manifest.get("tables", {}).items()
     }
-    return stores, tables
+    edge_tables = {name: stores[of_edges[name]] for name in of_edges}
+    return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
 
 
 def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[str]) -> None:
@@ -184,7 +189,8 @@ def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[
 
 
 def table_name(name: str) -> str:
-    """Of the array that holds a table; of others, only a quantised table's scale and offset have a dot."""
+    """Of the array that holds a table; of others, only tables of edges and a quantised table's scale and offset have a
+    dot."""
     return f"table.{name}"
 
 
@@ -224,7 +230,8 @@ def _stores(data: GraphData) -> dict[str, FeatureStore]:
 
 
 def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, Any]:
-    return array_entry(file, array.dtype, array.shape, write_chunks(file, byte_chunks(array)))
+    shape = (array.shape[0], *array.row_shape) if isinstance(array, FeatureStore) else array.shape
+    return array_entry(file, array.dtype, shape, write_chunks(file, byte_chunks(array)))
 
 
 def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:

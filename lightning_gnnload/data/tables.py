@@ -1,16 +1,23 @@
-"""Tables beside x and y: further features of nodes, those of one node type, and those of edges."""
+"""Tables beside x and y: further columns and features of nodes, those of one node type, and those of edges."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError
 
 RESERVED = ("x", "y", "edge_x", "nodes", "seeds", "blocks", "positions")
 """What no table can be named: names of the graph's or the mini-batch's own."""
+EDGE_COLUMNS = ("edge_weight", "edge_type")
+"""Arrays of a graph that mini-batches in other libraries' formats carry, too, unless edge tables were named."""
+EDGE_PREFIX = "edge."
+"""Before the name of a table of edges where tables of nodes stand beside it, which may have the same name."""
 
 
 class NodeTable:
@@ -19,7 +26,7 @@ class NodeTable:
     The nodes of a type have consecutive ids, and each type's features a width and dtype of their own.
 
     Args:
-        rows: ``[count, F]``: array, tensor or :class:`FeatureStore`.
+        rows: ``[count, F]``, or a column ``[count]``: array, tensor or :class:`FeatureStore`.
         first: the lowest id of the type.
         count: its number of nodes; the number of rows when None.
 
@@ -35,7 +42,7 @@ class NodeTable:
     """
 
     def __init__(self, rows: Any, first: int, count: int | None = None) -> None:
-        self.store = as_store(rows, what="a NodeTable's rows")
+        self.store = as_store(rows, what="a NodeTable's rows", dims=(1, None))
         num_rows = self.store.shape[0]
         self.first = first
         self.count = num_rows if count is None else count
@@ -55,16 +62,21 @@ class NodeTable:
         return f"NodeTable(nodes {self.first} to {self.nodes.stop - 1}, num_features={self.store.shape[1]})"
 
 
-def as_store(rows: Any, *, what: str) -> FeatureStore:
+def as_store(rows: Any, *, what: str, dims: tuple[int, int | None] = (2, 2)) -> FeatureStore:
     """``rows`` ``[R, F]`` as a store; arrays and tensors are not copied when they are contiguous.
 
+    Args:
+        rows: array, tensor or store, which is returned as it is.
+        what: begins the message of an error.
+        dims: how many dimensions an array may have, at the least and at the most; None is no limit.
+
     Raises:
-        GraphDataError: no table of numbers; the message begins with ``what``.
+        GraphDataError: no table of numbers, or one of other dimensions.
     """
     if isinstance(rows, FeatureStore):
         return rows
-    table = as_rows(rows, what=what)
-    if table.ndim != 2:
+    table, (least, most) = as_rows(rows, what=what), dims
+    if table.ndim < least or (most is not None and table.ndim > most):
         advice = " A column becomes a table by [:, None]." if table.ndim == 1 else ""
         raise GraphDataError(f"{what} must be [rows, F], but the shape is {list(table.shape)}.{advice}")
     return MemoryFeatureStore(table)
@@ -76,17 +88,14 @@ def named_tables(tables: Mapping[str, Any], num_nodes: int) -> dict[str, Feature
     Raises:
         GraphDataError: a table with too few or too many rows, a range beyond the graph, or a name that is taken.
     """
-    if not isinstance(tables, Mapping):
-        raise GraphDataError(f"tables must be a dict of tables by name, but it is a {type(tables).__name__}.")
     checked: dict[str, FeatureStore | NodeTable] = {}
-    for name, rows in tables.items():
-        check_name(name)
+    for name, rows in _by_name(tables, "tables"):
         if isinstance(rows, NodeTable):
             if rows.nodes.stop > num_nodes:
                 raise GraphDataError(f"table {name!r} is for {rows}, but the graph has {num_nodes} nodes, from 0 on.")
             checked[name] = rows
             continue
-        store = as_store(rows, what=f"table {name!r}")
+        store = as_store(rows, what=f"table {name!r}", dims=(1, None))
         if store.shape[0] != num_nodes:
             raise GraphDataError(
                 f"table {name!r} has {store.shape[0]} rows, but the graph has {num_nodes} nodes; one row a node is "
@@ -96,11 +105,58 @@ def named_tables(tables: Mapping[str, Any], num_nodes: int) -> dict[str, Feature
     return checked
 
 
+def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore]:
+    """Tables of edges by name, each with a row for every edge, in the order in which the edges were given.
+
+    Raises:
+        GraphDataError: a table with too few or too many rows, or a name that is taken; or the graph has lost the order.
+    """
+    checked: dict[str, FeatureStore] = {}
+    for name, rows in _by_name(tables, "edge_tables"):
+        checked[name] = as_store(rows, what=f"edge table {name!r}", dims=(1, None))
+        check_edge_rows(checked[name], graph, f"edge table {name!r}")
+    return checked
+
+
+def graph_columns(graph: Graph) -> dict[str, FeatureStore]:
+    """The graph's own edge weights and types, where it has them, as edge tables."""
+    columns = {name: array for name in EDGE_COLUMNS if (array := getattr(graph, name)) is not None}
+    if (order := graph.edge_order) is not None:
+        for name, array in columns.items():
+            columns[name] = np.empty_like(array)
+            columns[name][order] = array  # rows of edge tables lie in the order in which the edges were given
+    return {name: MemoryFeatureStore(array) for name, array in columns.items()}
+
+
+def check_edge_rows(store: FeatureStore, graph: Graph, what: str) -> None:
+    """Raises GraphDataError: not a row for each edge, or nobody knows for which."""
+    if store.shape[0] != graph.num_edges:
+        raise GraphDataError(
+            f"{what} has {store.shape[0]} rows, but the graph has {graph.num_edges} edges; one row an edge is needed."
+        )
+    if graph.edge_order is None and graph.lost_order:
+        raise GraphDataError(
+            f"{what}: which row belongs to which edge is not known, for the graph did not keep the order of its edge "
+            f"list. Build it with Graph.from_coo(src, dst, keep_order=True)."
+        )
+
+
+def _by_name(tables: Mapping[str, Any], what: str) -> Iterable[tuple[str, Any]]:
+    if not isinstance(tables, Mapping):
+        raise GraphDataError(f"{what} must be a dict of tables by name, but it is a {type(tables).__name__}.")
+    for name in tables:
+        check_name(name)
+    return tables.items()
+
+
 def check_name(name: Any) -> None:
     """Raises GraphDataError: no name for a table, which is a key of dicts, an attribute and a part of file names."""
-    if not isinstance(name, str) or not (name.isascii() and name.isidentifier()) or name.startswith("_"):
+    if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise GraphDataError(
-            f"{name!r} cannot name a table: ASCII letters, digits and underscores are needed, a letter first."
+            f"{name!r} cannot name a table: ASCII letters, digits and underscores are needed, no digit first. Rename it, "
+            f"or leave it out."
         )
     if name in RESERVED:
-        raise GraphDataError(f"no table can be named {name!r}; the names {', '.join(RESERVED)} are taken.")
+        raise GraphDataError(
+            f"no table can be named {name!r}; the names {', '.join(RESERVED)} are taken. Rename it, or leave it out."
+        )

@@ -67,7 +67,7 @@ def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance:
     stores = {"x": data.x, **{table_name(name): table for name, table in tables.items()}}
     given = {name: store for name, store in stores.items() if store is not None}
     per_node: dict[str, torch.Tensor | FeatureStore] = {**raw_stores(given)}
-    shapes = {name: array.shape for name, array in per_node.items()}
+    shapes = {name: _whole_shape(array) for name, array in per_node.items()}
     if data.y is not None:
         per_node["y"], shapes["y"] = MemoryFeatureStore(data.y.reshape(len(node_ids), -1)), data.y.shape
     entries, total = {}, sum(map(_num_bytes, per_node.values()))
@@ -137,6 +137,10 @@ def _noted(chunks: Iterator[memoryview], note: Callable[[int], None]) -> Iterato
     for chunk in chunks:
         yield chunk
         note(len(chunk))
+
+
+def _whole_shape(array: torch.Tensor | FeatureStore) -> tuple[int, ...]:
+    return (array.shape[0], *array.row_shape) if isinstance(array, FeatureStore) else tuple(array.shape)
 
 
 def _num_bytes(array: torch.Tensor | FeatureStore) -> int:

@@ -154,7 +154,11 @@ class DeviceBatches:
         return summed_reads([rows.reads() for rows in self.rows.values()])
 
     def _gathered(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
-        tables = {name: rows.gather(sample.nodes) for name, rows in self.rows.items()}
+        stores = self.source.data.stores
+        tables = {
+            name: rows.gather(sample.nodes).view(sample.nodes.numel(), *stores[name].row_shape)
+            for name, rows in self.rows.items()
+        }
         return MiniBatch(
             sample.nodes,
             len(seeds),

@@ -40,7 +40,7 @@ class Payload:
         cpu_ms: of these two, the time that the thread ran on a core.
         reads: where the features came from, nearest tier first; empty where their store does not count.
         tables: named tables; ``positions`` are those of node types, as in :class:`.tables.Places`.
-        edge_x: edge features of all hops.
+        edge_tables: edge features of all hops by name, as in :class:`.tables.Places`.
     """
 
     layout: SampleLayout
@@ -57,7 +57,7 @@ class Payload:
     reads: Reads = ()
     tables: dict[str, TableLayout] = field(default_factory=dict)
     positions: dict[str, TableLayout] = field(default_factory=dict)
-    edge_x: TableLayout | None = None
+    edge_tables: dict[str, TableLayout] = field(default_factory=dict)
 
     @property
     def num_nodes(self) -> int:
@@ -81,8 +81,8 @@ class Payload:
 
     @property
     def _all_tables(self) -> list[TableLayout]:
-        single = (table for table in (self.x, self.y, self.edge_x) if table is not None)
-        return [*single, *self.tables.values(), *self.positions.values()]
+        single = (table for table in (self.x, self.y) if table is not None)
+        return [*single, *self.tables.values(), *self.positions.values(), *self.edge_tables.values()]
 
     @property
     def end(self) -> int:
@@ -107,16 +107,24 @@ class Payload:
         """
         try:
             batch = MiniBatch.view(buffer, self.layout, self.num_seeds, epoch=self.key.epoch, step=self.key.step)
-            x, y, edge_x = (None if table is None else table.view(buffer) for table in (self.x, self.y, self.edge_x))
-            tables, positions = (
-                {name: table.view(buffer) for name, table in named.items()} for named in (self.tables, self.positions)
+            x, y = (None if table is None else table.view(buffer) for table in (self.x, self.y))
+            tables, positions, of_edges = (
+                {name: table.view(buffer) for name, table in named.items()}
+                for named in (self.tables, self.positions, self.edge_tables)
             )
         except ValueError as error:  # torch looks at where the buffer ends
             raise QueueProtocolError(f"a mini-batch does not lie in its slot: {error}.") from error
         blocks = batch.blocks
-        if edge_x is not None:
-            spans = edge_spans(self.layout.hops)[::-1]
-            blocks = [replace(block, x=edge_x[span]) for block, span in zip(blocks, spans, strict=True)]
+        if of_edges:
+            edge_x, spans = of_edges.pop("edge_x", None), edge_spans(self.layout.hops)[::-1]
+            blocks = [
+                replace(
+                    block,
+                    x=None if edge_x is None else edge_x[span],
+                    tables={name: rows[span] for name, rows in of_edges.items()},
+                )
+                for block, span in zip(blocks, spans, strict=True)
+            ]
         return replace(batch, blocks=blocks, x=x, y=y, tables=tables, positions=positions)
 
     def to_json(self) -> dict[str, Any]:
@@ -128,9 +136,10 @@ class Payload:
         try:
             layout = fields["layout"]
             hops = tuple(HopLayout(**hop) for hop in layout["hops"])
-            single = {name: _table(fields[name]) for name in ("x", "y", "edge_x") if fields[name] is not None}
+            single = {name: _table(fields[name]) for name in ("x", "y") if fields[name] is not None}
             named = {
-                name: {key: _table(table) for key, table in fields[name].items()} for name in ("tables", "positions")
+                name: {key: _table(table) for key, table in fields[name].items()}
+                for name in ("tables", "positions", "edge_tables")
             }
             payload = cls(
                 **{
@@ -171,8 +180,9 @@ class Payload:
         for name, positions in self.positions.items():
             if positions.dtype != "int64" or positions.shape != self.tables[name].shape[:1]:
                 raise ValueError(f"{positions!r} are no positions of {self.tables[name]!r}")
-        if self.edge_x is not None and self.edge_x.shape[:1] != (num_edge_rows(self.layout.hops),):
-            raise ValueError(f"{self.edge_x!r} is no row an edge")
+        for table in self.edge_tables.values():
+            if table.shape[:1] != (num_edge_rows(self.layout.hops),):
+                raise ValueError(f"{table!r} is no row an edge")
         for read in self.reads:
             if type(read.tier) is not str or any(type(n) is not int or not 0 <= n < _MAX_SIZE for n in read[1:]):
                 raise ValueError(f"{read!r:.100} is no count of reads")
@@ -189,12 +199,12 @@ class BatchSource:
     Args:
         data: graph, features and labels.
         workload: which mini-batches there are.
-        features: stores to gather from instead of the data's own, by the name of the table (``"x"``, ``"edge_x"``, a
-            table's own): caches in front of them.
+        features: stores to gather from instead of the data's own, by their names in :attr:`.GraphData.stores`: caches
+            in front of them.
         announces: tell the stores which mini-batch comes; False for another phase than they were filled for.
 
     Raises:
-        SamplerConfigError: the data has edge features, but the sampler gives no edge ids.
+        SamplerConfigError: the data has tables of edges, but the sampler gives no edge ids.
     """
 
     def __init__(
@@ -205,10 +215,10 @@ class BatchSource:
         *,
         announces: bool = True,
     ) -> None:
-        if data.edge_x is not None and getattr(workload.sampler, "edge_ids", None) is False:
+        if data.edge_stores and getattr(workload.sampler, "edge_ids", None) is False:
             raise SamplerConfigError(
-                f"the data has edge features, which are found by edge ids, but {workload.sampler} gives none. "
-                f"Give the sampler edge_ids=True, or GraphData no edge_x."
+                f"the data has tables of edges ({', '.join(data.edge_stores)}), whose rows are found by edge ids, but "
+                f"{workload.sampler} gives none. Give the sampler edge_ids=True."
             )
         self.data = data
         self.workload = workload
@@ -271,13 +281,13 @@ class BatchSource:
             reads=reads,
             tables=places.tables,
             positions=places.positions,
-            edge_x=places.edge_x,
+            edge_tables=places.edge_tables,
         )
 
     def without_features(self) -> BatchSource:
         """The same mini-batches with labels alone, for a trainer that gathers features itself."""
         bare = copy(self.data)
-        bare.x, bare.tables, bare.edge_x = None, {}, None
+        bare.x, bare.tables, bare.edge_x, bare.edge_tables = None, {}, None, {}
         return BatchSource(bare, self.workload)
 
     def can_write_to(self, device: str) -> bool:

@@ -15,7 +15,7 @@ from lightning_gnnload.data.block import MiniBatch, view_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import HopLayout, SampleLayout
 
@@ -54,7 +54,8 @@ class Places(NamedTuple):
         y: labels of the seeds.
         tables: further features by name: ``[V, F]``, or ``[M, F]`` of the M nodes that a NodeTable has rows for.
         positions: of NodeTables, by name: the places of these M nodes among all nodes, int64 ``[M]``, ascending.
-        edge_x: edge features of all hops; :func:`edge_spans` says which rows are whose.
+        edge_tables: edge features of all hops by name, ``"edge_x"`` among them; :func:`edge_spans` says which rows are
+            whose.
         end: where they end.
         gathers: what to gather for them; y is another matter.
         found: what to write to ``positions``.
@@ -64,7 +65,7 @@ class Places(NamedTuple):
     y: TableLayout | None
     tables: dict[str, TableLayout]
     positions: dict[str, TableLayout]
-    edge_x: TableLayout | None
+    edge_tables: dict[str, TableLayout]
     end: int
     gathers: list[Gather]
     found: dict[str, np.ndarray]
@@ -75,7 +76,7 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Pla
     its end. Whether there is so much room is for the caller to see.
 
     Raises:
-        SamplerConfigError: the data has edge features, but the blocks no edge ids.
+        SamplerConfigError: the data has edge tables, but the blocks no edge ids.
     """
     end, gathers, found = layout.free_begin, list[Gather](), dict[str, np.ndarray]()
 
@@ -86,10 +87,10 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Pla
         return table
 
     def gather(name: str, store: FeatureStore, ids: torch.Tensor) -> TableLayout:
-        gathers.append(Gather(name, ids, place((len(ids), store.shape[1]), store.dtype)))
+        gathers.append(Gather(name, ids, place((len(ids), *store.row_shape), store.dtype)))
         return gathers[-1].place
 
-    x = y = edge_x = None
+    x = y = None
     tables, positions = dict[str, TableLayout](), dict[str, TableLayout]()
     if data.x is not None:
         x = gather("x", data.x, batch.nodes)
@@ -103,9 +104,11 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Pla
             tables[name] = gather(name, table.store, torch.from_numpy(nodes[found[name]] - table.first))
         else:
             tables[name] = gather(name, table, batch.nodes)
-    if data.edge_x is not None:
-        edge_x = gather("edge_x", data.edge_x, _edge_rows(data, batch, layout))
-    return Places(x, y, tables, positions, edge_x, end, gathers, found)
+    edge_rows = _edge_rows(data, batch, layout) if data.edge_stores else torch.empty(0, dtype=torch.int64)
+    edge_tables = {
+        name.removeprefix(EDGE_PREFIX): gather(name, store, edge_rows) for name, store in data.edge_stores.items()
+    }
+    return Places(x, y, tables, positions, edge_tables, end, gathers, found)
 
 
 def fill_tables(places: Places, stores: Mapping[str, FeatureStore], request: BatchRequest | None, buffer: Any) -> Reads:
@@ -115,7 +118,8 @@ def fill_tables(places: Places, stores: Mapping[str, FeatureStore], request: Bat
     for name, ids, place in places.gathers:
         if request is not None:
             stores[name].announce(request)
-        reads.append(stores[name].gather(ids, place.view(buffer)) or ())
+        store = stores[name]
+        reads.append(store.gather(ids, place.view(buffer).view(len(ids), store.shape[1])) or ())
     for name, positions in places.found.items():
         places.positions[name].view(buffer).numpy()[:] = positions
     return reads[0] if len(reads) == 1 else summed_reads(reads)
@@ -151,13 +155,14 @@ def num_edge_rows(hops: Sequence[HopLayout]) -> int:
 
 
 def _edge_rows(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> torch.Tensor:
-    """The rows of ``data.edge_x`` that the hops need, in the order of :func:`edge_spans`."""
+    """The rows of edge tables that the hops need, in the order of :func:`edge_spans`."""
     rows = torch.empty(num_edge_rows(layout.hops), dtype=torch.int64)
     for block, span in zip(reversed(batch.blocks), edge_spans(layout.hops), strict=True):
         if block.edge_ids is None:
             raise SamplerConfigError(
-                "the data has edge features, which are found by edge ids, but the sampler's blocks have none. "
-                "Give the sampler edge_ids=True, if it knows the edges that it draws, or GraphData no edge_x."
+                f"the data has tables of edges ({', '.join(data.edge_stores)}), whose rows are found by edge ids, but "
+                f"the sampler's blocks have none. Give the sampler edge_ids=True, if it knows the edges that it draws, "
+                f"or leave these tables out: GraphData(edge_x=None, edge_tables={{}}), from_pyg(edge_tables=[])."
             )
         rows[span] = block.edge_ids
     order = data.graph.edge_order

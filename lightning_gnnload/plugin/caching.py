@@ -84,7 +84,7 @@ class ModuleCache:
             is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
             self.phase = "train" if is_fit and len(data.train) else phase
         for name, store in data.stores.items():
-            levels = fitting(self.levels.get(name, ()), data.tables.get(name), name)
+            levels = fitting(self.levels.get(name, ()), data, name)
             if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
                 self._stores[name] = self._deferred(name, store, module, trainer)
         return dict(self._stores), phase == self.phase
@@ -116,7 +116,7 @@ class ModuleCache:
         workload, levels = module.workload(self.phase), self.levels[name]
         if gathering.trainer is not None:
             levels = module.parting.own_levels(levels, workload, self.phase, gathering.trainer, progress=progress)
-        levels = fitting(levels, module.data.tables.get(name), name, progress=progress)
+        levels = fitting(levels, module.data, name, progress=progress)
         return Opening(store, gathering, levels, workload, epoch, progress)
 
     def _open(

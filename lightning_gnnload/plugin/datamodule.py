@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import partial
 from typing import Any, Literal
 
@@ -132,7 +133,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
         self._dataset = data if isinstance(data, Dataset) else None
-        self._data = data if isinstance(data, GraphData) else None
+        self._data = self._as_carried(data) if isinstance(data, GraphData) else None
+        self._template: Any = None  # of PyG's batches
         self._copies = DeviceCopies()
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
@@ -147,26 +149,66 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         return cls(OGB(name, root), **settings)
 
     @classmethod
-    def from_dgl(cls, graph: Any, *, tables: Iterable[str] = (), **settings: Any) -> GraphDataModule:
-        """Over a homogeneous DGL graph: features ``ndata[feature_name]``, labels ``ndata[label_name]``, and splits
-        ``ndata["train_mask"]``, ``"val_mask"``, ``"test_mask"``. Where they are named, further columns of ``ndata`` as
-        ``tables`` and edge features ``edata[edge_feature_name]``. Yields DGL's format unless told otherwise."""
+    def from_dgl(
+        cls,
+        graph: Any,
+        *,
+        tables: Iterable[str] | None = None,
+        edge_tables: Iterable[str] | None = None,
+        edge_weight_name: str | None = None,
+        train: Any = None,
+        val: Any = None,
+        test: Any = None,
+        **settings: Any,
+    ) -> GraphDataModule:
+        """Over a homogeneous DGL graph: features ``ndata[feature_name]``, labels ``ndata[label_name]``, edge features
+        ``edata[edge_feature_name]``, and all other columns of both, or those alone that ``tables`` and ``edge_tables``
+        name. Samplers draw by ``edata[edge_weight_name]``. Splits are node ids, or masks: those of ``ndata`` when None.
+        Yields DGL's format unless told otherwise. See :func:`.graph_data_from_dgl`."""
         from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 
-        names = {key: settings[key] for key in ("feature_name", "label_name", "edge_feature_name") if key in settings}
-        return cls(graph_data_from_dgl(graph, tables=tables, **names), **{"batch_format": "dgl", **settings})
+        graph_data = graph_data_from_dgl(
+            graph,
+            tables=tables,
+            edge_tables=edge_tables,
+            edge_weight_name=edge_weight_name,
+            train=train,
+            val=val,
+            test=test,
+            **{key: settings[key] for key in ("feature_name", "label_name", "edge_feature_name") if key in settings},
+        )
+        return cls(graph_data, **{"batch_format": "dgl", **settings})
 
     @classmethod
     def from_pyg(
-        cls, data: Any, *, tables: Iterable[str] = (), edge_feature_name: str | None = None, **settings: Any
+        cls,
+        data: Any,
+        *,
+        tables: Iterable[str] | None = None,
+        edge_tables: Iterable[str] | None = None,
+        edge_feature_name: str | None = None,
+        train: Any = None,
+        val: Any = None,
+        test: Any = None,
+        **settings: Any,
     ) -> GraphDataModule:
-        """Over a homogeneous PyG ``Data``: ``x``, ``y``, ``edge_index`` and ``train_mask``, ``val_mask``,
-        ``test_mask``; further attributes of nodes and edges where they are named. Yields PyG's format unless told
-        otherwise, with edge features as ``edge_attr``."""
-        from lightning_gnnload.adapters.pyg import graph_data_from_pyg
+        """Over a homogeneous PyG ``Data`` with all its attributes, or those of nodes and edges alone that ``tables`` and
+        ``edge_tables`` name. Samplers draw by ``edge_weight`` and ``edge_type``. Splits are node ids, or masks: those of
+        the Data when None. Yields PyG's format unless told otherwise. See :func:`.graph_data_from_pyg`."""
+        from lightning_gnnload.adapters.pyg import graph_data_from_pyg, template_of
 
-        graph_data = graph_data_from_pyg(data, tables=tables, edge_feature_name=edge_feature_name)
-        return cls(graph_data, **{"batch_format": "pyg", **settings})
+        graph_data = graph_data_from_pyg(
+            data,
+            tables=tables,
+            edge_tables=edge_tables,
+            edge_feature_name=edge_feature_name,
+            train=train,
+            val=val,
+            test=test,
+        )
+        module = cls(graph_data, **{"batch_format": "pyg", **settings})
+        module._template = template_of(data)
+        return module
 
     # The data, once it is there.
 
@@ -195,7 +237,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         if self._data is None and self._dataset is not None:
-            self._data = self._dataset.load()
+            self._data = self._as_carried(self._dataset.load())
         if self._data is not None:
             self.parting.open(self._data.graph)
             self.parting.meet(self.trainer)
@@ -271,14 +313,17 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         training = phase == "train"
         seeds = self._predict_ids() if phase == "predict" else self.data.split(phase)
         if not len(seeds):
-            raise SeedError(
-                f"there are no seeds to {phase} on: give GraphData(..., {phase}=ids), with at least one node id."
-            )
+            taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
+            raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
         # overfit_batches means the same batches in every epoch.
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
+        sampler = self.sampler if training else self.eval_sampler
+        if self.data.edge_stores and getattr(sampler, "edge_ids", None) is False:
+            sampler = copy(sampler)
+            sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
         workload = Workload(
             self.data.graph,
-            self.sampler if training else self.eval_sampler,
+            sampler,
             seeds,
             batch_size=self.batch_size if training else self.eval_batch_size,
             order=self.order if training and not overfit else Sequential(),
@@ -320,6 +365,12 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         loader.source.plan(num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
 
+    def _as_carried(self, data: GraphData) -> GraphData:
+        """Models of other libraries look for the graph's edge weights and types in their batches, and train without a
+        word where these are missing."""
+        samplers_know_edges = all(hasattr(each, "edge_ids") for each in (self.sampler, self.eval_sampler))
+        return data.with_graph_columns() if self.batch_format != "blocks" and samplers_know_edges else data
+
     def _convert(self) -> Callable[[MiniBatch], Any] | None:
         if self.batch_format == "dgl":
             from lightning_gnnload.adapters.dgl import ToDGL
@@ -328,7 +379,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if self.batch_format == "pyg":
             from lightning_gnnload.adapters.pyg import to_pyg
 
-            return partial(to_pyg, edge_order=self.data.graph.edge_order)
+            return partial(to_pyg, edge_order=self.data.graph.edge_order, template=self._template)
         return None
 
     def _predict_ids(self) -> np.ndarray:

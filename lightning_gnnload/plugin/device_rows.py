@@ -67,7 +67,7 @@ class DeviceRows:
             each.close()
 
     def _opened(self, name: str, module: GraphDataModule, source: BatchSource, device: Device) -> Rows:
-        levels = fitting(module.caching.levels.get(name, ()), source.data.tables.get(name), name)
+        levels = fitting(module.caching.levels.get(name, ()), source.data, name)
         if (reason := _why_not(levels)) is not None:
             if reason:
                 _log.warning("Features %r are gathered on the host: %s.", name, reason)

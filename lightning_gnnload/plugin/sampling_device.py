@@ -252,8 +252,8 @@ class SamplingDevice:
 def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     """Why features of this source, whoever draws its mini-batches, have to be gathered on the host."""
     sampler, data = source.workload.sampler, source.data
-    if data.edge_x is not None:
-        return "the data has edge features, which are gathered on the host"
+    if data.edge_stores:
+        return f"the data has tables of edges ({', '.join(data.edge_stores)}), which are gathered on the host"
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):
             return f"table {name!r} has rows of one node type alone, which are found on the host"

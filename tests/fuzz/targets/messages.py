@@ -74,7 +74,7 @@ def _payload() -> dict[str, Any]:
         payload,
         tables={"age": TableLayout(192, (5, 1), "int8"), "paper": TableLayout(256, (3, 2), "float16")},
         positions={"paper": TableLayout(320, (3,), "int64")},
-        edge_x=TableLayout(384, (6, 2), "float32"),
+        edge_tables={"edge_x": TableLayout(384, (6, 2), "float32"), "when": TableLayout(448, (6,), "int64")},
     ).to_json()
 
 

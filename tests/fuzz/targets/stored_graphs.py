@@ -77,8 +77,9 @@ def small_data() -> GraphData:
 
 def rich_data() -> GraphData:
     graph = Graph.from_coo([0, 1, 2, 0], [1, 2, 0, 2], 6, keep_order=True)
-    tables = {"age": torch.arange(6)[:, None], "paper": NodeTable(torch.ones(2, 3), 4)}
-    return GraphData(graph, torch.ones(6, 3), torch.arange(6), [2, 0], tables=tables, edge_x=torch.ones(4, 2))
+    tables = {"age": torch.arange(6), "paper": NodeTable(torch.ones(2, 3), 4)}
+    of_edges = {"edge_x": torch.ones(4, 2), "edge_tables": {"when": torch.arange(4)}}
+    return GraphData(graph, torch.ones(6, 3), torch.arange(6), [2, 0], tables=tables, **of_edges)
 
 
 def damaged(random: Random, folder: Path, make: Callable[[], GraphData]) -> Path:

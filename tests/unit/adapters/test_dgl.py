@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler
+from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.adapters.dgl import ToDGL, graph_data_from_dgl
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 from tests.runif import RunIf
@@ -220,8 +220,91 @@ def test_tables_and_edge_features_that_are_not_there() -> None:
     graph = dgl.graph(edge_list(), num_nodes=N)
     with pytest.raises(GraphDataError, match=r"tables='year', but the graph's ndata holds only \[\]"):
         graph_data_from_dgl(graph, tables=["year"])
-    with pytest.raises(GraphDataError, match=r"edge_feature_name='feat', but the graph's edata holds only \[\]"):
-        graph_data_from_dgl(graph, edge_feature_name="feat")
+    for argument in ("edge_feature_name", "edge_weight_name"):
+        with pytest.raises(GraphDataError, match=rf"{argument}='w', but the graph's edata holds only \[\]"):
+            graph_data_from_dgl(graph, **{argument: "w"})
+
+
+def graph_with_everything() -> Any:
+    import dgl
+
+    src, dst = edge_list()
+    graph = dgl.graph((src, dst), num_nodes=N)
+    graph.ndata.update(
+        feat=torch.randn(N, 2, 3),
+        label=torch.arange(N),
+        year=torch.arange(N, dtype=torch.int16),
+        train_mask=torch.arange(N) < 20,
+        **{dgl.NTYPE: torch.arange(N) % 3, dgl.NID: torch.arange(N) + 1000},
+    )
+    graph.edata.update(
+        feat=torch.randn(E, 4).half(),
+        w=torch.rand(E),
+        when=torch.arange(E),
+        **{dgl.ETYPE: torch.arange(E) % 5, dgl.EID: torch.arange(E) + 1000},
+    )
+    return graph
+
+
+@needs_dgl
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighborSampler([3, 2]),
+        NeighborSampler([dict.fromkeys(range(5), 1), {0: 2, 3: -1}]),
+        WeightedNeighborSampler([3, 2], expand="new"),
+    ],
+)
+def test_blocks_carry_every_column_of_a_graph(sampler: NeighborSampler) -> None:
+    import dgl
+
+    mine = graph_with_everything()
+    module = GraphDataModule.from_dgl(mine, sampler=sampler, batch_size=4, edge_weight_name="w")
+    for _, _, blocks in module.train_dataloader():
+        for block in blocks:
+            for frame, ids in ((block.srcdata, block.srcdata[dgl.NID]), (block.dstdata, block.dstdata[dgl.NID])):
+                for name in mine.ndata.keys() - {dgl.NID, "label"}:
+                    assert frame[name].dtype == mine.ndata[name].dtype
+                    assert torch.equal(frame[name], mine.ndata[name][ids]), name
+            for name in mine.edata.keys() - {dgl.EID}:
+                assert torch.equal(block.edata[name], mine.edata[name][block.edata[dgl.EID]]), name
+    assert torch.equal(blocks[-1].dstdata["label"], mine.ndata["label"][blocks[-1].dstdata[dgl.NID]])
+
+
+@needs_dgl
+def test_blocks_carry_the_columns_that_were_asked_for() -> None:
+    import dgl
+
+    names = {"tables": ["year"], "edge_tables": ["when"], "sampler": NeighborSampler([3]), "batch_size": 4}
+    _, _, (block,) = next(iter(GraphDataModule.from_dgl(graph_with_everything(), **names).train_dataloader()))
+    assert block.srcdata.keys() == {dgl.NID, "feat", "year"}
+    assert block.edata.keys() == {dgl.EID, "when"}
+
+
+@needs_dgl
+def test_splits_may_be_given() -> None:
+    data = graph_data_from_dgl(graph_with_everything(), val=[3, 1], test=torch.arange(N) > 37)
+    assert (len(data.train), data.val.tolist(), data.test.tolist()) == (20, [3, 1], [38, 39])
+
+
+@needs_dgl
+def test_samplers_draw_by_the_weights_and_types_of_a_graph() -> None:
+    mine = graph_with_everything()
+    assert graph_data_from_dgl(mine).graph.edge_weight is None  # none of its columns is one until it is named
+    graph = graph_data_from_dgl(mine, edge_weight_name="w").graph
+    assert np.array_equal(graph.edge_weight, mine.edata["w"].numpy()[graph.edge_order])
+    assert np.array_equal(graph.edge_type, (np.arange(E) % 5)[graph.edge_order])
+
+
+@needs_dgl
+def test_a_weighted_graph_of_any_origin_has_its_weights_in_the_blocks() -> None:
+    import dgl
+
+    graph = Graph.from_coo(*edge_list(), N, edge_weight=np.random.default_rng(1).random(E))
+    module = GraphDataModule(GraphData(graph, train=SEEDS), NeighborSampler([3, 2]), batch_size=4, batch_format="dgl")
+    _, _, blocks = next(iter(module.train_dataloader()))
+    for block in blocks:
+        assert torch.equal(block.edata["edge_weight"], torch.from_numpy(graph.edge_weight)[block.edata[dgl.EID]])
 
 
 def heterogeneous() -> Any:

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler
+from lightning_gnnload import (
+    Graph,
+    GraphData,
+    GraphDataModule,
+    LaborSampler,
+    LayerSampler,
+    MiniBatch,
+    NeighborSampler,
+    ShadowSampler,
+    WeightedNeighborSampler,
+)
 from lightning_gnnload.adapters.pyg import graph_data_from_pyg, to_pyg
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, MissingExtraError, SamplerConfigError
 from tests.runif import RunIf
@@ -166,36 +176,145 @@ def test_nodes_without_edges_are_counted() -> None:
     assert data.num_nodes == 5
 
 
-def graph_with_extras() -> Any:
+def graph_with_everything(**more: Any) -> Any:
+    """What users put into a Data: columns and tables of nodes and edges, arrays, and what is of the graph itself."""
     from torch_geometric.data import Data
 
-    extras = {"year": torch.arange(N)[:, None], "edge_attr": torch.arange(E)[:, None].half()}
-    return Data(edge_index=torch.stack(edge_list()), num_nodes=N, **extras)
+    return Data(
+        x=torch.randn(N, 2, 3),
+        edge_index=torch.stack(edge_list()),
+        y=torch.arange(N),
+        pos=torch.randn(N, 3),
+        node_type=torch.arange(N) % 3,
+        batch=torch.arange(N) // 10,
+        year=np.arange(N, dtype=np.float32),
+        train_mask=torch.arange(N) < 20,
+        edge_weight=torch.rand(E),
+        edge_attr=torch.randn(E, 4).half(),
+        edge_type=torch.arange(E) % 5,
+        edge_time=np.arange(E)[:, None],
+        name="toy",
+        num_classes=torch.tensor(7),
+        **more,
+    )
+
+
+SAMPLERS = [
+    lambda: NeighborSampler([3, 2, 2], expand="new"),
+    lambda: NeighborSampler([dict.fromkeys(range(5), 1), {0: 2, 3: -1}], expand="new"),
+    lambda: WeightedNeighborSampler([3, 2], expand="new"),
+    lambda: LaborSampler([3, 2], expand="new"),
+    lambda: LayerSampler([20, 20], "dsp", expand="new"),
+    lambda: ShadowSampler([3, 2], num_layers=1),
+]
 
 
 @needs_pyg
-def test_attributes_and_edge_features_are_those_of_the_users_graph() -> None:
-    mine = graph_with_extras()
-    sampler = NeighborSampler([3, 2, 2], edge_ids=True, expand="new")
-    module = GraphDataModule.from_pyg(
-        mine, sampler=sampler, batch_size=4, predict=SEEDS, tables=["year"], edge_feature_name="edge_attr"
-    )
-    batch = next(iter(module.predict_dataloader()))
-    assert torch.equal(batch.year, mine.year[batch.n_id])
+@pytest.mark.parametrize("make", SAMPLERS)
+def test_a_batch_carries_what_pygs_own_filter_does(make: Callable[[], Any]) -> None:
+    from torch_geometric.loader.utils import filter_data
+
+    mine, sampler = graph_with_everything(), make()
+    module = GraphDataModule.from_pyg(mine, sampler=sampler, batch_size=4)
+    for batch in module.train_dataloader():
+        wanted = filter_data(mine, batch.n_id, *batch.edge_index, batch.e_id)
+        assert batch.num_edges > 0
+        assert set(wanted.keys()) - set(batch.keys()) == set()
+        for name in wanted.keys():  # noqa: SIM118
+            if name == "y":  # of the seeds alone
+                assert torch.equal(batch.y, wanted.y[: batch.batch_size])
+            elif name == "edge_weight" and isinstance(sampler, LayerSampler):
+                assert not torch.equal(batch.edge_weight, wanted.edge_weight)  # its own, for an unbiased sum
+            elif isinstance(wanted[name], torch.Tensor):
+                assert batch[name].dtype == wanted[name].dtype, name
+                assert torch.equal(batch[name], wanted[name]), name
+            else:
+                assert batch[name] == wanted[name], name
+    assert (batch.name, batch.num_classes.item(), type(batch)) == ("toy", 7, type(mine))
+
+
+@needs_pyg
+def test_a_batch_carries_the_attributes_that_were_asked_for() -> None:
+    settings: dict[str, Any] = {"sampler": NeighborSampler([3, 2], expand="new"), "batch_size": 4}
+    mine = graph_with_everything()
+    fields = {"x", "y", "edge_index", "n_id", "batch_size", "num_sampled_nodes", "num_sampled_edges"}
+    batch = next(iter(GraphDataModule.from_pyg(mine, tables=[], edge_tables=[], **settings).train_dataloader()))
+    assert set(batch.keys()) == {*fields, "name", "num_classes"}
+    only = {"tables": ["year"], "edge_tables": ["edge_time"], "edge_feature_name": "edge_attr"}
+    batch = next(iter(GraphDataModule.from_pyg(mine, **only, **settings).train_dataloader()))
+    assert set(batch.keys()) == {*fields, "name", "num_classes", "e_id", "year", "edge_time", "edge_attr"}
     assert torch.equal(batch.edge_attr, mine.edge_attr[batch.e_id])
-    assert len(batch.edge_attr) == batch.num_edges > 0
-    assert "year" not in next(iter(GraphDataModule.from_pyg(mine, sampler=sampler).predict_dataloader()))
+
+
+@needs_pyg
+def test_samplers_draw_by_the_weights_and_types_of_a_data() -> None:
+    mine = graph_with_everything()
+    graph = graph_data_from_pyg(mine, edge_tables=[]).graph
+    assert np.array_equal(graph.edge_weight, mine.edge_weight.numpy()[graph.edge_order])
+    assert np.array_equal(graph.edge_type, mine.edge_type.numpy()[graph.edge_order])
+    with pytest.warns(UserWarning, match="edge_weight of the graph: mini-batches carry it, but no sampler can draw"):
+        signed = graph_data_from_pyg(graph_with_everything().update({"edge_weight": torch.randn(E)}))
+    assert signed.graph.edge_weight is None
+    assert "edge_weight" in signed.edge_tables
+
+
+@needs_pyg
+def test_a_weighted_graph_of_any_origin_has_its_weights_in_the_batch() -> None:
+    # Absent, GCNConv(x, edge_index, batch.edge_weight) trains unweighted: a Data gives None for it.
+    weight = np.random.default_rng(1).random(E, np.float32)
+    for keep_order in (True, False):
+        graph = Graph.from_coo(*edge_list(), N, edge_weight=weight, edge_type=np.arange(E), keep_order=keep_order)
+        sampler = NeighborSampler([3, 2], expand="new")
+        module = GraphDataModule(GraphData(graph, train=SEEDS), sampler, batch_size=4, batch_format="pyg")
+        batch = next(iter(module.train_dataloader()))
+        src, dst = edge_list()
+        order = np.arange(E) if keep_order else Graph.from_coo(src, dst, N, keep_order=True).edge_order
+        assert torch.equal(batch.edge_weight, torch.from_numpy(weight[order])[batch.e_id])
+        assert torch.equal(batch.edge_type, torch.from_numpy(order)[batch.e_id])
+        assert torch.equal(src[order[batch.e_id]], batch.n_id[batch.edge_index[0]])
+
+
+@needs_pyg
+def test_splits_may_be_given() -> None:
+    mine = graph_with_everything(val_mask=torch.ones(N, 2, dtype=torch.bool))
+    data = graph_data_from_pyg(mine, train=[3, 1], val=mine.val_mask[:, 0], test=torch.tensor([5]))
+    assert (data.train.tolist(), len(data.val), data.test.tolist()) == ([3, 1], N, [5])
+    with pytest.raises(GraphDataError, match=r"val_mask has the shape \[40, 2\].*val=val_mask\[:, 0\]"):
+        graph_data_from_pyg(mine)
+
+
+@needs_pyg
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"texts": ["a"] * N}, r"'texts' of the PyG graph is a list, but a tensor.*Leave it out by naming the others"),
+        ({"my_index": torch.zeros(2, N)}, r"'my_index' of the PyG graph is \[2, 40\] with its entries in another dim"),
+        ({"edge_names": ["a"] * E}, r"'edge_names' of the PyG graph is a list"),
+        ({"a-b": torch.zeros(N)}, r"'a-b' cannot name a table.*Rename it, or leave it out"),
+        ({"x": torch.zeros(N)}, r"features x must be \[rows, F\]"),
+        ({"x": torch.zeros(N - 1, 2), "num_nodes": N}, r"features x has 39 rows, but the graph has 40 nodes"),
+    ],
+)
+def test_what_cannot_be_carried_is_named(more: dict[str, Any], message: str) -> None:
+    mine = graph_with_everything().update(more)
+    with pytest.raises(GraphDataError, match=message):
+        graph_data_from_pyg(mine)
+    if "x" not in more:
+        assert graph_data_from_pyg(mine, tables=["year"], edge_tables=[]).tables.keys() == {"year"}
 
 
 @needs_pyg
 def test_attributes_that_are_not_there_or_fit_no_edge() -> None:
-    mine = graph_with_extras()
+    mine = graph_with_everything()
     with pytest.raises(GraphDataError, match=r"tables='age', but the PyG graph holds only .*'year'"):
         graph_data_from_pyg(mine, tables=["age"])
+    with pytest.raises(GraphDataError, match=r"edge_feature_name='year', but the PyG graph holds only .*'edge_time'"):
+        graph_data_from_pyg(mine, edge_feature_name="year")
     mine.adj_t = torch.sparse_coo_tensor(mine.edge_index.flip(0), torch.ones(E), (N, N)).coalesce()
     mine.edge_index = None
-    with pytest.raises(GraphDataError, match=r"which row belongs to which entry of adj_t.*edge_index"):
-        graph_data_from_pyg(mine, edge_feature_name="edge_attr")
+    with pytest.raises(GraphDataError, match=r"'edge_attr': which row belongs to which entry of adj_t.*edge_tables=\[\]"):
+        graph_data_from_pyg(mine)
+    assert graph_data_from_pyg(mine, edge_tables=[]).edge_x is None
 
 
 @needs_pyg

@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import FeatureCache, MemoryFeatureStore, NodeTable
+from lightning_gnnload import FeatureCache, GraphData, MemoryFeatureStore, NodeTable
 from lightning_gnnload.cache.nodetype import OfNodes, fitting
 from lightning_gnnload.cache.policies import policy_named
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.errors import CacheConfigError
 from tests.unit.toy import toy_workload
+
+
+def toy_tables(**tables) -> GraphData:
+    return GraphData(toy_workload().graph, tables=tables)
 
 
 class ById(CachePolicy):
@@ -23,7 +27,7 @@ class ById(CachePolicy):
 def test_the_hottest_of_the_type_are_cached(first: int, count: int) -> None:
     # Ranks of all nodes, or from node 0 on, would cache other rows of this table.
     table = NodeTable(MemoryFeatureStore(torch.arange(first, first + count)[:, None]), first)
-    (level,) = fitting([FeatureCache(ById(), ratio=0.2)], table, "paper")
+    (level,) = fitting([FeatureCache(ById(), ratio=0.2)], toy_tables(paper=table), "paper")
     cache = level.open(table.store, toy_workload(), progress=False)
     num_hot = count // 5
     for ids, tier in ((torch.arange(count - num_hot), "memory"), (torch.arange(count - num_hot, count), "cache")):
@@ -51,5 +55,5 @@ def test_it_looks_as_far_ahead_as_the_other() -> None:
 
 def test_tables_of_all_nodes_need_nothing() -> None:
     levels = (FeatureCache("belady"), FeatureCache("degree"))
-    assert fitting(levels, MemoryFeatureStore(torch.ones(300, 1)), "year") == levels
-    assert fitting(levels, None, "x") == levels
+    assert fitting(levels, toy_tables(year=torch.ones(300, 1)), "year") == levels
+    assert fitting(levels, toy_tables(), "x") == levels

@@ -190,9 +190,6 @@ def test_what_is_no_table_is_refused(folder: Path, tmp_path: Path) -> None:
         DiskFeatureStore(tmp_path)
     with pytest.raises(SamplerConfigError, match="in_flight is 0"):
         DiskFeatureStore(folder, in_flight=0)
-    save_graph_data(toy_data(), tmp_path / "graph")
-    with pytest.raises(StoreFormatError, match=r"'indptr' has shape \[301\], but must be \[N, F\]"):
-        DiskFeatureStore(tmp_path / "graph", name="indptr")
 
 
 def test_a_graph_folder_is_loaded_with_its_features_on_disk(tmp_path: Path) -> None:

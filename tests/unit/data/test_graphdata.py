@@ -41,7 +41,7 @@ def test_ids_that_are_no_split(ids, message: str) -> None:
     ("tables", "message"),
     [
         ({"x": np.zeros((3, 2))}, r"features x has 3 rows.*4 nodes"),
-        ({"x": np.zeros(4)}, r"features x must be \[N, F\].*\[4\]"),
+        ({"x": np.zeros(4)}, r"features x must be \[rows, F\].*\[4\].*\[:, None\]"),
         ({"x": [["a"]] * 4}, r"features x: numbers"),
         ({"x": np.zeros((4, 2), ">f4")}, r"features x: .*byte order.*>f4"),
         ({"x": np.zeros((4, 2), np.longdouble)}, r"features x: .*astype"),
@@ -54,6 +54,11 @@ def test_ids_that_are_no_split(ids, message: str) -> None:
 def test_tables_that_do_not_fit_the_graph(tables, message: str) -> None:
     with pytest.raises(GraphDataError, match=message):
         GraphData(GRAPH, **tables)
+
+
+def test_features_of_more_dimensions_keep_them() -> None:
+    data = GraphData(GRAPH, np.arange(24.0).reshape(4, 2, 3))
+    assert (data.x.shape, data.x.row_shape, data.num_features) == ((4, 6), (2, 3), 3)
 
 
 def test_tables_are_not_copied() -> None:

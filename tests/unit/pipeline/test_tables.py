@@ -40,6 +40,7 @@ def rich_data(graph: Graph | None = None, edge_x=None) -> GraphData:
     """Every table's rows tell whose they are; types of nodes: [0, 200) has five columns, [200, 300) two."""
     ids = torch.arange(NUM_NODES)
     src, dst = edges()
+    ends = torch.as_tensor(np.stack([src, dst], 1) if edge_x is None else edge_x)
     return GraphData(
         graph or Graph.from_coo(src, dst, NUM_NODES, edge_weight=np.ones(NUM_EDGES, np.float32), keep_order=True),
         x=ids[:, None] + torch.arange(3) / 8,
@@ -47,10 +48,13 @@ def rich_data(graph: Graph | None = None, edge_x=None) -> GraphData:
         train=range(50, 250),
         tables={
             "twice": (2 * ids)[:, None].to(torch.int32),
+            "column": ids % 2 == 0,
+            "grid": ids[:, None, None].expand(NUM_NODES, 2, 3),
             "low": NodeTable(ids[:200, None].expand(200, 5).to(torch.float16), 0, 200),
             "high": NodeTable(ids[200:, None].expand(100, 2).double(), 200),
         },
-        edge_x=torch.from_numpy(np.stack([src, dst], 1)) if edge_x is None else edge_x,
+        edge_x=ends,
+        edge_tables={"twice": ends.sum(1), "ends": ends[:, None].short()},
     )
 
 
@@ -58,7 +62,9 @@ def assert_rows(batch: MiniBatch) -> None:
     nodes = batch.nodes
     assert torch.equal(batch.x[:, 0], nodes.float())
     assert torch.equal(batch.tables["twice"][:, 0], 2 * nodes.int())
-    assert batch.tables.keys() == {"twice", "low", "high"}
+    assert batch.tables.keys() == {"twice", "column", "grid", "low", "high"}
+    assert torch.equal(batch.tables["column"], nodes % 2 == 0)
+    assert torch.equal(batch.tables["grid"], nodes[:, None, None].expand(-1, 2, 3))
     assert batch.positions.keys() == {"low", "high"}
     for name, of_type, width, dtype in (
         ("low", nodes < 200, 5, torch.float16),
@@ -72,6 +78,9 @@ def assert_rows(batch: MiniBatch) -> None:
         assert block.x.shape == (block.num_edges, 2)
         assert torch.equal(block.x[:, 0], nodes[block.indices.long()])
         assert torch.equal(block.x[:, 1], nodes[block.edge_dst()])
+        assert block.tables.keys() == {"twice", "ends"}
+        assert torch.equal(block.tables["twice"], block.x.sum(1))
+        assert torch.equal(block.tables["ends"], block.x[:, None].short())
 
 
 def made(source: BatchSource, request: BatchRequest = REQUEST, num_bytes: int = 1 << 20) -> MiniBatch:
@@ -192,7 +201,8 @@ def test_a_store_may_stand_in_front_of_every_table_and_reads_are_summed() -> Non
     batch = payload.view(slot.buffer())
     assert_rows(batch)
     num_edges = sum(block.num_edges for block in batch.blocks)
-    rows = {"x": batch.num_nodes, "edge_x": num_edges, **{name: len(at) for name, at in batch.positions.items()}}
+    rows = {name: len(at) for name, at in batch.positions.items()}
+    rows |= dict.fromkeys(("x", "column", "grid"), batch.num_nodes) | dict.fromkeys(("edge_x", "edge.twice", "edge.ends"), num_edges)
     assert {name: store.asked for name, store in front.items()} == {name: [REQUEST, rows[name]] for name in rows}
     cache, memory = payload.reads
     assert (cache.tier, memory.tier) == ("cache", "memory")
@@ -205,7 +215,7 @@ def test_edge_features_need_edge_ids() -> None:
     with pytest.raises(SamplerConfigError, match=r"NeighborSampler\(\[3, 2\].*\) gives none.*edge_ids=True"):
         toy_source(rich_data())
     # A walk's edges are none of the graph's: only its batches tell.
-    with pytest.raises(SamplerConfigError, match=r"blocks have none.*edge_ids=True.*no edge_x"):
+    with pytest.raises(SamplerConfigError, match=r"edge_x, edge.twice, edge.ends.*blocks have none.*edge_ids=True"):
         made(toy_source(rich_data(), sampler=RandomWalkSampler(num_layers=1)))
 
 
@@ -232,7 +242,8 @@ def test_a_payload_survives_its_message(fields: dict) -> None:
     received = Payload.from_json(payload.to_json())
     assert replace(received, began_s=0) == replace(payload, began_s=0)
     assert content(received.view(slot.buffer())) == content(payload.view(slot.buffer()))
-    rows = [payload.x, payload.y, payload.edge_x, *payload.tables.values(), *payload.positions.values()]
+    named = payload.tables, payload.positions, payload.edge_tables
+    rows = [payload.x, payload.y, *(table for tables in named for table in tables.values())]
     assert payload.num_bytes > sum(table.num_bytes for table in rows) > 0
 
 
@@ -249,9 +260,9 @@ def test_a_payload_survives_its_message(fields: dict) -> None:
         lambda fields: fields["tables"]["high"].update(shape=[-1, 2]),
         lambda fields: fields["tables"]["twice"].update(dtype="save"),
         lambda fields: fields["tables"]["twice"].update(offset=True),
-        lambda fields: fields["edge_x"].update(shape=[1, 2]),
-        lambda fields: fields["edge_x"].update(shape=[]),
-        lambda fields: fields.update(edge_x=7),
+        lambda fields: fields["edge_tables"]["edge_x"].update(shape=[1, 2]),
+        lambda fields: fields["edge_tables"]["twice"].update(shape=[]),
+        lambda fields: fields.update(edge_tables=7),
     ],
 )
 def test_a_malformed_payload_is_a_protocol_error(fields: dict, damage) -> None:
@@ -260,8 +271,8 @@ def test_a_malformed_payload_is_a_protocol_error(fields: dict, damage) -> None:
         Payload.from_json(fields)
 
 
-@pytest.mark.parametrize("name", ["tables", "positions", "edge_x"])
+@pytest.mark.parametrize("name", ["tables", "positions", "edge_tables"])
 def test_tables_beyond_their_slot_are_a_protocol_error(fields: dict, name: str) -> None:
-    (fields[name] if name == "edge_x" else fields[name]["low"])["offset"] = (1 << 20) - 4
+    fields[name]["twice" if name == "edge_tables" else "low"]["offset"] = (1 << 20) - 4
     with pytest.raises(QueueProtocolError, match="does not lie in its slot"):
         Payload.from_json(fields).view(Slot(1 << 20).buffer())
