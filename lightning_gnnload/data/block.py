@@ -1,4 +1,7 @@
-"""Block and MiniBatch: what a sampler makes and a model consumes."""
+"""Block and MiniBatch: what a sampler makes and a model consumes.
+
+Neither is frozen, since Lightning refuses to convert frozen dataclasses to the precision of the model.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import HopLayout, SampleLayout
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Block:
     """One bipartite layer of a mini-batch (message-flow graph), in compressed sparse columns.
 
@@ -57,12 +60,15 @@ class Block:
         )
 
     def normalized_edge_weight(self) -> torch.Tensor:
-        """float32 ``[num_edges]``: each edge's weight as a share of its destination's, for a weighted mean.
+        """``[num_edges]``, floats: each edge's weight as a share of its destination's, for a weighted mean.
 
+        The dtype is that of ``edge_weight``, or else torch's default, which Lightning sets to the precision of the model.
         All edges count alike where there is no ``edge_weight``. Where a destination's weights are all zero, so are
         the shares.
         """
-        weight = self.edge_weight if self.edge_weight is not None else torch.ones_like(self.indices, dtype=torch.float)
+        weight = self.edge_weight
+        if weight is None:
+            weight = torch.ones_like(self.indices, dtype=torch.get_default_dtype())
         dst = self.edge_dst()
         total = weight.new_zeros(self.num_dst).index_add_(0, dst, weight)
         return weight / total.clamp(min=torch.finfo(total.dtype).tiny)[dst]
@@ -71,7 +77,7 @@ class Block:
         return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class MiniBatch:
     """A mini-batch: seeds, the nodes their sampled neighbourhood needs, and one block a layer.
 

@@ -220,3 +220,8 @@ def reads_loader_itself(module: pl.LightningModule) -> bool:
 def takes_batch_idx(module: pl.LightningModule) -> bool:
     """Whether ``training_step`` takes the step's number too."""
     return pl.utilities.signature_utils.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
+
+
+def converts_input(precision: Any) -> bool:
+    """Whether a Trainer's precision plugin makes other floats of a batch's."""
+    return type(precision).convert_input is not pl.plugins.Precision.convert_input

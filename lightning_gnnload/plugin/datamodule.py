@@ -21,7 +21,7 @@ from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.caching import CacheSettings, ModuleCache
-from lightning_gnnload.plugin.compat import TrainerStatus, pl, training_progress
+from lightning_gnnload.plugin.compat import TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.mixed import OfOneLightning
 from lightning_gnnload.plugin.parting import Parting, Partitioned
 from lightning_gnnload.plugin.sampling_device import SamplingDevice, Setting
@@ -274,6 +274,14 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             self._sampling.begin_step(self.trainer.global_step)
         if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:
             return self._copies.start(batch, device)
+        if self.trainer is not None and converts_input(self.trainer.precision_plugin):
+            # Lightning has done so for tensors and a MiniBatch, but looks into no Data and no block of DGL's.
+            if self.batch_format == "pyg":
+                batch = batch.apply(self.trainer.precision_plugin.convert_input)
+            elif self.batch_format == "dgl":
+                for block in batch[2]:
+                    for frame in (block.srcdata, block.dstdata, block.edata):
+                        frame.update({k: self.trainer.precision_plugin.convert_input(v) for k, v in frame.items()})
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def __str__(self) -> str:
