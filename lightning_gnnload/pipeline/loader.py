@@ -10,6 +10,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from torch import distributed
+
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.arrivals import Arrivals
@@ -42,6 +44,12 @@ class EpochLoader:
     A subclass yields mini-batches from :meth:`_batches`. Making one starts nothing, and neither does ``iter()``:
     Lightning makes and iterates loaders that it never reads.
 
+    Args:
+        source: the phase's mini-batches.
+        num_ranks: trainers that share each step; None for those of the default process group, once there is one. So a
+            loader that was made before a Trainer had launched its ranks is shared out like any other.
+        rank: this trainer, where ``num_ranks`` is given.
+
     Attributes:
         stats: sums over the mini-batches delivered.
         last: the last one delivered, or None.
@@ -49,16 +57,29 @@ class EpochLoader:
             checkpoint comes again; and the consumer decides whether its epoch goes on, and which one that is.
     """
 
-    def __init__(self, source: BatchSource, num_ranks: int, rank: int) -> None:
+    def __init__(self, source: BatchSource, num_ranks: int | None, rank: int) -> None:
         self.source = source
-        self.num_ranks = num_ranks
-        self.rank = rank
+        self._ranks = None if num_ranks is None else (num_ranks, rank)
         self.stats = LoaderStats()
         self.last: Delivery | None = None
         self.epoch = 0
         self.progress: Callable[[], Progress] | None = None
         self._num_yielded = 0
         self._resume_at: Bookmark | None = None
+
+    @property
+    def num_ranks(self) -> int:
+        return self._shared_by()[0]
+
+    @property
+    def rank(self) -> int:
+        return self._shared_by()[1]
+
+    def _shared_by(self) -> tuple[int, int]:
+        if self._ranks is None and distributed.is_available() and distributed.is_initialized():
+            self._ranks = distributed.get_world_size(), distributed.get_rank()
+            self.source.workload.num_ranks = self._ranks[0]
+        return self._ranks or (1, 0)
 
     def __len__(self) -> int:
         return self.source.plan(self.num_ranks).num_steps
@@ -139,34 +160,43 @@ class SampledLoader(EpochLoader):
 
     Args:
         source: the phase's mini-batches.
-        num_ranks: trainers that share each step.
-        rank: this trainer.
+        num_ranks: as :class:`EpochLoader` has it.
+        rank: likewise.
         num_threads: sampling threads; 0 samples in the caller's thread.
         convert: makes of a MiniBatch what the model expects.
         pinned: write to page-locked memory, for asynchronous copies to a CUDA device.
         on_device: asked when mini-batches are first needed; makes them in the host's place, unless it gives None.
         arrivals: asked likewise by what stands in this loader's place where others sample; brings their mini-batches to
             the device, unless it gives None.
+        make_again: what another process is sent in this loader's place, where it is given to a Trainer that spawns its
+            ranks: threads, slots and mapped data stay here.
     """
 
     def __init__(
         self,
         source: BatchSource,
         *,
-        num_ranks: int = 1,
+        num_ranks: int | None = 1,
         rank: int = 0,
         num_threads: int = 1,
         convert: Convert | None = None,
         pinned: bool = False,
         on_device: Callable[[], DeviceBatches | None] = lambda: None,
         arrivals: Callable[[], Arrivals | None] = lambda: None,
+        make_again: Callable[[], SampledLoader] | None = None,
     ) -> None:
         super().__init__(source, num_ranks, rank)
+        self.make_again = make_again
         self.num_threads = num_threads
         self.convert: Convert = convert or (lambda batch: batch)
         self.on_device = on_device
         self.arrivals = arrivals
         self._slots = SlotPool(pinned=pinned)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.make_again is None:
+            raise TypeError(f"a {type(self).__name__} is sent to another process only if it was given make_again.")
+        return self.make_again, ()
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         return self.batches(epoch, start, len(self))

@@ -202,6 +202,7 @@ def build_model(trainer: pl.Trainer) -> None:
 
 def before_transfer(module: pl.LightningModule, batch: Any) -> Any:
     """What Lightning asks of a batch before it calls the strategy's ``batch_to_device``."""
+    batch = module.trainer.precision_plugin.convert_input(batch)
     return module._on_before_batch_transfer(batch, dataloader_idx=0)
 
 

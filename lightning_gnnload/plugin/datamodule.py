@@ -346,13 +346,11 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         return self.parting.workload(workload, phase)
 
     def _loader(self, phase: str) -> SampledLoader:
-        num_ranks, rank, num_local, pinned = 1, 0, 1, False
+        num_ranks: int | None = None
+        rank, num_local, pinned = 0, 1, False
         if self.trainer is not None:
-            num_ranks, rank, num_local = (
-                self.trainer.world_size,
-                self.trainer.global_rank,
-                self.trainer.num_devices,
-            )
+            num_ranks, rank = self.trainer.world_size, self.trainer.global_rank
+            num_local = self.trainer.num_devices
             pinned = self.trainer.strategy.root_device.type == "cuda"
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
         source, convert = self.source(phase), self._convert() or _as_it_is
@@ -365,13 +363,19 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             pinned=pinned,
             on_device=partial(self._sampling.batches, self, source, convert),
             arrivals=partial(self._sampling.arrivals, self, source),
+            make_again=partial(self._loader_elsewhere, phase),
         )
         trainer = self.trainer
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
             # Not for a loader that is read by hand before a fit, or after one.
             loader.progress = lambda: Progress(*training_progress(trainer))
-        loader.source.plan(num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
+        loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
+
+    def _loader_elsewhere(self, phase: str) -> SampledLoader:
+        """In a process that has got this module alone."""
+        self.setup()
+        return self._loader(phase)
 
     def _as_carried(self, data: GraphData) -> GraphData:
         """Models of other libraries look for the graph's edge weights and types in their batches, and train without a
