@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
@@ -16,12 +17,13 @@ from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 _deriving = threading.Lock()
 _CHUNK_EDGES = 1 << 22
+_SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 class Graph:
     """A directed graph as the in-neighbours of each node, checked once when it is built.
 
-    Build one by :meth:`from_csc` or :meth:`from_coo`.
+    Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`.
 
     Attributes:
         indptr: int64 ``[N + 1]``; the in-neighbours of node ``v`` are ``indices[indptr[v]:indptr[v + 1]]``.
@@ -82,6 +84,10 @@ class Graph:
     def from_csc(cls, indptr: Any, indices: Any, edge_weight: Any = None, edge_type: Any = None) -> Graph:
         """A graph over these arrays, without a copy.
 
+        Columns are destinations: of an adjacency matrix ``A[src, dst]`` these are the arrays of ``A.tocsc()``. Those of
+        ``A.tocsr()`` list out-neighbours, which nothing in them tells: give them to :meth:`from_csr`, or every edge
+        would point the other way.
+
         Args:
             indptr: int64 ``[N + 1]``, array or tensor.
             indices: int32 or int64 ``[E]``, in-neighbours of node 0, of node 1, ...
@@ -91,12 +97,42 @@ class Graph:
         Raises:
             GraphFormatError: the arrays are no CSC graph; the message names the first bad entry.
         """
+        for name, given in (("indptr", indptr), ("indices", indices)):
+            if hasattr(given, "tocsc") or getattr(given, "layout", None) in _SPARSE_LAYOUTS:
+                raise GraphFormatError(
+                    f"Graph.from_csc: {name} is a sparse matrix, but its arrays are needed. Of A[src, dst] as SciPy has "
+                    f"it: csc = A.tocsc(); Graph.from_csc(csc.indptr.astype('int64'), csc.indices)."
+                )
         return cls(
             as_array(indptr, what="Graph.from_csc: indptr"),
             as_array(indices, what="Graph.from_csc: indices"),
             None if edge_weight is None else as_array(edge_weight, what="Graph.from_csc: edge_weight"),
             None if edge_type is None else as_array(edge_type, what="Graph.from_csc: edge_type"),
         )
+
+    @classmethod
+    def from_csr(
+        cls, indptr: Any, indices: Any, edge_weight: Any = None, edge_type: Any = None, *, keep_order: bool = False
+    ) -> Graph:
+        """A graph from the out-neighbours of each node, which are sorted into in-neighbours.
+
+        Args:
+            indptr: int64 ``[N + 1]``, array or tensor.
+            indices: int32 or int64 ``[E]``, out-neighbours of node 0, of node 1, ...
+            edge_weight: float ``[E]``, in the order of ``indices``.
+            edge_type: integer ``[E]``, in the order of ``indices``.
+            keep_order: remember each edge's position in ``indices`` as :attr:`edge_order` (8 bytes an edge).
+
+        Raises:
+            GraphFormatError: the arrays are no CSR graph; the message names the first bad entry.
+
+        Example:
+            >>> Graph.from_csr(indptr=[0, 2, 2, 2], indices=[1, 2]).in_neighbors(2).tolist()
+            [0]
+        """
+        given = cls.from_csc(indptr, indices)  # checks the arrays, which say what they list alone
+        src = np.repeat(np.arange(given.num_nodes, dtype=given.indices.dtype), given.in_degrees)
+        return cls.from_coo(src, given.indices, given.num_nodes, edge_weight, edge_type, keep_order=keep_order)
 
     @classmethod
     def from_coo(

@@ -11,10 +11,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.oddities import oddities
 from lightning_gnnload.data.seeds import SeedOrder, Sequential, seed_order
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
@@ -135,6 +138,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self._template: Any = None  # of PyG's batches
+        self._is_told = False
         self._copies = DeviceCopies()
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
@@ -369,8 +373,19 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
             # Not for a loader that is read by hand before a fit, or after one.
             loader.progress = lambda: Progress(*training_progress(trainer))
+        self._tell_oddities()
         loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
+
+    def _tell_oddities(self) -> None:
+        """Once, in one rank."""
+        if self._is_told or pl.utilities.rank_zero.rank_zero_only.rank:
+            return
+        self._is_told = True
+        x = self.data.x
+        for oddity in oddities(self.data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
+            tell = pl.utilities.rank_zero.rank_zero_warn if oddity.is_suspicious else pl.utilities.rank_zero.rank_zero_info
+            tell(f"GraphDataModule: {oddity.text}")
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:
         """In a process that has got this module alone."""

@@ -199,3 +199,21 @@ def test_importances_are_computed_once_and_left_behind_in_copies(monkeypatch: py
     assert copied.indices.tolist() == graph.indices.tolist()
     assert copied.importance_tree.tolist() == trees[0].tolist()
     assert len(calls) == 2
+
+
+def test_lists_of_out_neighbours_are_turned_round() -> None:
+    random = np.random.default_rng(3)
+    src, dst, weight = random.integers(20, size=100), random.integers(20, size=100), random.random(100)
+    order = np.argsort(src, kind="stable")
+    indptr = np.concatenate([[0], np.bincount(src, minlength=20).cumsum()])
+    found = Graph.from_csr(indptr, dst[order], weight[order], np.arange(100)[order], keep_order=True)
+    wanted = Graph.from_coo(src[order], dst[order], 20, weight[order], np.arange(100)[order], keep_order=True)
+    for name in Graph.ARRAYS:
+        assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
+    with pytest.raises(GraphFormatError, match="indices"):
+        Graph.from_csr([0, 1], [7])
+
+
+def test_a_sparse_matrix_is_no_array() -> None:
+    with pytest.raises(GraphFormatError, match=r"indptr is a sparse matrix.*A\.tocsc\(\)"):
+        Graph.from_csc(torch.eye(3).to_sparse(), [])

@@ -1,0 +1,80 @@
+"""What is allowed in graph data, but seldom meant: said once, before anybody trains on it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.features import MemoryFeatureStore
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+
+_MOST_BYTES = 1 << 28
+"""Of features looked at, a tenth of a second's worth; of larger ones, rows at equal distances."""
+_MOST_ROWS = 1 << 12
+"""Of features looked at where each row may be a page that has to be read from disk first."""
+
+
+class Oddity(NamedTuple):
+    """A sentence, and whether it is more than likely a mistake."""
+
+    text: str
+    is_suspicious: bool
+
+
+def oddities(data: GraphData, *, mapped: bool) -> list[Oddity]:
+    """Splits that overlap, features and labels that are no numbers, seeds without in-neighbours.
+
+    Args:
+        data: whose splits and a bounded part of whose features are read.
+        mapped: the features lie in a file, of which few rows are looked at.
+    """
+    return [*_overlaps(data), *_not_numbers(data, mapped), *_empty_seeds(data)]
+
+
+def _overlaps(data: GraphData) -> list[Oddity]:
+    found = []
+    for one, other in combinations(SPLITS, 2):
+        common = np.intersect1d(data.split(one), data.split(other), assume_unique=True)
+        if len(common):
+            text = f"the splits {one} and {other} share nodes, {len(common)} in all, such as {common[0]}"
+            found.append(Oddity(f"{text}: what is measured on {other} was seen in {one}.", True))
+    return found
+
+
+def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
+    found = []
+    if isinstance(data.x, MemoryFeatureStore) and data.x.dtype.is_floating_point and data.x.rows.numel():
+        most = _MOST_ROWS if mapped else max(_MOST_BYTES // max(data.x.row_bytes, 1), 1)
+        every = -(-len(data.x.rows) // most)
+        rows, columns = (~data.x.rows[::every].isfinite()).nonzero(as_tuple=True)
+        if len(rows):
+            where = f"features x[{int(rows[0]) * every}, {int(columns[0])}] is {data.x.rows[rows[0] * every, columns[0]]}"
+            more = f", one of {len(rows)} such entries among those looked at" if len(rows) > 1 else ""
+            found.append(Oddity(f"{where}{more}: the loss will be NaN. Fill in what is missing.", True))
+    for split in SPLITS if data.y is not None and data.y.is_floating_point() else ():
+        assert data.y is not None
+        seeds = data.split(split)
+        bad = ~data.y[tensor_view(seeds)].isfinite()
+        bad = bad.any(1) if bad.ndim == 2 else bad
+        if bool(bad.any()):
+            node = seeds[int(torch.argmax(bad.byte()))]
+            text = f"of {len(seeds)} nodes to {split} on, {int(bad.sum())} have labels that are no numbers, such as {node}"
+            found.append(Oddity(f"{text}. Leave them out of the split, or of the loss.", True))
+    return found
+
+
+def _empty_seeds(data: GraphData) -> list[Oddity]:
+    found = []
+    indptr = data.graph.indptr
+    for split in SPLITS:
+        seeds = data.split(split)
+        if num_empty := int((indptr[seeds + 1] == indptr[seeds]).sum()):
+            text = f"of {len(seeds)} nodes to {split} on, {num_empty} have no in-neighbours, but their own features alone"
+            is_most = 2 * num_empty > len(seeds)
+            advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr" if is_most else ""
+            found.append(Oddity(f"{text}{advice}.", is_most))
+    return found

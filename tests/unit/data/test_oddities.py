@@ -1,0 +1,72 @@
+"""What is allowed but seldom meant is said, with an example; and what is in order is passed over."""
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload.data import oddities as module
+from lightning_gnnload.data.oddities import oddities
+
+RING = Graph.from_coo(src=np.arange(10), dst=np.roll(np.arange(10), 1))
+
+
+def texts(data: GraphData, mapped: bool = False) -> list[str]:
+    return [oddity.text for oddity in oddities(data, mapped=mapped)]
+
+
+def test_nothing_is_said_of_data_in_order() -> None:
+    y = torch.tensor([0.0, 1.0, float("nan")] + [0.0] * 7)  # a node without a label, which no split names
+    assert texts(GraphData(RING, torch.zeros(10, 3), y, [0], [1], [9])) == []
+    assert texts(GraphData(RING, torch.zeros(10, 3, dtype=torch.int8))) == []
+
+
+def test_splits_that_overlap() -> None:
+    assert texts(GraphData(RING, train=[5, 3, 1], val=[3, 1, 0], test=[2])) == [
+        "the splits train and val share nodes, 2 in all, such as 1: what is measured on val was seen in train."
+    ]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_features_that_are_no_numbers(value: float) -> None:
+    x = torch.zeros(10, 2, 3)
+    x[7, 1, 0] = x[9, 0, 0] = value
+    (text,) = texts(GraphData(RING, x))
+    assert text.startswith(f"features x[7, 3] is {value}, one of 2 such entries among those looked at: the loss will be NaN")
+
+
+def test_of_large_features_a_part_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(10, 4)
+    x[8, 2] = float("nan")
+    monkeypatch.setattr(module, "_MOST_BYTES", 5 * x[0].nbytes)
+    assert texts(GraphData(RING, x))[0].startswith("features x[8, 2] is nan:")  # every second row
+    monkeypatch.setattr(module, "_MOST_ROWS", 3)
+    assert texts(GraphData(RING, x), mapped=True)[0].startswith("features x[8, 2] is nan:")  # every fourth
+    x[8, 2], x[7, 0] = 0, float("nan")
+    assert texts(GraphData(RING, x)) == []
+
+
+def test_labels_that_are_no_numbers() -> None:
+    y = torch.zeros(10, 2)
+    y[4, 1] = float("nan")
+    assert texts(GraphData(RING, y=y, train=[1], val=[2, 4])) == [
+        "of 2 nodes to val on, 1 have labels that are no numbers, such as 4. Leave them out of the split, or of the loss."
+    ]
+
+
+def test_seeds_without_in_neighbours_and_lists_the_wrong_way_round() -> None:
+    # Papers 1 to 9 cite paper 0: as CSC, nobody but 0 has neighbours; read as CSR, all have one.
+    indptr, indices = np.array([0, 9, *[9] * 9]), np.arange(1, 10)
+    (most,) = oddities(GraphData(Graph.from_csc(indptr, indices), train=np.arange(10)), mapped=False)
+    assert most.is_suspicious
+    assert most.text.startswith("of 10 nodes to train on, 9 have no in-neighbours")
+    assert most.text.endswith("take Graph.from_csr.")
+    (few,) = oddities(GraphData(Graph.from_csr(indptr, indices), train=np.arange(10)), mapped=False)
+    assert few == ("of 10 nodes to train on, 1 have no in-neighbours, but their own features alone.", False)
+
+
+def test_a_data_module_says_it_once() -> None:
+    data = GraphDataModule(GraphData(RING, train=[0, 1], val=[1]), NeighborSampler([2]))
+    with pytest.warns(UserWarning, match="GraphDataModule: the splits train and val share nodes, 1 in all") as said:
+        data.train_dataloader(), data.val_dataloader(), data.train_dataloader()
+    assert len(said) == 1
