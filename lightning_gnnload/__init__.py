@@ -24,6 +24,7 @@ from lightning_gnnload.plugin.baseline import NoGraphBaseline
 from lightning_gnnload.plugin.cachemonitor import CacheMonitor
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
+from lightning_gnnload.plugin.predictions import PredictionWriter
 from lightning_gnnload.plugin.strategy import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
@@ -67,6 +68,7 @@ __all__ = [
     "Partition",
     "PipelineMonitor",
     "PreSample",
+    "PredictionWriter",
     "ProximityOrder",
     "QuantizedFeatureStore",
     "RandomWalkSampler",

@@ -68,13 +68,13 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
 
 
 def _empty_seeds(data: GraphData) -> list[Oddity]:
-    found = []
-    indptr = data.graph.indptr
+    indptr, found, is_most = data.graph.indptr, [], False
     for split in SPLITS:
         seeds = data.split(split)
         if num_empty := int((indptr[seeds + 1] == indptr[seeds]).sum()):
-            text = f"of {len(seeds)} nodes to {split} on, {num_empty} have no in-neighbours, but their own features alone"
-            is_most = 2 * num_empty > len(seeds)
-            advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr" if is_most else ""
-            found.append(Oddity(f"{text}{advice}.", is_most))
-    return found
+            found.append(f"{num_empty} of {len(seeds)} nodes to {split} on")
+            is_most |= 2 * num_empty > len(seeds)
+    if not found:
+        return []
+    advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr" if is_most else ""
+    return [Oddity(f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", is_most)]

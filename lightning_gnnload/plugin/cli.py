@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from lightning_gnnload.conform import command as conform
 
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
-from lightning_gnnload.errors import GnnLoadError, PeerError
+from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin import (  # noqa: F401
     baseline,
     cache_command,
@@ -24,16 +25,44 @@ from lightning_gnnload.plugin import (  # noqa: F401
 from lightning_gnnload.plugin.arguments import ours
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.datamodule import GraphDataModule
+from lightning_gnnload.plugin.predictions import PredictionWriter
 
 _COMMANDS = {"conform": conform, "cache": cache_command, "partition": partition_command, "doctor": doctor_command}
 
 
 class GraphCLI(lightning_cli.LightningCLI):
-    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, and
-    ``--test_after_fit``."""
+    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit``, and
+    ``--predictions``. What is not fitted needs a checkpoint, or ``--untrained true``."""
 
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
+        parser.add_argument(
+            "--predictions", type=str | None, default="predictions.npz", help="Where predict writes; null: nowhere."
+        )
+        parser.add_argument(
+            "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
+        )
+
+    def before_validate(self) -> None:
+        self._check_checkpoint("validate")
+
+    def before_test(self) -> None:
+        self._check_checkpoint("test")
+
+    def before_predict(self) -> None:
+        self._check_checkpoint("predict")
+        if (path := self.config["predict"]["predictions"]) is not None:
+            self.trainer.callbacks.append(PredictionWriter(path))
+
+    def _check_checkpoint(self, command: str) -> None:
+        """Raises LoaderConfigError: the model would work with the weights that it was made with."""
+        if self.config[command]["ckpt_path"] is not None or self.config[command]["untrained"]:
+            return
+        found = max(Path(self.trainer.default_root_dir).rglob("*.ckpt"), key=os.path.getmtime, default="FILE.ckpt")
+        raise LoaderConfigError(
+            f"gnnload {command} would use an untrained model, as no checkpoint was given. Give --ckpt_path {found}; or "
+            f"--untrained true, if the model brings its weights."
+        )
 
     def after_fit(self) -> None:
         if self.config["fit"]["test_after_fit"]:

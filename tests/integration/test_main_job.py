@@ -58,3 +58,20 @@ def test_a_mistake_in_the_arguments_is_told_in_one_line(
         cli.main()
     assert message in str(ended.value)
     assert "\n" not in str(ended.value)
+
+
+@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+def test_an_untrained_model_is_not_taken_for_a_trained_one(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    checkpoint = tmp_path / "version_0" / "epoch=1.ckpt"
+    checkpoint.parent.mkdir()
+    checkpoint.touch()
+    quiet = ["--trainer.default_root_dir", str(tmp_path), "--trainer.logger", "false", "--trainer.callbacks", "null"]
+    monkeypatch.setattr(sys, "argv", ["gnnload", command, "--config", str(CONFIG), *quiet])
+    for name in [name for name in os.environ if name.startswith("PL_")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(SystemExit, match=rf"{command} would use an untrained model.*--ckpt_path {checkpoint}; or --untr"):
+        cli.main()

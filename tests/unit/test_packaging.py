@@ -43,6 +43,17 @@ batch = NeighborSampler([2, 2]).sample(Graph.from_coo([1, 2, 3], [0, 0, 1]), np.
 print(sorted(np.asarray(batch.nodes).tolist()))
 """
 
+# As in a checkout: the source folder comes before the installed package, and holds no compiled kernels.
+USE_SOURCES = """
+import sys
+sys.meta_path = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
+sys.path[:0] = sys.argv[1:]
+try:
+    import lightning_gnnload
+except ImportError as error:
+    print(error)
+"""
+
 
 def run(*command: str, cwd: Path) -> str:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -84,3 +95,7 @@ def test_wheel_works_outside_the_repository(wheel: Path, tmp_path: Path) -> None
     target = tmp_path / "installed"
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), str(wheel), cwd=tmp_path)
     assert run(sys.executable, "-c", USE_INSTALLED, str(target), cwd=tmp_path).strip() == "[0, 1, 2, 3]"
+    said = run(sys.executable, "-c", USE_SOURCES, str(ROOT), str(target), cwd=tmp_path)
+    assert f"from the source folder {ROOT}, which holds no compiled kernels" in said
+    assert f"the installed package in {target} has them" in said
+    assert f"pip install --editable {ROOT}" in said

@@ -59,10 +59,10 @@ def test_seeds_without_in_neighbours_and_lists_the_wrong_way_round() -> None:
     indptr, indices = np.array([0, 9, *[9] * 9]), np.arange(1, 10)
     (most,) = oddities(GraphData(Graph.from_csc(indptr, indices), train=np.arange(10)), mapped=False)
     assert most.is_suspicious
-    assert most.text.startswith("of 10 nodes to train on, 9 have no in-neighbours")
+    assert most.text.startswith("without in-neighbours, by their own features alone, are 9 of 10 nodes to train on; if")
     assert most.text.endswith("take Graph.from_csr.")
-    (few,) = oddities(GraphData(Graph.from_csr(indptr, indices), train=np.arange(10)), mapped=False)
-    assert few == ("of 10 nodes to train on, 1 have no in-neighbours, but their own features alone.", False)
+    (few,) = oddities(GraphData(Graph.from_csr(indptr, indices), train=np.arange(9), test=[9]), mapped=False)
+    assert few == ("without in-neighbours, by their own features alone, are 1 of 9 nodes to train on.", False)
 
 
 def test_a_data_module_says_it_once() -> None:
