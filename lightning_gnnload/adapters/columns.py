@@ -29,6 +29,28 @@ def chosen(columns: Mapping[str, Any], names: Iterable[str] | None, argument: st
     return {name: columns[name] for name in names}
 
 
+def edge_columns(
+    columns: Mapping[str, Any], names: Iterable[str] | None, features: str | None, usual: str, where: str
+) -> tuple[Any, dict[str, Any]]:
+    """The features of edges, None where there are none, and the other columns of these ``names``.
+
+    Args:
+        columns: of the graph's edges, by name.
+        names: as :func:`chosen` has them.
+        features: the column ``[E, F]`` that holds features; None for the ``usual`` one, if it is there.
+        usual: what libraries' own data sets call it.
+        where: the columns are.
+
+    Raises:
+        GraphDataError: a name that no column has.
+    """
+    carried = chosen(columns, names, "edge_tables", where)
+    if features is None:
+        return (carried.pop(usual) if getattr(carried.get(usual), "ndim", 0) == 2 else None), carried
+    carried.pop(features, None)
+    return chosen(columns, [features], "edge_feature_name", where)[features], carried
+
+
 def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:
     """Node ids of ``"train"``, ``"val"`` and ``"test"``: those that were given, else those of the graph's mask.
 

@@ -14,6 +14,7 @@ from lightning_gnnload.adapters.columns import (
     chosen,
     drawable_types,
     drawable_weights,
+    edge_columns,
     original_edge_ids,
     split_ids,
 )
@@ -162,7 +163,8 @@ def graph_data_from_dgl(
         edge_tables: likewise those ``[E, ...]`` of ``edata``.
         edge_feature_name: edge features ``[E, F]`` in ``edata``; None for ``"feat"``, if there is one.
         edge_weight_name: the column ``[E]`` of ``edata`` that samplers draw by; None for none.
-        train: node ids, or a mask ``[N]``; None for ``ndata["train_mask"]``, if there is one. Likewise ``val``, ``test``.
+        train: node ids, or a mask ``[N]``; None for ``ndata["train_mask"]``, if there is one. Likewise ``val`` and
+            ``test``.
 
     Raises:
         GraphDataError: no DGLGraph, one with several node or edge types, one on a GPU, or one that lacks a
@@ -179,38 +181,32 @@ def graph_data_from_dgl(
         )
     of_nodes = {name: rows for name, rows in graph.ndata.items() if name != dgl.NID}
     of_edges = {name: rows for name, rows in graph.edata.items() if name != dgl.EID}
-    edata = "the graph's edata"
+    ndata, edata = "the graph's ndata", "the graph's edata"
     for argument, name, default in (
         ("feature_name", feature_name, FEATURE_NAME),
         ("label_name", label_name, LABEL_NAME),
     ):
         if name != default:
-            chosen(of_nodes, [name], argument, "the graph's ndata")
-    carried_edges = chosen(of_edges, edge_tables, "edge_tables", edata)
-    if edge_feature_name is None and getattr(carried_edges.get(EDGE_FEATURE_NAME), "ndim", 0) == 2:
-        edge_feature_name = EDGE_FEATURE_NAME
-    edge_x = None
-    if edge_feature_name is not None:
-        edge_x = chosen(of_edges, [edge_feature_name], "edge_feature_name", edata)[edge_feature_name]
-        carried_edges.pop(edge_feature_name, None)
-    weight = None
+            chosen(of_nodes, [name], argument, ndata)
+    edge_x, carried_edges = edge_columns(of_edges, edge_tables, edge_feature_name, EDGE_FEATURE_NAME, edata)
+    draws_by = {"edge_weight": None, "edge_type": drawable_types(of_edges.get(dgl.ETYPE))}
     if edge_weight_name is not None:
         weight = chosen(of_edges, [edge_weight_name], "edge_weight_name", edata)[edge_weight_name]
+        draws_by["edge_weight"] = drawable_weights(repr(edge_weight_name), weight)
     csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
     indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
     # DGL leaves edge ids out where they count up in this very order.
     edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
-    draws_by = (
-        None if column is None else as_array(column if edge_order is None else column[edge_order], what=name)
-        for name, column in (("edge weights", drawable_weights(f"{edge_weight_name!r}", weight)), ("edge types", drawable_types(of_edges.get(dgl.ETYPE))))
-    )
+    for name, column in draws_by.items():
+        if column is not None:
+            draws_by[name] = as_array(column if edge_order is None else column[edge_order], what=name)
     others = {name: rows for name, rows in of_nodes.items() if name not in (feature_name, label_name)}
     return GraphData(
-        Graph(indptr.astype(np.int64, copy=False), indices, *draws_by, edge_order=edge_order),
+        Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order, **draws_by),
         x=of_nodes.get(feature_name),
         y=of_nodes.get(label_name),
         **split_ids({"train": train, "val": val, "test": test}, of_nodes, graph.num_nodes()),
-        tables=chosen(others, tables, "tables", "the graph's ndata"),
+        tables=chosen(others, tables, "tables", ndata),
         edge_x=edge_x,
         edge_tables=carried_edges,
     )

@@ -15,6 +15,7 @@ from lightning_gnnload.adapters.columns import (
     chosen,
     drawable_types,
     drawable_weights,
+    edge_columns,
     original_edge_ids,
     split_ids,
 )
@@ -40,9 +41,9 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
     - ``edge_attr``: ``[E, F]``, edge features, where the graph has them.
     - ``batch_size``: S.
     - ``num_sampled_nodes``, ``num_sampled_edges``: by hop, for ``torch_geometric.utils.trim_to_layer``.
-    - tables under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``; from a :class:`NodeTable` ``[M, ...]``,
-      and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's loader, a table named ``n_id``
-      or ``e_id`` comes instead of the ids.
+    - tables under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``, from a :class:`NodeTable`
+      ``[M, ...]`` and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's loader, attributes
+      of a Data that are named ``n_id`` or ``e_id`` come instead of the ids.
     - ``edge_weight``: float32 ``[E]``, instead of a table of that name, where the sampler says what each edge counts.
     - ``edge_type``: int64 ``[E]``, where there is such a table, or the sampler draws by type.
 
@@ -142,14 +143,9 @@ def graph_data_from_pyg(
         raise GraphDataError(f"a torch_geometric.data.Data is needed, but a {type(data).__name__} was given.")
     of_nodes = {key: data[key] for key in _keys(data) if data.is_node_attr(key)}
     of_edges = {key: data[key] for key in _keys(data) if key not in of_nodes and data.is_edge_attr(key)}
-    carried = chosen({key: rows for key, rows in of_nodes.items() if key not in ("x", "y")}, tables, "tables", "the PyG graph")
-    carried_edges = chosen(of_edges, edge_tables, "edge_tables", "the PyG graph")
-    if edge_feature_name is None and getattr(carried_edges.get("edge_attr"), "ndim", 0) == 2:
-        edge_feature_name = "edge_attr"
-    edge_x = None
-    if edge_feature_name is not None:
-        edge_x = chosen(of_edges, [edge_feature_name], "edge_feature_name", "the PyG graph")[edge_feature_name]
-        carried_edges.pop(edge_feature_name, None)
+    where = "the PyG graph"
+    carried = chosen({key: rows for key, rows in of_nodes.items() if key not in ("x", "y")}, tables, "tables", where)
+    edge_x, carried_edges = edge_columns(of_edges, edge_tables, edge_feature_name, "edge_attr", where)
     for key in (*carried, *carried_edges):
         _check_rows(data, key)
     weight, types = of_edges.get("edge_weight"), of_edges.get("edge_type")
@@ -158,8 +154,8 @@ def graph_data_from_pyg(
     elif data.get("adj_t") is not None:
         if carried_edges or edge_x is not None:
             raise GraphDataError(
-                f"{edge_feature_name or min(carried_edges)!r}: which row belongs to which entry of adj_t is not known. "
-                f"Give the PyG graph an edge_index, in the order of these rows, or leave them out: edge_tables=[]."
+                f"{min(of_edges)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
+                f"edge_index, in the order of these rows, or leave them out: edge_tables=[]."
             )
         ((dst, src), weight), types = pyg.utils.to_edge_index(data.adj_t), None
         if edge_tables is None:

@@ -49,8 +49,8 @@ class FeatureStore(ABC):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """The shape of one row in a mini-batch: ``(F,)``, unless the rows were given in another one of F numbers: ``()``
-        for a column ``[N]``, ``(T, C)`` for a table ``[N, T, C]``."""
+        """The shape of one row in a mini-batch: ``(F,)``, unless the rows were given with another one of F numbers:
+        ``()`` for a column ``[N]``, ``(T, C)`` for a table ``[N, T, C]``."""
         return self.shape[1:]
 
     @property

@@ -100,8 +100,8 @@ class Graph:
         for name, given in (("indptr", indptr), ("indices", indices)):
             if hasattr(given, "tocsc") or getattr(given, "layout", None) in _SPARSE_LAYOUTS:
                 raise GraphFormatError(
-                    f"Graph.from_csc: {name} is a sparse matrix, but its arrays are needed. Of A[src, dst] as SciPy has "
-                    f"it: csc = A.tocsc(); Graph.from_csc(csc.indptr.astype('int64'), csc.indices)."
+                    f"Graph.from_csc: {name} is a sparse matrix, but its arrays are needed. Of SciPy's A[src, dst]: "
+                    f"csc = A.tocsc(); Graph.from_csc(csc.indptr.astype('int64'), csc.indices)."
                 )
         return cls(
             as_array(indptr, what="Graph.from_csc: indptr"),

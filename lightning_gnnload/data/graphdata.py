@@ -116,7 +116,7 @@ class GraphData:
 
     def with_graph_columns(self) -> GraphData:
         """These data, with the graph's edge weights and types as edge tables, unless edge tables were named."""
-        if self.names_edge_tables or self.graph.edge_weight is None and self.graph.edge_type is None:
+        if self.names_edge_tables or (self.graph.edge_weight is None and self.graph.edge_type is None):
             return self
         data = copy(self)
         data.edge_tables, data.names_edge_tables = graph_columns(self.graph), True

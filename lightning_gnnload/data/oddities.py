@@ -52,8 +52,9 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
         every = -(-len(data.x.rows) // most)
         rows, columns = (~data.x.rows[::every].isfinite()).nonzero(as_tuple=True)
         if len(rows):
-            where = f"features x[{int(rows[0]) * every}, {int(columns[0])}] is {data.x.rows[rows[0] * every, columns[0]]}"
+            row, column = int(rows[0]) * every, int(columns[0])
             more = f", one of {len(rows)} such entries among those looked at" if len(rows) > 1 else ""
+            where = f"features x[{row}, {column}] is {data.x.rows[row, column]}"
             found.append(Oddity(f"{where}{more}: the loss will be NaN. Fill in what is missing.", True))
     for split in SPLITS if data.y is not None and data.y.is_floating_point() else ():
         assert data.y is not None
@@ -62,7 +63,7 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
         bad = bad.any(1) if bad.ndim == 2 else bad
         if bool(bad.any()):
             node = seeds[int(torch.argmax(bad.byte()))]
-            text = f"of {len(seeds)} nodes to {split} on, {int(bad.sum())} have labels that are no numbers, such as {node}"
+            text = f"of {len(seeds)} nodes to {split} on, {int(bad.sum())} have no number as label, such as {node}"
             found.append(Oddity(f"{text}. Leave them out of the split, or of the loss.", True))
     return found
 

@@ -153,8 +153,8 @@ def check_name(name: Any) -> None:
     """Raises GraphDataError: no name for a table, which is a key of dicts, an attribute and a part of file names."""
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise GraphDataError(
-            f"{name!r} cannot name a table: ASCII letters, digits and underscores are needed, no digit first. Rename it, "
-            f"or leave it out."
+            f"{name!r} cannot name a table: ASCII letters, digits and underscores are needed, no digit first. Rename "
+            f"it, or leave it out."
         )
     if name in RESERVED:
         raise GraphDataError(

@@ -28,8 +28,8 @@ def _missing(error: ImportError) -> KernelsMissingError:
         if other != here and any(other.glob("_kernels*.so")):
             return KernelsMissingError(
                 f"Python imports lightning_gnnload from the source folder {here.parents[1]}, which holds no compiled "
-                f"kernels, while the installed package in {other.parents[1]} has them. Start Python in another folder, or "
-                f"install this one: pip install --editable {here.parents[1]}"
+                f"kernels, while the installed package in {other.parents[1]} has them. Start Python in another folder, "
+                f"or install this one: pip install --editable {here.parents[1]}"
             )
     return KernelsMissingError(
         "The compiled CPU kernels (lightning_gnnload.ops._kernels) cannot be imported: "

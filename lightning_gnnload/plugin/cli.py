@@ -31,8 +31,8 @@ _COMMANDS = {"conform": conform, "cache": cache_command, "partition": partition_
 
 
 class GraphCLI(lightning_cli.LightningCLI):
-    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit``, and
-    ``--predictions``. What is not fitted needs a checkpoint, or ``--untrained true``."""
+    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit``
+    and ``--predictions``. What is not fitted needs a checkpoint, or ``--untrained true``."""
 
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
@@ -52,7 +52,7 @@ class GraphCLI(lightning_cli.LightningCLI):
     def before_predict(self) -> None:
         self._check_checkpoint("predict")
         if (path := self.config["predict"]["predictions"]) is not None:
-            self.trainer.callbacks.append(PredictionWriter(path))
+            self.trainer.callbacks.append(PredictionWriter(path))  # type: ignore[attr-defined]
 
     def _check_checkpoint(self, command: str) -> None:
         """Raises LoaderConfigError: the model would work with the weights that it was made with."""

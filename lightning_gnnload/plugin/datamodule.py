@@ -196,9 +196,9 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         test: Any = None,
         **settings: Any,
     ) -> GraphDataModule:
-        """Over a homogeneous PyG ``Data`` with all its attributes, or those of nodes and edges alone that ``tables`` and
-        ``edge_tables`` name. Samplers draw by ``edge_weight`` and ``edge_type``. Splits are node ids, or masks: those of
-        the Data when None. Yields PyG's format unless told otherwise. See :func:`.graph_data_from_pyg`."""
+        """Over a homogeneous PyG ``Data`` with all its attributes, or those of nodes and edges alone that ``tables``
+        and ``edge_tables`` name. Samplers draw by ``edge_weight`` and ``edge_type``. Splits are node ids, or masks:
+        those of the Data when None. Yields PyG's format unless told otherwise. See :func:`.graph_data_from_pyg`."""
         from lightning_gnnload.adapters.pyg import graph_data_from_pyg, template_of
 
         graph_data = graph_data_from_pyg(
@@ -379,12 +379,13 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
 
     def _tell_oddities(self) -> None:
         """Once, in one rank."""
-        if self._is_told or pl.utilities.rank_zero.rank_zero_only.rank:
+        rank_zero: Any = pl.utilities.rank_zero
+        if self._is_told or rank_zero.rank_zero_only.rank:
             return
         self._is_told = True
         x = self.data.x
         for oddity in oddities(self.data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
-            tell = pl.utilities.rank_zero.rank_zero_warn if oddity.is_suspicious else pl.utilities.rank_zero.rank_zero_info
+            tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
             tell(f"GraphDataModule: {oddity.text}")
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:

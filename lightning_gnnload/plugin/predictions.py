@@ -20,9 +20,9 @@ class PredictionWriter(pl.Callback):
     """After ``trainer.predict``, writes what ``predict_step`` returned as one ``.npz`` file.
 
     It holds ``ids``, int64 ``[S]``, the nodes in the order of ``GraphDataModule(predict=...)``, and ``predictions``
-    ``[S, ...]``, a row for each; or, where ``predict_step`` returns a dict of tensors, each under its name. All trainers'
-    rows are there: each writes a file of its own beside it, which rank 0 joins, so on several machines ``path`` must lie
-    in a folder that they share. A file of that name is replaced when the new one is whole.
+    ``[S, ...]``, a row for each; or, where ``predict_step`` returns a dict of tensors, each under its name. The rows of
+    all trainers are there: each writes a file of its own beside it, and rank 0 joins them. On several machines ``path``
+    must therefore lie in a folder that they share. A file of that name is replaced when the new one is whole.
 
     Args:
         path: of the file; ``.npz`` is added where it is missing.
@@ -91,7 +91,7 @@ class PredictionWriter(pl.Callback):
             )
         found = [dict(np.load(part, allow_pickle=False)) for part in parts]
         whole = {name: np.concatenate([part[name] for part in found if part]) for name in max(found, key=len)}
-        order = np.argsort(whole.pop("place"), kind="stable") if whole else []
+        order = np.argsort(whole.pop("place", np.empty(0)), kind="stable")
         _save(self.path, {name: rows[order] for name, rows in whole.items()})
         for part in parts:
             part.unlink()

@@ -56,12 +56,16 @@ def test_ranks_share_the_seeds(tmp_path: Path, strategy: Any) -> None:
         workload = data.workload(phase)
         for rank in range(NUM_TRAINERS):
             found = json.loads((tmp_path / f"{rank}.json").read_text())[phase]
-            wanted = [BatchRequest(0, step, rank, NUM_TRAINERS) for step in range(workload.plan(NUM_TRAINERS).num_steps)]
+            wanted = [
+                BatchRequest(0, step, rank, NUM_TRAINERS) for step in range(workload.plan(NUM_TRAINERS).num_steps)
+            ]
             assert found == [workload.seeds_of(request).tolist() for request in wanted]
 
 
 def test_a_process_group_decides_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = GraphDataModule(toy_data(num_train=200, val=range(60)), NeighborSampler([3]), batch_size=20, num_threads=0).train_dataloader()
+    loader = GraphDataModule(
+        toy_data(num_train=200, val=range(60)), NeighborSampler([3]), batch_size=20, num_threads=0
+    ).train_dataloader()
     assert len(loader) == 10  # Lightning asks before it has one, too
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)

@@ -73,5 +73,5 @@ def test_an_untrained_model_is_not_taken_for_a_trained_one(
     monkeypatch.setattr(sys, "argv", ["gnnload", command, "--config", str(CONFIG), *quiet])
     for name in [name for name in os.environ if name.startswith("PL_")]:
         monkeypatch.delenv(name)
-    with pytest.raises(SystemExit, match=rf"{command} would use an untrained model.*--ckpt_path {checkpoint}; or --untr"):
+    with pytest.raises(SystemExit, match=rf"{command} would use an untrained.*--ckpt_path {checkpoint}; or"):
         cli.main()

@@ -1,4 +1,4 @@
-"""Lightning's true and mixed precisions, in every batch format: what it converts of other batches it converts of ours."""
+"""Lightning's precisions in every batch format: floats come as they do in batches of other loaders."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ import torch
 from lightning_gnnload.adapters.columns import drawable_weights, original_edge_ids, split_ids
 from lightning_gnnload.errors import GraphDataError
 
-
 NONE = dict.fromkeys(("train", "val", "test"))
 
 

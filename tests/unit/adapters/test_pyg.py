@@ -312,7 +312,9 @@ def test_attributes_that_are_not_there_or_fit_no_edge() -> None:
         graph_data_from_pyg(mine, edge_feature_name="year")
     mine.adj_t = torch.sparse_coo_tensor(mine.edge_index.flip(0), torch.ones(E), (N, N)).coalesce()
     mine.edge_index = None
-    with pytest.raises(GraphDataError, match=r"'edge_attr': which row belongs to which entry of adj_t.*edge_tables=\[\]"):
+    with pytest.raises(
+        GraphDataError, match=r"'edge_attr': which row belongs to which entry of adj_t.*edge_tables=\[\]"
+    ):
         graph_data_from_pyg(mine)
     assert graph_data_from_pyg(mine, edge_tables=[]).edge_x is None
 

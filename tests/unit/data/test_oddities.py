@@ -32,7 +32,9 @@ def test_features_that_are_no_numbers(value: float) -> None:
     x = torch.zeros(10, 2, 3)
     x[7, 1, 0] = x[9, 0, 0] = value
     (text,) = texts(GraphData(RING, x))
-    assert text.startswith(f"features x[7, 3] is {value}, one of 2 such entries among those looked at: the loss will be NaN")
+    assert text.startswith(
+        f"features x[7, 3] is {value}, one of 2 such entries among those looked at: the loss will be NaN"
+    )
 
 
 def test_of_large_features_a_part_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,7 @@ def test_labels_that_are_no_numbers() -> None:
     y = torch.zeros(10, 2)
     y[4, 1] = float("nan")
     assert texts(GraphData(RING, y=y, train=[1], val=[2, 4])) == [
-        "of 2 nodes to val on, 1 have labels that are no numbers, such as 4. Leave them out of the split, or of the loss."
+        "of 2 nodes to val on, 1 have no number as label, such as 4. Leave them out of the split, or of the loss."
     ]
 
 
@@ -59,7 +61,7 @@ def test_seeds_without_in_neighbours_and_lists_the_wrong_way_round() -> None:
     indptr, indices = np.array([0, 9, *[9] * 9]), np.arange(1, 10)
     (most,) = oddities(GraphData(Graph.from_csc(indptr, indices), train=np.arange(10)), mapped=False)
     assert most.is_suspicious
-    assert most.text.startswith("without in-neighbours, by their own features alone, are 9 of 10 nodes to train on; if")
+    assert "alone, are 9 of 10 nodes to train on; if the graph was made of lists of out-neighbours" in most.text
     assert most.text.endswith("take Graph.from_csr.")
     (few,) = oddities(GraphData(Graph.from_csr(indptr, indices), train=np.arange(9), test=[9]), mapped=False)
     assert few == ("without in-neighbours, by their own features alone, are 1 of 9 nodes to train on.", False)

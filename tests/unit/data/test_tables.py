@@ -115,5 +115,7 @@ def test_the_graphs_weights_and_types_are_edge_tables_unless_others_were_named(k
     data = GraphData(graph).with_graph_columns()
     found = data.edge_tables["edge_weight"].rows[:, 0].numpy()
     assert np.array_equal(found, weight if keep_order else graph.edge_weight)  # in the order that edge ids count in
-    assert data.edge_tables["edge_type"].rows[:, 0].tolist() == ([3, 2, 1, 0] if keep_order else graph.edge_type.tolist())
+    assert data.edge_tables["edge_type"].rows[:, 0].tolist() == (
+        [3, 2, 1, 0] if keep_order else graph.edge_type.tolist()
+    )
     assert GraphData(graph, edge_tables={}).with_graph_columns().edge_tables == {}

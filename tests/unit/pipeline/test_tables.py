@@ -202,7 +202,9 @@ def test_a_store_may_stand_in_front_of_every_table_and_reads_are_summed() -> Non
     assert_rows(batch)
     num_edges = sum(block.num_edges for block in batch.blocks)
     rows = {name: len(at) for name, at in batch.positions.items()}
-    rows |= dict.fromkeys(("x", "column", "grid"), batch.num_nodes) | dict.fromkeys(("edge_x", "edge.twice", "edge.ends"), num_edges)
+    rows |= dict.fromkeys(("x", "column", "grid"), batch.num_nodes) | dict.fromkeys(
+        ("edge_x", "edge.twice", "edge.ends"), num_edges
+    )
     assert {name: store.asked for name, store in front.items()} == {name: [REQUEST, rows[name]] for name in rows}
     cache, memory = payload.reads
     assert (cache.tier, memory.tier) == ("cache", "memory")
