@@ -62,8 +62,9 @@ class Block:
     def normalized_edge_weight(self) -> torch.Tensor:
         """``[num_edges]``, floats: each edge's weight as a share of its destination's, for a weighted mean.
 
-        The dtype is that of ``edge_weight``, or torch's default, which Lightning sets to the model's precision. All edges
-        count alike where there is no ``edge_weight``. Where a destination's weights are all zero, so are the shares.
+        The dtype is that of ``edge_weight``, or torch's default, which Lightning sets to the model's precision. All
+        edges count alike where there is no ``edge_weight``. Where a destination's weights are all zero, so are the
+        shares.
         """
         weight = self.edge_weight
         if weight is None:
