@@ -26,21 +26,21 @@ from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerC
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
 EDGE_FEATURE_NAME = "feat"  # as DGL's data sets name them; in edata, where no node's features lie
-EDGE_WEIGHT_NAME = "edge_weights"  # as DGL's own samplers name it
+EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
 
 
 class ToDGL:
     """Makes of a MiniBatch the triple ``(input_nodes, output_nodes, blocks)`` that DGL's DataLoader yields.
 
-    ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Features lie in ``blocks[0].srcdata``,
-    labels in ``blocks[-1].dstdata``. Every block has node ids in ``srcdata[dgl.NID]`` and
-    ``dstdata[dgl.NID]``; ``edata`` has edge ids as ``dgl.EID``, weights as ``"edge_weights"`` and types as
-    ``dgl.ETYPE`` where the sampler gives them. Named tables lie in ``blocks[0].srcdata`` under their names, edge
-    features in every block's ``edata``. Features, labels, node ids, weights, types and tables are views of the
-    mini-batch.
+    ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Every block has features, tables of nodes under their
+    names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``; labels are ``blocks[-1].dstdata``. ``edata``, in
+    the order of ``Block.indices``, has edge features, tables of edges, edge ids as ``dgl.EID``, and, where the sampler
+    gives them, types as ``dgl.ETYPE``, int64, and weights. These have two names, ``"edge_weights"`` and ``"weights"``,
+    as DGL's LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge
+    features come instead of either. Features, labels, node ids, weights and tables are views of the mini-batch.
 
     Args:
-        feature_name: the name of the features in ``srcdata``.
+        feature_name: the name of the features in ``srcdata`` and ``dstdata``.
         label_name: the name of the labels in ``dstdata``.
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the user's DGL
             graph; None leaves positions in ``Graph.indices``.
@@ -104,8 +104,9 @@ class ToDGL:
         return batch.nodes, batch.seeds, blocks
 
     def _block(self, dgl: ModuleType, block: Block, nodes: torch.Tensor) -> Any:
-        # An empty third array numbers the edges as they lie, so that edata follows our order.
-        csc = (block.indptr.long(), block.indices.long(), nodes.new_empty(0))
+        # Edges are numbered as they lie, so that edata follows our order. DGL takes an empty array for the same, but
+        # its CPU kernels then refuse every message made of edata. Each block owns its numbers: DGL may sort them.
+        csc = (block.indptr.long(), block.indices.long(), torch.arange(block.num_edges, device=nodes.device))
         made = dgl.create_block(
             ("csc", csc), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst, device=nodes.device
         )
@@ -114,11 +115,11 @@ class ToDGL:
         if block.edge_ids is not None:
             made.edata[dgl.EID] = original_edge_ids(block.edge_ids, self.edge_order)
         if block.edge_type is not None:
-            made.edata[dgl.ETYPE] = block.edge_type
+            made.edata[dgl.ETYPE] = block.edge_type.long()
         for name, rows in block.tables.items():
             made.edata[name] = rows
         if block.edge_weight is not None:
-            made.edata[EDGE_WEIGHT_NAME] = block.edge_weight
+            made.edata.update(dict.fromkeys(EDGE_WEIGHT_NAMES, block.edge_weight))
         if block.x is not None:
             made.edata[self.edge_feature_name] = block.x
         return made
