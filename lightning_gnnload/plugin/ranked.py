@@ -67,12 +67,12 @@ class RankedStrategy(pl.strategies.DDPStrategy):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: list[torch.device] | None) -> None:
-        """Set by Lightning to all devices."""
+        """Set by Lightning to all devices; by the constructor to those that it is given."""
         if devices and self.trainers is not None:
             devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
         self._parallel_devices = devices
         if devices:
-            _ = self.roles  # an impossible plan is refused before any process starts
+            RolePlan(len(devices), self.num_samplers)  # an impossible one is refused before any process starts
 
     @property
     def root_device(self) -> torch.device:
