@@ -8,7 +8,7 @@ from __future__ import annotations
 
 _ADDRESSES = "several machines need each other's address, which FactoredStrategy asks for before it starts"
 _BACKWARD = "calls the strategy's backward in place of its base class's, which FactoredStrategy's own calls"
-_LAUNCHER = "brings a launcher of its own, which starts trainers only"
+_LAUNCHER = "brings a launcher of its own, which starts no samplers: FactoredStrategy refuses it"
 _TORCHRUN = "torchrun starts as many ranks as train: FactoredStrategy has it start the samplers, too"
 
 _CONNECTOR = "trainer/connectors/test_accelerator_connector.py"

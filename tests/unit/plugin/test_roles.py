@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_gnnload import FactoredStrategy
-from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.errors import LaunchError, RoleConfigError
+from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.roles import Role, RolePlan, samplers_needed
 
@@ -90,3 +91,11 @@ def test_devices_may_be_given_to_the_strategy() -> None:
     assert strategy.roles == RolePlan(3, 1)
     with pytest.raises(RoleConfigError, match="leaves no device"):
         FactoredStrategy(2, parallel_devices=devices[:2])
+
+
+def test_a_launcher_of_the_users_own_is_refused() -> None:
+    """It starts the trainers alone, which would wait for the other ranks for half an hour."""
+    strategy = FactoredStrategy(parallel_devices=[torch.device("cpu")] * 3)
+    strategy.cluster_environment = compat.environments.LightningEnvironment()
+    with pytest.raises(LaunchError, match="FactoredStrategy needs its own"):
+        strategy.setup_distributed()
