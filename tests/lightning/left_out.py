@@ -8,6 +8,7 @@ from __future__ import annotations
 
 _ADDRESSES = "several machines need each other's address, which FactoredStrategy asks for before it starts"
 _BACKWARD = "calls the strategy's backward in place of its base class's, which FactoredStrategy's own calls"
+_ERROR = "FactoredStrategy's error, which names the rank that failed and why, comes in the place of torch's"
 _LAUNCHER = "brings a launcher of its own, which starts no samplers: FactoredStrategy refuses it"
 _TORCHRUN = "torchrun starts as many ranks as train: FactoredStrategy has it start the samplers, too"
 
@@ -22,10 +23,14 @@ LEFT_OUT: dict[str, str] = {
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp]": _ADDRESSES,
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp_spawn]": _ADDRESSES,
     f"{_CONNECTOR}::test_strategy_choice_ddp_torchelastic": _TORCHRUN,
+    "trainer/properties/test_estimated_stepping_batches.py::test_num_stepping_batches_gpu[trainer_kwargs1-5]": _ADDRESSES,
+    "trainer/properties/test_estimated_stepping_batches.py::test_num_stepping_batches_gpu[trainer_kwargs2-4]": _ADDRESSES,
+    "trainer/properties/test_estimated_stepping_batches.py::test_num_stepping_batches_gpu[trainer_kwargs3-3]": _ADDRESSES,
     f"{_MANUAL}::test_multiple_optimizers_manual_call_counts[kwargs0]": _BACKWARD,
     f"{_MANUAL}::test_multiple_optimizers_manual_log": _BACKWARD,
     f"{_MANUAL}::test_step_with_optimizer_closure": _BACKWARD,
     f"{_MANUAL}::test_step_with_optimizer_closure_2": _BACKWARD,
+    "strategies/test_ddp_integration.py::test_find_unused_parameters_ddp_spawn_raises": _ERROR,
     "strategies/test_ddp_integration.py::test_ddp_spawn_add_get_queue": _LAUNCHER,
 }
 """Node id, without parameters for all of them -> reason."""
