@@ -21,6 +21,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"make test-lightning: {problem}", file=sys.stderr)
         return 2
     tests = Path(given.checkout, "tests", "tests_pytorch")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # cleans up, as Ctrl-C does
     start = time.monotonic()
     guards.mark_run()
     with tempfile.TemporaryDirectory(prefix="gnnload-lightning-") as copy:

@@ -14,6 +14,7 @@ _TORCHRUN = "torchrun starts as many ranks as train: FactoredStrategy has it sta
 
 _CONNECTOR = "trainer/connectors/test_accelerator_connector.py"
 _MANUAL = "trainer/optimization/test_manual_optimization.py"
+_STEPS = "trainer/properties/test_estimated_stepping_batches.py"
 
 LEFT_OUT: dict[str, str] = {
     f"{_CONNECTOR}::test_accelerator_choice_multi_node_gpu[1-ddp-DDPStrategy]": _ADDRESSES,
@@ -23,9 +24,9 @@ LEFT_OUT: dict[str, str] = {
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp]": _ADDRESSES,
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp_spawn]": _ADDRESSES,
     f"{_CONNECTOR}::test_strategy_choice_ddp_torchelastic": _TORCHRUN,
-    "trainer/properties/test_estimated_stepping_batches.py::test_num_stepping_batches_gpu[trainer_kwargs1-5]": _ADDRESSES,
-    "trainer/properties/test_estimated_stepping_batches.py::test_num_stepping_batches_gpu[trainer_kwargs2-4]": _ADDRESSES,
-    "trainer/properties/test_estimated_stepping_batches.py::test_num_stepping_batches_gpu[trainer_kwargs3-3]": _ADDRESSES,
+    f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs1-5]": _ADDRESSES,
+    f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs2-4]": _ADDRESSES,
+    f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs3-3]": _ADDRESSES,
     f"{_MANUAL}::test_multiple_optimizers_manual_call_counts[kwargs0]": _BACKWARD,
     f"{_MANUAL}::test_multiple_optimizers_manual_log": _BACKWARD,
     f"{_MANUAL}::test_step_with_optimizer_closure": _BACKWARD,
