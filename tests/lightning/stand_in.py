@@ -14,6 +14,7 @@ import inspect
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     result = yield
     guards.kill(guards.new_children(before))
     return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Lightning's tests wait for the thread by which it watches its ranks, and allow no other to be left."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(guards.PREFIX):
+            thread.join(timeout=10)
 
 
 @pytest.hookimpl(tryfirst=True)
