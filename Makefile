@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-gpu bench bench-strategy bench-features bench-partition bench-gpu docs lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup train test test-gpu test-lightning bench bench-strategy bench-features bench-partition bench-gpu docs lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part
 
 test-gpu: $(ready)  ## the tests of the CUDA path on a GPU (ARGS='-m "not slow"' for the quick part)
 	$(BIN)/python -m pytest tests/gpu tests/cuda $(ARGS)
+
+test-lightning: $(ready)  ## Lightning's own tests with FactoredStrategy in DDP's place (LIGHTNING=path of its repository)
+	$(BIN)/python -m tests.lightning "$(LIGHTNING)" $(ARGS)
 
 bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick for the small graph alone)
 	$(BIN)/python -m tests.benchmarks $(ARGS)

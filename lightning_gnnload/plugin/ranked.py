@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed
 
+from lightning_gnnload.errors import LaunchError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gathering import run_name
@@ -67,12 +68,12 @@ class RankedStrategy(pl.strategies.DDPStrategy):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: list[torch.device] | None) -> None:
-        """Set by Lightning to all devices."""
+        """Set by Lightning to all devices; by the constructor to those that it is given."""
         if devices and self.trainers is not None:
             devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
         self._parallel_devices = devices
         if devices:
-            _ = self.roles  # an impossible plan is refused before any process starts
+            RolePlan(len(devices), self.num_samplers)  # an impossible one is refused before any process starts
 
     @property
     def root_device(self) -> torch.device:
@@ -125,6 +126,13 @@ class RankedStrategy(pl.strategies.DDPStrategy):
     # What Lightning calls, in trainers only unless it says otherwise.
 
     def setup_distributed(self) -> None:
+        """Raises LaunchError: a launcher other than this strategy's started the ranks."""
+        if not self.session and not self.roles.is_lone:
+            raise LaunchError(
+                f"The launcher {type(self.launcher).__name__} started trainers but no samplers, for which trainers "
+                f"would wait: {type(self).__name__} needs its own. Leave _configure_launcher as it is, or subclass "
+                f"ScriptLauncher or SpawnLauncher of lightning_gnnload.plugin.launcher there."
+            )
         if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
             leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():

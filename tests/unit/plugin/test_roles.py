@@ -1,10 +1,14 @@
 from fractions import Fraction
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload import FactoredStrategy
+from lightning_gnnload.errors import LaunchError, RoleConfigError
+from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.roles import Role, RolePlan, samplers_needed
 
 
@@ -77,3 +81,21 @@ def test_the_number_of_samplers_is_gnnlabs(sample_ms: int, train_ms: int, num_ra
 )
 def test_by_hand(sample_ms: float, train_ms: float, num_ranks: int, needed: int) -> None:
     assert samplers_needed(sample_ms, train_ms, num_ranks) == needed
+
+
+def test_devices_may_be_given_to_the_strategy() -> None:
+    """As to DDPStrategy, whose constructor reads them before all else is there."""
+    devices = [torch.device("cpu")] * 3
+    strategy = pl.Trainer(strategy=FactoredStrategy(parallel_devices=devices), logger=False).strategy
+    assert strategy.parallel_devices == devices[:2]
+    assert strategy.roles == RolePlan(3, 1)
+    with pytest.raises(RoleConfigError, match="leaves no device"):
+        FactoredStrategy(2, parallel_devices=devices[:2])
+
+
+def test_a_launcher_of_the_users_own_is_refused() -> None:
+    """It starts the trainers alone, which would wait for the other ranks for half an hour."""
+    strategy = FactoredStrategy(parallel_devices=[torch.device("cpu")] * 3)
+    strategy.cluster_environment = compat.environments.LightningEnvironment()
+    with pytest.raises(LaunchError, match="FactoredStrategy needs its own"):
+        strategy.setup_distributed()

@@ -1,0 +1,179 @@
+"""Run the tests of Lightning's repository with FactoredStrategy in the place of DDPStrategy.
+
+    make test-lightning LIGHTNING=path        (or: python -m tests.lightning path [arguments of pytest])
+
+``path`` is a checkout of the release that is installed, up to its last number (``git checkout 2.6.5`` for 2.6.6). What
+its tests need comes by ``make setup`` and ``pip install tensorboard tensorboardX fastapi uvicorn omegaconf hydra-core
+scikit-learn pandas``; those that miss something else are skipped, and counted. They run in a copy of the checkout's
+tests, so that they leave it as it is.
+
+1. All tests, with :mod:`tests.lightning.stand_in`. Those of :mod:`tests.lightning.left_out` must fail.
+2. Those that want a process of their own, one by one: they start their script again for each rank.
+3. What failed, with DDPStrategy itself: what fails there too is no fault of FactoredStrategy.
+
+It ends with how many tests ran, passed and were left out, and why. It fails if any other test fails, if a test that is
+left out passes, or if no test answers to an entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tests import guards
+from tests.lightning.left_out import LEFT_OUT
+
+ROOT = Path(__file__).parents[2]
+STANDALONE = "Requires: [Standalone execution]"  # Lightning's words for a test that wants a process of its own
+PASSES = "[XPASS(strict)]"  # pytest's words for a test that was to fail, and passes
+_OPTIONS = (
+    *("-p", "tests.lightning.stand_in", "-p", "no:cacheprovider", "-q", "-rN", "--tb", "short"),
+    *("--timeout", "180", "--timeout-method", "signal", "--continue-on-collection-errors"),
+    *("-W", "ignore:torch.distributed.nn.functional:FutureWarning"),  # of a newer torch; an error to Lightning's tests
+)
+_TOGETHER = ("--numprocesses", "logical", "--maxprocesses", "4")  # as make test has it
+_SEVERITY = ("passed", "skipped", "left out", "failed")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a test (a word of ``_SEVERITY``), why, and the roles that FactoredStrategy's ranks had in it."""
+
+    outcome: str
+    why: str = ""
+    roles: str = ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns 0 if all is well, 1 if a test says otherwise, 2 if there is nothing to run."""
+    parser = argparse.ArgumentParser(prog="make test-lightning", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("checkout", help="folder of Lightning's repository; LIGHTNING=... for make")
+    given, selection = parser.parse_known_args(arguments)
+    if problem := problem_with(given.checkout):
+        print(f"make test-lightning: {problem}", file=sys.stderr)
+        return 2
+    tests = Path(given.checkout, "tests", "tests_pytorch")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # cleans up, as Ctrl-C does
+    start = time.monotonic()
+    guards.mark_run()
+    with tempfile.TemporaryDirectory(prefix="gnnload-lightning-") as copy:
+        shutil.copytree(tests, Path(copy, "tests", "tests_pytorch"))
+        shutil.copy(Path(given.checkout, "pyproject.toml"), copy)
+        try:
+            found = run(Path(copy), [*_TOGETHER, *selection])
+            standalone = [test for test, each in found.items() if each.why.endswith(STANDALONE)]
+            for test in standalone:
+                found |= run(Path(copy), [test], PL_RUN_STANDALONE_TESTS="1")
+            failed = [test for test, each in found.items() if each.outcome == "failed" and PASSES not in each.why]
+            with_ddp: dict[str, Outcome] = {}
+            if together := [test for test in failed if test not in standalone]:
+                with_ddp |= run(Path(copy), [*_TOGETHER, *together], GNNLOAD_STAND_IN="ddp")
+            for test in set(failed).intersection(standalone):
+                with_ddp |= run(Path(copy), [test], GNNLOAD_STAND_IN="ddp", PL_RUN_STANDALONE_TESTS="1")
+        finally:
+            guards.kill(guards.orphans())
+    problems = judge(found, with_ddp, LEFT_OUT if not selection else {})
+    print(*summary(found, with_ddp), f"It took {(time.monotonic() - start) / 60:.0f} minutes.", *problems, sep="\n")
+    return 1 if problems else 0
+
+
+def problem_with(checkout: str) -> str | None:
+    """Why the tests of this folder cannot be run here, and what to do; None if they can."""
+    how = "git clone https://github.com/Lightning-AI/pytorch-lightning, and give its folder: LIGHTNING=path"
+    if not checkout:
+        return f"Lightning's repository is needed, for its tests: {how}"
+    about = Path(checkout, "src", "version.info")
+    if not Path(checkout, "tests", "tests_pytorch").is_dir() or not about.is_file():
+        return f"LIGHTNING={checkout} is no checkout of Lightning's repository, with src/version.info and tests: {how}"
+    try:
+        installed = {name: version(name) for name in ("pytorch-lightning", "lightning")}
+    except PackageNotFoundError as error:
+        return f"{error.name} is not installed, whose tests these are: pip install lightning pytorch-lightning"
+    release = about.read_text().strip()
+    for name, here in installed.items():
+        if release.split(".")[:2] != here.split(".")[:2]:
+            return (
+                f"LIGHTNING={checkout} is release {release}, but {name} {here} is installed: the first two numbers "
+                f"must be equal. git tag --list '{'.'.join(here.split('.')[:2])}*' names what to check out."
+            )
+    return None
+
+
+def run(copy: Path, tests: Iterable[str], **variables: str) -> dict[str, Outcome]:
+    """Outcomes by node id, of the tests that pytest takes from these arguments. Raises SystemExit: pytest broke off."""
+    folder, report = copy / "tests" / "tests_pytorch", copy / "report"
+    report.unlink(missing_ok=True)
+    report.touch()
+    environment = os.environ | {
+        # What FactoredStrategy tells gloo by it stays set, where Lightning's tests see that the environment changed.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "GNNLOAD_LIGHTNING": "lightning",
+        "GNNLOAD_REPORT": str(report),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "pytest", "-c", str(copy / "pyproject.toml"), "--rootdir", str(folder)]
+    code = subprocess.run([*command, *_OPTIONS, *tests], cwd=folder, env=environment | variables).returncode
+    if code not in (0, 1, 5):
+        raise SystemExit(f"make test-lightning: pytest broke off with exit code {code}; what it wrote above says why.")
+    outcomes: dict[str, Outcome] = {}
+    for line in map(json.loads, report.read_text().splitlines()):
+        phase, before = Outcome(line["outcome"], line["why"], line["roles"]), outcomes.get(line["test"])
+        if before is None or _SEVERITY.index(phase.outcome) >= _SEVERITY.index(before.outcome):
+            outcomes[line["test"]] = phase
+    return outcomes
+
+
+def summary(found: Mapping[str, Outcome], with_ddp: Mapping[str, Outcome]) -> list[str]:
+    """Lines: how many tests ran, passed, were left out by which reason."""
+    counts = Counter(each.outcome for each in found.values())
+    roles = Counter(each.roles for each in found.values() if each.outcome == "passed" and each.roles)
+    apart = sum(count for words, count in roles.items() if "apart" in words)
+    lines = [
+        f"{sum(counts.values()) - counts['skipped']} of {sum(counts.values())} tests ran.",
+        f"{counts['passed']} passed, {roles.total()} of them with FactoredStrategy: {apart} with a sampler's rank of "
+        f"its own, {roles.total() - apart} with one rank for both.",
+    ]
+    for head, words, reason in (
+        ("failed, as they must", "left out", lambda each: each.why.removeprefix("reason: ")),
+        ("were skipped by themselves", "skipped", lambda each: each.why.removeprefix("Skipped: ")),
+    ):
+        reasons = Counter(reason(each) for each in found.values() if each.outcome == words)
+        lines += [f"{reasons.total()} {head}:", *(f"  {count:5} {why}" for why, count in reasons.most_common())]
+    alike = sum(each.outcome == "failed" for each in with_ddp.values())
+    return [*lines, f"{alike} failed with DDPStrategy in its place too."]
+
+
+def judge(found: Mapping[str, Outcome], with_ddp: Mapping[str, Outcome], entries: Iterable[str]) -> list[str]:
+    """Lines: what must not be.
+
+    Args:
+        found: outcomes with FactoredStrategy, by node id.
+        with_ddp: outcomes with DDPStrategy, of those that failed.
+        entries: of the list of tests that are left out, those that must be answered to.
+    """
+    problems = []
+    for test, each in found.items():
+        if each.outcome == "failed" and PASSES in each.why:
+            problems.append(f"PASSES, though it is left out (take it off the list): {test}")
+        elif each.outcome == "failed" and with_ddp[test].outcome != "failed":
+            problems.append(f"FAILED with FactoredStrategy, and not with DDPStrategy: {test}")
+    answered = {name for test in found for name in (test, test.partition("[")[0])}
+    return problems + [f"NO TEST answers to this entry: {entry}" for entry in entries if entry not in answered]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+"""Lightning's tests that cannot apply to FactoredStrategy, and why not.
+
+They run all the same, and must fail: a test that passes, and an entry that no test answers to, is an error. What fails
+with DDPStrategy as well needs no entry.
+"""
+
+from __future__ import annotations
+
+_ADDRESSES = "several machines need each other's address, which FactoredStrategy asks for before it starts"
+_BACKWARD = "calls the strategy's backward in place of its base class's, which FactoredStrategy's own calls"
+_ERROR = "FactoredStrategy's error, which names the rank that failed and why, comes in the place of torch's"
+_LAUNCHER = "brings a launcher of its own, which starts no samplers: FactoredStrategy refuses it"
+_TORCHRUN = "torchrun starts as many ranks as train: FactoredStrategy has it start the samplers, too"
+
+_CONNECTOR = "trainer/connectors/test_accelerator_connector.py"
+_MANUAL = "trainer/optimization/test_manual_optimization.py"
+_STEPS = "trainer/properties/test_estimated_stepping_batches.py"
+
+LEFT_OUT: dict[str, str] = {
+    f"{_CONNECTOR}::test_accelerator_choice_multi_node_gpu[1-ddp-DDPStrategy]": _ADDRESSES,
+    f"{_CONNECTOR}::test_accelerator_choice_multi_node_gpu[1-ddp_spawn-DDPStrategy]": _ADDRESSES,
+    f"{_CONNECTOR}::test_accelerator_choice_multi_node_gpu[2-ddp-DDPStrategy]": _ADDRESSES,
+    f"{_CONNECTOR}::test_accelerator_choice_multi_node_gpu[2-ddp_spawn-DDPStrategy]": _ADDRESSES,
+    f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp]": _ADDRESSES,
+    f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp_spawn]": _ADDRESSES,
+    f"{_CONNECTOR}::test_strategy_choice_ddp_torchelastic": _TORCHRUN,
+    f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs1-5]": _ADDRESSES,
+    f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs2-4]": _ADDRESSES,
+    f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs3-3]": _ADDRESSES,
+    f"{_MANUAL}::test_multiple_optimizers_manual_call_counts[kwargs0]": _BACKWARD,
+    f"{_MANUAL}::test_multiple_optimizers_manual_log": _BACKWARD,
+    f"{_MANUAL}::test_step_with_optimizer_closure": _BACKWARD,
+    f"{_MANUAL}::test_step_with_optimizer_closure_2": _BACKWARD,
+    "strategies/test_ddp_integration.py::test_find_unused_parameters_ddp_spawn_raises": _ERROR,
+    "strategies/test_ddp_integration.py::test_ddp_spawn_add_get_queue": _LAUNCHER,
+}
+"""Node id, without parameters for all of them -> reason."""
+
+
+def reason_of(test: str) -> str | None:
+    """Why the test of this node id is left out, or None if it is not."""
+    return LEFT_OUT.get(test) or LEFT_OUT.get(test.partition("[")[0])
