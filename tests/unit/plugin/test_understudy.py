@@ -44,14 +44,21 @@ class TakesBatchOnly(Model):
         return super().training_step(batch, 3)
 
 
-def understudy(model: Model) -> Understudy:
+def understudy(model: Model, **settings: Any) -> Understudy:
     strategy = FactoredStrategy(switching=True)
-    trainer = Trainer(accelerator="cpu", devices=2, strategy=strategy, logger=False, enable_checkpointing=False)
+    trainer = Trainer(
+        accelerator="cpu", devices=2, strategy=strategy, logger=False, enable_checkpointing=False, **settings
+    )
     strategy._lightning_module = model
     return Understudy(strategy, trainer, None)
 
 
 BATCH = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_batches_come_in_the_precision_of_the_model() -> None:
+    gradients = understudy(Model(), precision="64-true").train(BATCH, 3, global_step=17, seed=1)
+    assert gradients["layers.0.weight"].dtype == torch.float64
 
 
 @pytest.mark.parametrize("model", [Model(), Model(gives="dict"), TakesBatchOnly()])
