@@ -10,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "common/batch.h"
+#include "importance_tree/whole_weights.h"
 
 namespace lg::bind {
 
@@ -28,6 +29,17 @@ Csc<Index> csc(const Array<const int64_t>& indptr, const Array<const Index>& ind
                const Names& names = std::nullopt) {
   return {indptr.data(), indices.data(), int64_t(indptr.size()) - 1,
           names ? names->data() : nullptr};
+}
+
+// Of a graph's edges, float or double, or none.
+using Weights = std::optional<nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+
+inline EdgeWeights edge_weights(const Weights& weights) {
+  if (!weights) return {};
+  if (weights->dtype() == nb::dtype<float>()) {
+    return {static_cast<const float*>(weights->data()), nullptr};
+  }
+  return {nullptr, static_cast<const double*>(weights->data())};
 }
 
 // The views must outlive the request.

@@ -129,9 +129,12 @@ def sample_layers(
     expand_new: bool,
     edge_ids: bool,
     num_drawn: int,
+    weights: np.ndarray | None,
     max_local: int = ...,
 ) -> Layout: ...
-def importance_tree(indptr: np.ndarray, indices: np.ndarray, entries: np.ndarray) -> None: ...
+def importance_tree(
+    indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, entries: np.ndarray
+) -> None: ...
 
 class RowReader:
     def __init__(self, row_bytes: int, unit: int, in_flight: int, use_ring: bool) -> None: ...

@@ -18,6 +18,12 @@ from .layers import METHODS, assert_same, sample
 from .names import any_key, any_names
 
 SEEDS = [17, 3, 44, 0, 101]
+WEIGHTS = [0.0, -0.0, 1.0, 1.0, 0.3, 1e-3, 1e9, 5e-324, 1e-40, 1e30]
+
+
+def random_weights(num_edges: int, dtype: Any, seed: int = 0) -> np.ndarray:
+    """Some zero, some equal, some subnormal, some that are next to nothing beside others."""
+    return np.random.default_rng(seed).choice(np.array(WEIGHTS, dtype), num_edges)
 
 
 def assert_equals_oracle(
@@ -56,7 +62,11 @@ def test_equals_the_oracle(dtype, expand, replace, table, method, budgets):
         if keep_known and method == "dsp":
             continue
         options = {"replace": replace, "expand": expand, "normalize": normalize, "keep_known": keep_known}
-        assert_equals_oracle(indptr, indices, SEEDS, budgets, method, table=table, **options)
+        batch = assert_equals_oracle(indptr, indices, SEEDS, budgets, method, table=table, **options)
+        alike = np.full(len(indices), 0.5, np.float32)
+        assert_same(sample(indptr, indices, SEEDS, budgets, method, weights=alike, **options), batch)
+        by_weight = random_weights(len(indices), np.float32 if replace else np.float64)
+        assert_equals_oracle(indptr, indices, SEEDS, budgets, method, table=table, weights=by_weight, **options)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -80,8 +90,15 @@ def test_equals_the_oracle_on_any_graph(data):
         normalize=data.draw(st.booleans()),
         keep_known=method != "dsp" and data.draw(st.booleans()),
         num_drawn=data.draw(st.integers(0, len(seeds))),
+        weights=data.draw(st.sampled_from([None, *_weights_of(len(indices))])),
         names=any_names(data, num_nodes),
     )
+
+
+def _weights_of(num_edges: int) -> list[np.ndarray]:
+    one = np.zeros(num_edges)
+    one[: num_edges // 3] = 1
+    return [random_weights(num_edges, np.float32), random_weights(num_edges, np.float64, 1), one, np.zeros(num_edges)]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -91,6 +108,9 @@ def test_the_tree_equals_the_oracle(num_nodes, num_edges, seed):
     tree = importance_tree(indptr, indices)
     np.testing.assert_array_equal(tree, reference.importance_tree(indptr, indices))
     assert not tree.flags.writeable  # threads share it
+    for weights in _weights_of(len(indices)):
+        tree = importance_tree(indptr, indices, weights)
+        np.testing.assert_array_equal(tree, reference.importance_tree(indptr, indices, weights))
 
 
 @pytest.mark.parametrize("method", ["ladies", "fastgcn"])
@@ -329,6 +349,7 @@ def test_batches_beyond_int32_are_refused():
             Arena.of(1 << 14).bytes,
             **options,
             num_drawn=0,
+            weights=None,
             max_local=max_local,
         )
 
