@@ -9,6 +9,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include "common/alias.h"
 #include "common/batch.h"
 #include "importance_tree/whole_weights.h"
 
@@ -41,6 +42,10 @@ inline EdgeWeights edge_weights(const Weights& weights) {
   }
   return {nullptr, static_cast<const double*>(weights->data())};
 }
+
+using Table = std::optional<Array<const AliasEntry>>;  // of a graph's weights, or none
+
+inline const AliasEntry* entries(const Table& table) { return table ? table->data() : nullptr; }
 
 // The views must outlive the request.
 inline BatchRequest batch_request(const Array<const int64_t>& seeds, uint64_t seed, uint32_t epoch,

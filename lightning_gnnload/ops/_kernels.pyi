@@ -75,6 +75,7 @@ def sample_neighbors(
 def random_walk(
     indptr: np.ndarray,
     indices: np.ndarray,
+    table: np.ndarray | None,
     starts: np.ndarray,
     length: int,
     num_walks: int,
@@ -91,6 +92,7 @@ def sample_walks(
     workspace: Workspace,
     indptr: np.ndarray,
     indices: np.ndarray,
+    table: np.ndarray | None,
     seeds: np.ndarray,
     num_hops: int,
     num_neighbors: int,
@@ -384,6 +386,7 @@ def draw_layer(
 def step_walks(
     indptr: np.ndarray,
     indices: np.ndarray,
+    table: np.ndarray | None,
     places: np.ndarray,
     starts: np.ndarray,
     numbers: np.ndarray,
