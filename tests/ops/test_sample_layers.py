@@ -13,18 +13,11 @@ from hypothesis import strategies as st
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Workspace, dispatch, importance_tree, reference, sample_layers
 
-from .graphs import KEY, Arena, Batch, random_graph
+from .graphs import KEY, Arena, Batch, random_graph, random_weights
 from .layers import METHODS, assert_same, sample
 from .names import any_key, any_names
 
 SEEDS = [17, 3, 44, 0, 101]
-WEIGHTS = [0.0, -0.0, 1.0, 1.0, 0.3, 1e-3, 1e9, 5e-324, 1e-40, 1e30]
-
-
-def random_weights(num_edges: int, dtype: Any, seed: int = 0) -> np.ndarray:
-    """Some zero, some equal, some subnormal, some that are next to nothing beside others."""
-    return np.random.default_rng(seed).choice(np.array(WEIGHTS, dtype), num_edges)
-
 
 def assert_equals_oracle(
     indptr: np.ndarray,
