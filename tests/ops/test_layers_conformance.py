@@ -36,7 +36,7 @@ DEGREES = [4, 2, 2, 4, 3, 2]
 GRAPH = uneven_star(4, DEGREES)
 
 
-WEIGHTS = np.random.default_rng(2).choice([1.0, 1.5, 3.0], sum(DEGREES))
+WEIGHTS = np.random.default_rng(2).uniform(1, 1.5, sum(DEGREES))
 
 
 def shares(weights: np.ndarray | None) -> np.ndarray:
