@@ -47,7 +47,8 @@ Exact<AliasEntry> random_table(Choices& choose, const Graph<Index>& graph) {
   Exact<double> weights(choose.flag() ? graph.indices.size() : 0);
   for (int64_t e = 0; e < weights.size(); ++e) weights[e] = random_weight<double>(choose);
   Exact<AliasEntry> table(weights.size());
-  if (table.size()) build_alias(graph.indptr.data(), graph.num_nodes(), weights.data(), table.data());
+  if (table.size())
+    build_alias(graph.indptr.data(), graph.num_nodes(), weights.data(), table.data());
   return table;
 }
 

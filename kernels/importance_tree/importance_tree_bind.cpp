@@ -12,7 +12,8 @@ void bind_index(nb::module_& m) {
          Array<int64_t> entries) {
         importance_tree(csc(indptr, indices), edge_weights(weights), entries.data());
       },
-      "indptr"_a.noconvert(), "indices"_a.noconvert(), "weights"_a.noconvert().none(), "entries"_a.noconvert(), NoGil());
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "weights"_a.noconvert().none(),
+      "entries"_a.noconvert(), NoGil());
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ struct EdgeWeights {
   void check(uint64_t greatest_bits) const {
     if (greatest_bits < (narrow ? kInfinityBits<float> : kInfinityBits<double>)) return;
     fail<GraphFormatError>(
-        "edge_weight holds a negative, infinite or undefined number. Weights must be finite and not "
+        "edge_weight holds a negative, infinite or undefined number. Weights must be finite and "
+        "not "
         "negative.");
   }
   int fraction_bits() const { return narrow ? kFractionBits<float> : kFractionBits<double>; }

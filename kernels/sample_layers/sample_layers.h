@@ -19,12 +19,12 @@
 // independently.
 //
 // Every edge carries a weight. An item that is drawn has a factor, 0 if it is not, whose expectation
-// over the draws is 1 (draw_factor.h; for edges, E / n a draw); known nodes that are kept have factor 1,
-// and so has everything where the budget takes all. An edge's weight is factor / in-degree of the
+// over the draws is 1 (draw_factor.h; for edges, E / n a draw); known nodes that are kept have factor
+// 1, and so has everything where the budget takes all. An edge's weight is factor / in-degree of the
 // destination, so that weighted sums estimate means over all in-neighbours, without bias. If rows are
 // normalised, it is factor / sum of the factors of the destination's edges. If the graph has weights,
-// the numerator is factor * w, and the denominator is the sum of the w of the destination's list, or of
-// the numerators. An edge of weight zero is as good as none. Factors are doubles, and a weight is
+// the numerator is factor * w, and the denominator is the sum of the w of the destination's list, or
+// of the numerators. An edge of weight zero is as good as none. Factors are doubles, and a weight is
 // rounded to float once.
 //
 // Edges are in adjacency order. The batch is a pure function of (graph, seeds, budgets, options, key).
@@ -60,7 +60,8 @@ struct LayerRequest {
   EdgeWeights weights = {};
 };
 
-// Throws SeedError, SamplerConfigError, GraphFormatError, ArenaTooSmall. The workspace is left clean in every case.
+// Throws SeedError, SamplerConfigError, GraphFormatError, ArenaTooSmall. The workspace is left clean
+// in every case.
 template <class Index>
 SampleLayout sample_layers(Workspace& workspace, const LayerRequest<Index>& request);
 

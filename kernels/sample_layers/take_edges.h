@@ -22,7 +22,7 @@ struct TakeEdgesScratch {
   std::vector<double> factors;                      // of draws
   std::vector<int64_t> tree;                        // over the layer's edges
   std::vector<std::pair<int64_t, double>> by_item;  // draws, in their order
-  std::vector<int64_t> positions, sources;  // of drawn edges
+  std::vector<int64_t> positions, sources;          // of drawn edges
 };
 
 template <class Batch, class Index>

@@ -24,10 +24,11 @@ void bind_index(nb::module_& m) {
             expand_new ? Expand::kNew : Expand::kAll};
         return sampled([&] { return sample_walks(workspace, request); });
       },
-      "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "table"_a.noconvert().none(), "seeds"_a.noconvert(),
-      "num_hops"_a, "num_neighbors"_a, "num_walks"_a, "length"_a, "end_below"_a, "restart_below"_a,
-      "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(), "arena"_a.noconvert(),
-      "include_self"_a, "normalize"_a, "expand_new"_a, "max_local"_a = kMaxLocal);
+      "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "table"_a.noconvert().none(),
+      "seeds"_a.noconvert(), "num_hops"_a, "num_neighbors"_a, "num_walks"_a, "length"_a,
+      "end_below"_a, "restart_below"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a,
+      "names"_a.noconvert().none(), "arena"_a.noconvert(), "include_self"_a, "normalize"_a,
+      "expand_new"_a, "max_local"_a = kMaxLocal);
 }
 
 }  // namespace

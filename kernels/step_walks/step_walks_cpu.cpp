@@ -37,7 +37,8 @@ void step_group(const StepRequest<Index>& request, const StreamKey& key, int64_t
   for (int64_t i = 0; i < count; ++i) {
     __builtin_prefetch(&graph.indptr[request.places[first + i]]);
     draws[i] = node_draws(key, request.step, request.hop, request.starts[first + i]);
-    block[i] = uint32_t(request.numbers[first + i] * walks.blocks_per_walk() + walks.block_of(request.t));
+    block[i] =
+        uint32_t(request.numbers[first + i] * walks.blocks_per_walk() + walks.block_of(request.t));
     words[i] = draw_counter(draws[i], block[i], 0);
   }
   philox_many(words, int(count), key.draw0, key.draw1);

@@ -42,9 +42,9 @@ def step_walks(
         table: of this graph, by :func:`.build_alias`: the step goes by weight.
 
     Returns:
-        int64 ``[M]``, the nodes reached, and uint8 ``[M]``, how each walk goes on: ``GOES_ON`` from there,
-        ``RESTARTS`` from its start, ``ENDS`` there; ``STUCK`` where it stood, for want of in-neighbours (of positive weight): the node is
-        then -1.
+        int64 ``[M]``, the nodes reached, and uint8 ``[M]``, how each walk goes on: ``GOES_ON`` from there, ``RESTARTS``
+        from its start, ``ENDS`` there; ``STUCK`` where it stood, for want of in-neighbours (of positive weight): the
+        node is then -1.
 
     Raises:
         SeedError: a place out of range.

@@ -27,9 +27,9 @@ _WORDS = 1 << 32
 class Walks:
     """How walks go: ``num_walks`` from each node, of up to ``length`` steps.
 
-    A walk ends at a node without in-neighbours, or with none of positive weight, and after any step with probability ``termination_prob``. A walk
-    that goes on leaves, with probability ``restart_prob``, from its start instead of the node it has reached.
-    Both probabilities are rounded to multiples of 2**-32, so that integers decide.
+    A walk ends at a node without in-neighbours, or with none of positive weight, and after any step with probability
+    ``termination_prob``. A walk that goes on leaves, with probability ``restart_prob``, from its start instead of the
+    node it has reached. Both probabilities are rounded to multiples of 2**-32, so that integers decide.
 
     Raises:
         SamplerConfigError: a number below 1, a probability outside [0, 1], or more steps than there are draws.
@@ -198,9 +198,7 @@ def sample_walks(
     )
 
 
-def walk_entries(
-    table: AliasTable | None, indptr: np.ndarray, indices: np.ndarray, walks: Walks
-) -> np.ndarray | None:
+def walk_entries(table: AliasTable | None, indptr: np.ndarray, indices: np.ndarray, walks: Walks) -> np.ndarray | None:
     """What kernels read of a table; raises SamplerConfigError where it is of another graph, or by weight there are more
     steps than draws."""
     if table is None:
@@ -209,7 +207,8 @@ def walk_entries(
     if walks.num_walks * walks.length > MAX_WALK_BLOCKS:
         raise SamplerConfigError(
             f"{walks.num_walks} walks of {walks.length} steps a node are more than there are draws for by weight: "
-            f"num_walks * length must be at most {MAX_WALK_BLOCKS}. Walk in several calls, with another step in the key."
+            f"num_walks * length must be at most {MAX_WALK_BLOCKS}. Walk in several calls, with another step in the "
+            "key."
         )
     return table.entries
 

@@ -2,9 +2,9 @@
 
 Where edges are drawn uniformly, their lists' lengths are enough to draw by: the owners are asked for these, and then
 for the edges that were drawn. Where edges are drawn by weight, or nodes by their importance to a layer, all its lists
-count, and are pulled. (Owners could send sums of importances instead. But nodes stand in line by where they first occur in the lists,
-so each would send a node, its sum and its first place, in 16 bytes: more than the lists, of 4 bytes an edge, unless a
-node is in four of a layer's lists. In power-law graphs it is in one to three.)
+count, and are pulled. (Owners could send sums of importances instead. But nodes stand in line by where they first occur
+in the lists, so each would send a node, its sum and its first place, in 16 bytes: more than the lists, of 4 bytes an
+edge, unless a node is in four of a layer's lists. In power-law graphs it is in one to three.)
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ class RandomWalkSampler(Sampler):
     A block's ``edge_weight`` is the importance of each edge: how often the walks of its destination visited its
     source. A destination's edges come by falling visits, equal ones by rising id. An edge joins nodes that may be
     several steps apart, so blocks have no ``edge_ids``. In a graph with ``Graph.edge_weight`` a step goes by it; the
-    first batch then makes the alias tables, as for :class:`.WeightedNeighborSampler`. The defaults are GNNLab's: of each node, the 5 nodes that
-    4 walks of up to 3 steps visit most often, in 3 layers.
+    first batch then makes the alias tables, as for :class:`.WeightedNeighborSampler`. The defaults are GNNLab's: of
+    each node, the 5 nodes that 4 walks of up to 3 steps visit most often, in 3 layers.
 
     Args:
         num_layers: number of blocks, each with walks of its own.

@@ -19,6 +19,7 @@ from .names import any_key, any_names
 
 SEEDS = [17, 3, 44, 0, 101]
 
+
 def assert_equals_oracle(
     indptr: np.ndarray,
     indices: np.ndarray,

@@ -169,9 +169,10 @@ def sample_layers(
                 of_node.update(dict.fromkeys(known, 1.0))
             of_edge = {edge: of_node[node] for row in rows for edge in row if (node := int(indices[edge])) in of_node}
         for row in rows:
-            counts = dict(zip(row, list_weights(row, weights), strict=True))
-            kept = {edge: of_edge[edge] * float(count) for edge, count in counts.items() if count and edge in of_edge}
-            divisor = add_up(kept.values()) if normalize else float(sum(counts.values()))
+            counts = list_weights(row, weights)
+            counted = zip(row, counts, strict=True)
+            kept = {edge: of_edge[edge] * float(count) for edge, count in counted if count and edge in of_edge}
+            divisor = add_up(kept.values()) if normalize else float(sum(counts))
             for edge, value in kept.items():
                 source = int(indices[edge])
                 hop_indices.append(local.setdefault(source, len(local)))

@@ -181,7 +181,10 @@ def test_weights_are_normalized_as_the_paper_has_it() -> None:
 
 def test_printed_settings() -> None:
     assert repr(LayerSampler([3])) == "LayerSampler([3], method='ladies', expand='all', normalize=True)"
-    assert repr(LayerSampler([3], "dsp", weighted=False)) == "LayerSampler([3], method='dsp', expand='all', weighted=False)"
+    assert (
+        repr(LayerSampler([3], "dsp", weighted=False))
+        == "LayerSampler([3], method='dsp', expand='all', weighted=False)"
+    )
     assert repr(LayerSampler(np.array([3]), "dsp", True, edge_ids=True, expand="new")) == (
         "LayerSampler([3], method='dsp', expand='new', replace=True, edge_ids=True)"
     )

@@ -80,7 +80,9 @@ def test_walks_end_where_all_edges_weigh_nothing() -> None:
 def test_walks_by_equal_weights_or_none_asked_for() -> None:
     # Words are shared out otherwise where weights are read, so equal ones give the same in law and not in number.
     weighted = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_weight=np.random.default_rng(0).random(GRAPH.num_edges))
-    assert whole(RandomWalkSampler(weighted=False).sample(weighted, SEEDS)) == whole(RandomWalkSampler().sample(GRAPH, SEEDS))
+    assert whole(RandomWalkSampler(weighted=False).sample(weighted, SEEDS)) == whole(
+        RandomWalkSampler().sample(GRAPH, SEEDS)
+    )
     assert whole(RandomWalkSampler().sample(weighted, SEEDS)) != whole(RandomWalkSampler().sample(GRAPH, SEEDS))
 
 
