@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "build_alias/weight_bits.h"
 #include "common/error.h"
@@ -55,23 +56,23 @@ class WeightUnits {
 class ListWeights {
  public:
   ListWeights(const EdgeWeights& weights, int64_t start, int64_t degree)
-      : weights_(weights), start_(start), units_(weights, 0, 0), sum_(uint64_t(degree)) {
+      : weights_(weights), start_(start), sum_(uint64_t(degree)) {
     if (!weights) return;
     uint64_t greatest = 0;
     for (int64_t i = 0; i < degree; ++i) greatest = std::max(greatest, weights.bits(start + i));
     weights.check(greatest);
-    units_ = WeightUnits(weights, greatest, degree);
+    units_.emplace(weights, greatest, degree);
     sum_ = 0;
     for (int64_t i = 0; i < degree; ++i) sum_ += (*this)[i];
   }
 
   uint64_t sum() const { return sum_; }
-  uint64_t operator[](int64_t i) const { return weights_ ? units_(weights_.bits(start_ + i)) : 1; }
+  uint64_t operator[](int64_t i) const { return units_ ? (*units_)(weights_.bits(start_ + i)) : 1; }
 
  private:
   const EdgeWeights& weights_;
   const int64_t start_;
-  WeightUnits units_;
+  std::optional<WeightUnits> units_;  // none: the edges have no weights
   uint64_t sum_;
 };
 
