@@ -130,7 +130,11 @@ class TakeEdges {
     for (int64_t dst = 0; dst < layer.num_destinations(); ++dst) {
       const auto [start, degree] = layer[dst];
       const auto is_here = [&] { return i < count && in_range(positions[i] - start, degree); };
-      const ListWeights list(request_.weights, start, is_here() ? degree : 0);
+      if (!is_here()) {
+        rows.end_row(double(degree));
+        continue;
+      }
+      const ListWeights list(request_.weights, start, degree);
       while (is_here()) {
         const int64_t position = positions[i], source = sources[i];
         double sum = 0;

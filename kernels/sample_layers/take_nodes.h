@@ -73,7 +73,8 @@ class TakeNodes {
       find_sources(layer, candidates);
     }
     if (request_.keep_known) std::fill_n(factors(), batch_.num_nodes(), 1.0);
-    return keep_edges(layer, candidates, rows);
+    return request_.weights ? keep_edges<true>(layer, candidates, rows)
+                            : keep_edges<false>(layer, candidates, rows);
   }
 
   void add_sources(const Layer<Index>& layer, Candidates<Table>& candidates) {
@@ -157,6 +158,7 @@ class TakeNodes {
   }
 
   // Keeps the edges whose source is taken; new nodes get the next local ids in order of occurrence.
+  template <bool kWeighted>
   int64_t keep_edges(const Layer<Index>& layer, const Candidates<Table>& candidates, Rows& rows) {
     const int64_t num_known = batch_.num_nodes();
     const double* factor = factors();
@@ -173,7 +175,7 @@ class TakeNodes {
       for (int64_t i = 0; i < degree; ++i) {
         const int32_t candidate = *source++;
         if (local[candidate] == kLeftOut) continue;
-        const uint64_t weight = list[i];
+        const uint64_t weight = kWeighted ? list[i] : 1;
         if (weight == 0) continue;
         if (local[candidate] == kNotYet) {
           reserve(scratch_.found, num_found + 1)[num_found] = candidates.node(candidate);
