@@ -43,9 +43,11 @@ SAMPLERS = {
     "WeightedNeighborSampler": WeightedNeighborSampler([15, 10]),
     "LaborSampler": LaborSampler([15, 10]),
     "LaborSampler, importance=1": LaborSampler([15, 10], importance=1),
-    "RandomWalkSampler": RandomWalkSampler(num_layers=2, num_neighbors=10, num_walks=10, termination_prob=0.5),
-    "LayerSampler, ladies": LayerSampler([2048, 4096], method="ladies"),
-    "LayerSampler, fastgcn": LayerSampler([2048, 4096], method="fastgcn"),
+    "RandomWalkSampler": RandomWalkSampler(
+        num_layers=2, num_neighbors=10, num_walks=10, termination_prob=0.5, weighted=False
+    ),
+    "LayerSampler, ladies": LayerSampler([2048, 4096], method="ladies", weighted=False),
+    "LayerSampler, fastgcn": LayerSampler([2048, 4096], method="fastgcn", weighted=False),
     "ShadowSampler": ShadowSampler([15, 10], num_layers=2),
 }
 

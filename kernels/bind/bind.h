@@ -9,7 +9,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include "common/alias.h"
 #include "common/batch.h"
+#include "importance_tree/whole_weights.h"
 
 namespace lg::bind {
 
@@ -29,6 +31,21 @@ Csc<Index> csc(const Array<const int64_t>& indptr, const Array<const Index>& ind
   return {indptr.data(), indices.data(), int64_t(indptr.size()) - 1,
           names ? names->data() : nullptr};
 }
+
+// Of a graph's edges, float or double, or none.
+using Weights = std::optional<nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+
+inline EdgeWeights edge_weights(const Weights& weights) {
+  if (!weights) return {};
+  if (weights->dtype() == nb::dtype<float>()) {
+    return {static_cast<const float*>(weights->data()), nullptr};
+  }
+  return {nullptr, static_cast<const double*>(weights->data())};
+}
+
+using Table = std::optional<Array<const AliasEntry>>;  // of a graph's weights, or none
+
+inline const AliasEntry* entries(const Table& table) { return table ? table->data() : nullptr; }
 
 // The views must outlive the request.
 inline BatchRequest batch_request(const Array<const int64_t>& seeds, uint64_t seed, uint32_t epoch,

@@ -19,7 +19,7 @@ template <class Weight>
 LG_HD void share_out(const Weight* weights, uint32_t degree, uint64_t greatest_bits,
                      uint64_t* shares) {
   __extension__ using uint128_t = unsigned __int128;
-  const FixedPoint<Weight> fixed(greatest_bits);
+  const FixedPoint fixed(greatest_bits, kFractionBits<Weight>);
   uint128_t sum = 0;
   uint32_t num_positive = 0;
   for (uint32_t i = 0; i < degree; ++i) {

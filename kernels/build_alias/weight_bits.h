@@ -35,11 +35,13 @@ template <class Weight>
 constexpr uint64_t kInfinityBits = (uint64_t(1) << 63) - (uint64_t(1) << kFractionBits<Weight>);
 
 // Weights in units that give the greatest one, not zero, all 64 bits; rounded down.
-template <class Weight>
 class FixedPoint {
  public:
-  LG_HD explicit FixedPoint(uint64_t greatest_bits)
-      : exponent_(exponent(greatest_bits)), lead_(__builtin_clzll(mantissa(greatest_bits))) {}
+  // fraction_bits: kFractionBits of the weights.
+  LG_HD FixedPoint(uint64_t greatest_bits, int fraction_bits)
+      : fraction_bits_(fraction_bits),
+        exponent_(exponent(greatest_bits)),
+        lead_(__builtin_clzll(mantissa(greatest_bits))) {}
 
   LG_HD uint64_t operator()(uint64_t bits) const {
     const int shift = exponent_ - exponent(bits);
@@ -48,17 +50,16 @@ class FixedPoint {
   }
 
  private:
-  static constexpr uint64_t kOne = uint64_t(1) << kFractionBits<Weight>;
-
-  static LG_HD int exponent(uint64_t bits) {
-    const int exponent = int(bits >> kFractionBits<Weight>);
+  LG_HD int exponent(uint64_t bits) const {
+    const int exponent = int(bits >> fraction_bits_);
     return exponent > 0 ? exponent : 1;  // of subnormal numbers
   }
-  static LG_HD uint64_t mantissa(uint64_t bits) {
-    return (bits & (kOne - 1)) | (bits >= kOne ? kOne : 0);
+  LG_HD uint64_t mantissa(uint64_t bits) const {
+    const uint64_t one = uint64_t(1) << fraction_bits_;
+    return (bits & (one - 1)) | (bits >= one ? one : 0);
   }
 
-  int exponent_, lead_;
+  int fraction_bits_, exponent_, lead_;
 };
 
 }  // namespace lg

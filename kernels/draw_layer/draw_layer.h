@@ -1,8 +1,9 @@
 // draw_layer.h: which edges a layer takes, where nothing is known of its lists but their lengths.
 //
-// The draws and weights of sample_layers' kDsp (sample_layers/sample_layers.h), apart from the edges'
-// sources: whoever holds a list looks them up. So a layer is drawn over lists that lie in many places,
-// in the two stages of DSP (PPoPP'23), section 4.2: first how many of each, then which.
+// The draws and weights of sample_layers' kDsp (sample_layers/sample_layers.h) in a graph without
+// weights, apart from the edges' sources: whoever holds a list looks them up. So a layer is drawn
+// over lists that lie in many places, in the two stages of DSP (PPoPP'23), section 4.2: first how
+// many of each, then which.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ void draw_layer(const LayerDraw& request, Edges& edges) {
   DrawnEdges drawn;
   const auto [count, factor] =
       draw_layer_edges(num_edges, request.budget, request.replace, draws, drawn, [](int64_t) {});
-  std::vector<double> factors;
-  Rows rows(edges, factors, /*edge_ids=*/true, request.normalize);
+  std::vector<double> values;
+  Rows rows(edges, values, /*edge_ids=*/true, request.normalize);
   rows.start(0, request.num_dst);
   const int64_t* numbers = drawn.numbers.data();
   int64_t i = 0, first = 0;  // first: the number of the destination's first edge
@@ -28,7 +28,7 @@ void draw_layer(const LayerDraw& request, Edges& edges) {
       for (; i < count && numbers[i] == number; ++i) sum += factor;
       rows.add(0, number - first, sum);
     }
-    rows.end_row(degree);
+    rows.end_row(double(degree));
     first += degree;
   }
 }

@@ -1,8 +1,10 @@
 // graphs.h: random graphs that pass check_csc, most of them tiny and odd.
 #pragma once
 
+#include <cmath>
 #include <limits>
 
+#include "build_alias/build_alias.h"
 #include "common/batch.h"
 #include "fuzz/choices.h"
 #include "fuzz/exact.h"
@@ -28,6 +30,27 @@ int64_t random_num_nodes(Choices& choose);
 // likely.
 template <class Index>
 Graph<Index> random_graph(Choices& choose);
+
+// Often equal to others, often zero, up to the least and the greatest that there are.
+template <class Weight>
+Weight random_weight(Choices& choose) {
+  using Limits = std::numeric_limits<Weight>;
+  if (choose.flag()) return Weight(choose.size(1000));
+  return choose.one_of<Weight>({Weight(0), Weight(-0.0), Weight(1), Limits::min(), Limits::max(),
+                                Limits::denorm_min(), Weight(1) + Limits::epsilon(),
+                                std::ldexp(Weight(1), int(choose.between(-140, 120)))});
+}
+
+// The alias tables of random weights, or none.
+template <class Index>
+Exact<AliasEntry> random_table(Choices& choose, const Graph<Index>& graph) {
+  Exact<double> weights(choose.flag() ? graph.indices.size() : 0);
+  for (int64_t e = 0; e < weights.size(); ++e) weights[e] = random_weight<double>(choose);
+  Exact<AliasEntry> table(weights.size());
+  if (table.size())
+    build_alias(graph.indptr.data(), graph.num_nodes(), weights.data(), table.data());
+  return table;
+}
 
 // 2^34 neighbours, all of them node 0, without memory: the pages of an untouched map are one page.
 // nullptr on a system that lends no such address space.

@@ -8,10 +8,12 @@ template <class Index>
 void bind_index(nb::module_& m) {
   m.def(
       "importance_tree",
-      [](Array<const int64_t> indptr, Array<const Index> indices, Array<int64_t> entries) {
-        importance_tree(csc(indptr, indices), entries.data());
+      [](Array<const int64_t> indptr, Array<const Index> indices, Weights weights,
+         Array<int64_t> entries) {
+        importance_tree(csc(indptr, indices), edge_weights(weights), entries.data());
       },
-      "indptr"_a.noconvert(), "indices"_a.noconvert(), "entries"_a.noconvert(), NoGil());
+      "indptr"_a.noconvert(), "indices"_a.noconvert(), "weights"_a.noconvert().none(),
+      "entries"_a.noconvert(), NoGil());
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace lg {
 
 template <class Index>
-void importance_tree(const Csc<Index>& graph, int64_t* entries) {
+void importance_tree(const Csc<Index>& graph, const EdgeWeights& weights, int64_t* entries) {
   constexpr int64_t kAhead = 32;
   const int64_t num_nodes = graph.num_nodes;
   const int64_t num_edges = graph.indptr[num_nodes];
@@ -16,16 +16,17 @@ void importance_tree(const Csc<Index>& graph, int64_t* entries) {
   for (int64_t dst = 0; dst < num_nodes; ++dst) {
     const int64_t begin = graph.indptr[dst], end = graph.indptr[dst + 1];
     if (begin == end) continue;
+    const ListWeights list(weights, begin, end - begin);
     const int64_t importance = units.of_edge(end - begin);
     for (int64_t i = begin; i < end; ++i) {
       if (i + kAhead < num_edges) __builtin_prefetch(&entries[graph.indices[i + kAhead] + 1], 1);
-      entries[graph.indices[i] + 1] += importance;
+      entries[graph.indices[i] + 1] += weights ? importance_of(units, list, i - begin) : importance;
     }
   }
   build_tree(entries, num_nodes);
 }
 
-template void importance_tree(const Csc<int32_t>&, int64_t*);
-template void importance_tree(const Csc<int64_t>&, int64_t*);
+template void importance_tree(const Csc<int32_t>&, const EdgeWeights&, int64_t*);
+template void importance_tree(const Csc<int64_t>&, const EdgeWeights&, int64_t*);
 
 }  // namespace lg

@@ -1,7 +1,7 @@
 // walk_group.h: up to kMaxWalks walks at once, one step of all of them after the other.
 //
-// A step reads a degree and then a neighbour at random places. Both were prefetched one pass over
-// the group earlier, so that the walks wait for memory together and not each for itself.
+// A step reads a degree, by weight a slot, and then a neighbour at random places. Each was prefetched
+// one pass over the group earlier, so that the walks wait for memory together and not each for itself.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,9 @@ class WalkGroup {
   void run(const int64_t* starts, int64_t first, int64_t count, uint32_t hop, const Visit& visit) {
     begin(starts, first, count, hop);
     for (int64_t t = 0; t < settings_.length && num_walks_ > 0; ++t) {
-      if (t % 2 == 0) draw(t);
+      if (!settings_.is_second(t)) draw(t);
       choose(t);
+      if (settings_.table) resolve();
       advance(t, visit);
     }
   }
@@ -38,7 +39,7 @@ class WalkGroup {
   // A walk that has not ended. Those that have leave the group, and the others move up.
   struct Walk {
     int64_t place;  // the node that the next step leaves from; between choose() and advance() the
-                    // position in `indices` of the neighbour it goes to
+                    // position in `indices` of the neighbour it goes to, or of the slot that says
     int32_t lane;   // its number in the group
     int32_t block;  // where words_ has its draws
   };
@@ -61,7 +62,7 @@ class WalkGroup {
     num_walks_ = int(count);
   }
 
-  // The words of steps t and t + 1.
+  // The words of step t, and of t + 1 if that shares them.
   void draw(int64_t t) {
     for (int k = 0; k < num_walks_; ++k) {
       Walk& walk = walks_[k];
@@ -71,19 +72,43 @@ class WalkGroup {
     philox_many(words_, num_walks_, key_.draw0, key_.draw1);
   }
 
-  // From nodes to the positions of their successors.
+  // From nodes to the positions of their successors, or of the slots that know them.
   void choose(int64_t t) {
+    const bool is_second = settings_.is_second(t);
+    const AliasEntry* const table = settings_.table;
     int num_going = 0;
     for (int k = 0; k < num_walks_; ++k) {
       Walk walk = walks_[k];
       const int64_t begin = graph_.indptr[walk.place];
       const uint32_t degree = uint32_t(graph_.indptr[walk.place + 1] - begin);
       const Words4& words = words_[walk.block];
-      walk.place = begin + draw_below(draws_[walk.lane], 4 * block(walk, t) + 2 * (t & 1), degree,
-                                      t & 1 ? words.z : words.x);
-      __builtin_prefetch(&graph_.indices[walk.place]);
+      walk.place = begin + draw_below(draws_[walk.lane], 4 * block(walk, t) + 2 * is_second, degree,
+                                      is_second ? words.z : words.x);
+      if (table) {
+        begin_[walk.lane] = begin;
+        __builtin_prefetch(&table[walk.place]);
+      } else {
+        __builtin_prefetch(&graph_.indices[walk.place]);
+      }
       walks_[num_going] = walk;
       num_going += degree != 0;
+    }
+    num_walks_ = num_going;
+  }
+
+  // From the positions of slots to those of the neighbours that they give.
+  void resolve() {
+    int num_going = 0;
+    for (int k = 0; k < num_walks_; ++k) {
+      Walk walk = walks_[k];
+      const int64_t begin = begin_[walk.lane];
+      const uint32_t slot = uint32_t(walk.place - begin);
+      const uint32_t neighbor =
+          lg::resolve(settings_.table[walk.place], slot, words_[walk.block].z);
+      walk.place = begin + neighbor;
+      __builtin_prefetch(&graph_.indices[neighbor == kNobody ? begin : walk.place]);
+      walks_[num_going] = walk;
+      num_going += neighbor != kNobody;
     }
     num_walks_ = num_going;
   }
@@ -91,13 +116,14 @@ class WalkGroup {
   // From positions to nodes, and to where the next step leaves from.
   template <class Visit>
   void advance(int64_t t, const Visit& visit) {
+    const bool is_second = settings_.is_second(t);
     int num_going = 0;
     for (int k = 0; k < num_walks_; ++k) {
       Walk walk = walks_[k];
       const int64_t node = graph_.indices[walk.place];
       visit(walk.lane, t, node);
       const Words4& words = words_[walk.block];
-      const uint32_t fate = t & 1 ? words.w : words.y;
+      const uint32_t fate = is_second ? words.w : words.y;
       const bool ends = fate < settings_.end_below, restarts = fate < settings_.restart_below;
       walk.place = restarts ? start_[walk.lane] : node;
       // No memory is to be fetched for a walk that ends, and no branch to be mispredicted.
@@ -109,7 +135,7 @@ class WalkGroup {
   }
 
   uint32_t block(const Walk& walk, int64_t t) const {
-    return first_block_[walk.lane] + uint32_t(t / 2);
+    return first_block_[walk.lane] + uint32_t(settings_.block_of(t));
   }
 
   const Csc<Index>& graph_;
@@ -123,6 +149,7 @@ class WalkGroup {
   int64_t start_[kMaxWalks];  // by lane, as the two below
   NodeDraws draws_[kMaxWalks];
   uint32_t first_block_[kMaxWalks];
+  int64_t begin_[kMaxWalks];  // of the list that a slot is of
 };
 
 }  // namespace lg

@@ -1,4 +1,5 @@
-// draw_edges.h: edges of a layer drawn uniformly, as sorted numbers in [0, num_edges).
+// draw_edges.h: edges of a layer without weights, or of equal ones, drawn uniformly, as sorted
+// numbers in [0, num_edges).
 //
 // With replacement every draw is independent, and a number may come twice. Without it all subsets are
 // equally likely. Both as DSP (PPoPP'23, section 4.2) draws them, who first shares the budget out to

@@ -14,7 +14,7 @@ namespace lg {
 
 struct LayerWiseScratch {
   std::vector<AdjacencyList> lists;
-  std::vector<double> factors;
+  std::vector<double> values;
 };
 
 template <class Batch, class Index>
@@ -24,7 +24,7 @@ void sample_layer_wise(Batch& batch, const LayerRequest<Index>& request) {
   const BatchDraws batch_draws(request.graph, request.batch);
   TakeNodes take_nodes(batch, request);
   TakeEdges take_edges(batch, request);
-  Rows rows(batch.edges(), scratch.factors, request.edge_ids, request.normalize);
+  Rows rows(batch.edges(), scratch.values, request.edge_ids, request.normalize);
   int64_t first = request.num_drawn;  // of the destinations
   for (size_t hop = 0; hop < request.budgets.size(); ++hop) {
     const int64_t num_dst = batch.num_nodes();

@@ -73,7 +73,8 @@ class TakeNodes {
       find_sources(layer, candidates);
     }
     if (request_.keep_known) std::fill_n(factors(), batch_.num_nodes(), 1.0);
-    return keep_edges(layer, candidates, rows);
+    return request_.weights ? keep_edges<true>(layer, candidates, rows)
+                            : keep_edges<false>(layer, candidates, rows);
   }
 
   void add_sources(const Layer<Index>& layer, Candidates<Table>& candidates) {
@@ -117,6 +118,13 @@ class TakeNodes {
     for (int64_t dst = 0; dst < layer.num_destinations(); ++dst) {
       const int64_t degree = layer[dst].degree;
       if (degree == 0) continue;
+      if (request_.weights) {
+        const ListWeights list(request_.weights, layer[dst].start, degree);
+        for (int64_t i = 0; i < degree; ++i) {
+          importances[*source++] += importance_of(units, list, i);
+        }
+        continue;
+      }
       const int64_t importance = units.of_edge(degree);
       for (int64_t i = 0; i < degree; ++i) importances[*source++] += importance;
     }
@@ -125,7 +133,8 @@ class TakeNodes {
   void draw_from_graph(const Layer<Index>& layer, Candidates<Table>& candidates, int64_t budget,
                        const NodeDraws& draws) {
     set_factors(candidates, 0.0);
-    if (layer.num_edges() == 0) return;  // the graph may have none either
+    // Nothing of it may have an importance, where there are no edges or all weigh zero.
+    if (layer.num_edges() == 0 || (request_.weights && request_.importance_tree[0] == 0)) return;
     const int64_t num_nodes = request_.graph.num_nodes;
     const int64_t most_new = std::min(budget, num_nodes);
     batch_.reserve_nodes(most_new);  // so that candidates fit int32
@@ -149,6 +158,7 @@ class TakeNodes {
   }
 
   // Keeps the edges whose source is taken; new nodes get the next local ids in order of occurrence.
+  template <bool kWeighted>
   int64_t keep_edges(const Layer<Index>& layer, const Candidates<Table>& candidates, Rows& rows) {
     const int64_t num_known = batch_.num_nodes();
     const double* factor = factors();
@@ -161,16 +171,19 @@ class TakeNodes {
     int64_t num_found = 0;
     for (int64_t dst = 0; dst < layer.num_destinations(); ++dst) {
       const auto [start, degree] = layer[dst];
+      const ListWeights list(request_.weights, start, degree);
       for (int64_t i = 0; i < degree; ++i) {
         const int32_t candidate = *source++;
         if (local[candidate] == kLeftOut) continue;
+        const uint64_t weight = kWeighted ? list[i] : 1;
+        if (weight == 0) continue;
         if (local[candidate] == kNotYet) {
           reserve(scratch_.found, num_found + 1)[num_found] = candidates.node(candidate);
           local[candidate] = int32_t(num_known + num_found++);
         }
-        rows.add(local[candidate], start + i, factor[candidate]);
+        rows.add(local[candidate], start + i, factor[candidate] * double(weight));
       }
-      rows.end_row(degree);
+      rows.end_row(double(list.sum()));
       batch_.check_num_edges(rows.num_edges());
     }
     return num_found;

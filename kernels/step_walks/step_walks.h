@@ -15,7 +15,7 @@ enum WalkFate : uint8_t {
   kGoesOn = 0,    // from the node reached
   kRestarts = 1,  // from its start
   kEnds = 2,      // at the node reached
-  kStuck = 3,     // where it stood: there are no in-neighbours
+  kStuck = 3,     // where it stood: there are no in-neighbours, or none of positive weight
 };
 
 template <class Index>

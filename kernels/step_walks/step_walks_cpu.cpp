@@ -30,14 +30,15 @@ void step_group(const StepRequest<Index>& request, const StreamKey& key, int64_t
                 int64_t count, int64_t* nodes, uint8_t* fates) {
   const Csc<Index>& graph = request.graph;
   const WalkSettings& walks = request.walks;
-  const bool odd = request.t & 1;
+  const bool odd = walks.is_second(request.t);
   NodeDraws draws[kGroup];
   Words4 words[kGroup];
   uint32_t block[kGroup];
   for (int64_t i = 0; i < count; ++i) {
     __builtin_prefetch(&graph.indptr[request.places[first + i]]);
     draws[i] = node_draws(key, request.step, request.hop, request.starts[first + i]);
-    block[i] = uint32_t(request.numbers[first + i] * walks.blocks_per_walk() + request.t / 2);
+    block[i] =
+        uint32_t(request.numbers[first + i] * walks.blocks_per_walk() + walks.block_of(request.t));
     words[i] = draw_counter(draws[i], block[i], 0);
   }
   philox_many(words, int(count), key.draw0, key.draw1);
@@ -47,7 +48,20 @@ void step_group(const StepRequest<Index>& request, const StreamKey& key, int64_t
     const uint32_t j = 4 * block[i] + (odd ? 2 : 0);
     nodes[i] =
         degree == 0 ? -1 : begin + draw_below(draws[i], j, degree, odd ? words[i].z : words[i].x);
-    if (degree != 0) __builtin_prefetch(&graph.indices[nodes[i]]);
+    if (degree == 0) continue;
+    if (walks.table) {
+      __builtin_prefetch(&walks.table[nodes[i]]);
+    } else {
+      __builtin_prefetch(&graph.indices[nodes[i]]);
+    }
+  }
+  for (int64_t i = 0; walks.table && i < count; ++i) {  // from slots to what they give
+    if (nodes[i] < 0) continue;
+    const int64_t begin = graph.indptr[request.places[first + i]];
+    const uint32_t neighbor =
+        resolve(walks.table[nodes[i]], uint32_t(nodes[i] - begin), words[i].z);
+    nodes[i] = neighbor == kNobody ? -1 : begin + neighbor;
+    if (nodes[i] >= 0) __builtin_prefetch(&graph.indices[nodes[i]]);
   }
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t fate = odd ? words[i].w : words[i].y;

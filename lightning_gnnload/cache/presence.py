@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.chances import Chances, chunks, log_missed
+from lightning_gnnload.cache.chances import Chances, UniformChances, WeightedChances, chunks, log_missed
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.sample.walk import RandomWalkSampler
 
@@ -109,14 +109,15 @@ def _without(
 def _walk_visits(graph: Graph, present: np.ndarray, sampler: RandomWalkSampler) -> np.ndarray:
     """Visits that each node expects of the walks from all nodes that are there, float64 ``[N]``."""
     walks = sampler.walks
-    degrees = np.maximum(graph.in_degrees, 1)
+    law = WeightedChances if sampler.weighted and graph.edge_weight is not None else UniformChances
+    step = law(graph, 1, replace=True)
     alive = float(walks.num_walks)
-    visits = _along_edges(graph, present * -np.expm1(walks.num_walks * log_missed(1 / degrees)))
-    walkers = _along_edges(graph, present * (walks.num_walks / degrees))
+    visits = _along_edges(graph, present, law(graph, walks.num_walks, replace=True))
+    walkers = _along_edges(graph, present * walks.num_walks, step)
     for _ in range(walks.length - 1):
         alive *= 1 - walks.termination_prob
         onward = walkers * ((1 - walks.restart_prob) * (1 - walks.termination_prob))
-        walkers = _along_edges(graph, (onward + walks.restart_prob * alive * present) / degrees)
+        walkers = _along_edges(graph, onward + walks.restart_prob * alive * present, step)
         visits += walkers
     return visits
 
@@ -150,12 +151,13 @@ def _number_of_visits(length: int, num_walks: int, termination_prob: float) -> n
     return total
 
 
-def _along_edges(graph: Graph, amount: np.ndarray) -> np.ndarray:
-    """Every node's amount given to each of its in-neighbours: what each node gets, float64 ``[N]``."""
+def _along_edges(graph: Graph, amount: np.ndarray, chances: Chances) -> np.ndarray:
+    """Of every node's amount each in-neighbour is given what its edge's chance says: what each node gets, float64
+    ``[N]``."""
     got = np.zeros(graph.num_nodes)
     for begin, end in chunks(graph.indptr):
         owner, sources = _edges(graph, begin, end)
-        np.add.at(got, sources, amount[owner])
+        np.add.at(got, sources, amount[owner] * chances.of(begin, end))
     return got
 
 

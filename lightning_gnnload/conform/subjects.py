@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from lightning_gnnload.conform.case import Promise
-from lightning_gnnload.conform.draw import Draw, sampler_draw
+from lightning_gnnload.conform.draw import Draw, Drawn, edges_of, sampler_draw
 from lightning_gnnload.conform.graphs import example_graphs
 from lightning_gnnload.conform.suites import Check, Law, suite
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler
@@ -82,7 +85,11 @@ def ours() -> list[Subject]:
                 Contract(RandomWalkSampler(num_layers=2), walks),
                 Contract(RandomWalkSampler(num_layers=2, include_self=False, normalize=True), walks),
                 Contract(RandomWalkSampler(num_layers=2, restart_prob=0.3, expand="new"), walks),
+                Contract(RandomWalkSampler(num_layers=2, weighted=False), walks),
             ],
+            first_steps,
+            "weighted, replaced",
+            lambda quick: suite("weighted, replaced", quick=quick),
         ),
         _subject(
             "WeightedNeighborSampler",
@@ -118,9 +125,21 @@ def ours() -> list[Subject]:
                 Contract(LayerSampler([9, 12], edge_ids=True), Promise()),
                 Contract(LayerSampler([9, 12], "fastgcn", replace=True, keep_known=True, edge_ids=True), Promise()),
                 Contract(LayerSampler([9, 12], "dsp", expand="new", edge_ids=True), Promise()),
+                Contract(LayerSampler([9, 12], edge_ids=True, weighted=False), Promise()),
             ],
         ),
     ]
+
+
+def first_steps(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[Drawn]:
+    """Draws by RandomWalkSampler: ``fanout`` walks of one step from each node, each of which draws an in-neighbour."""
+    sampler = RandomWalkSampler(len(fanouts), fanouts[0], fanouts[0], walk_length=1, termination_prob=0)
+    batch, hops = sampler.sample(graph, seeds, key.seed, key.epoch, key.step), []
+    for block in reversed(batch.blocks):
+        assert block.edge_weight is not None
+        visits = block.edge_weight.numpy().astype(np.int64)
+        hops.append(Drawn(*(np.repeat(ends, visits) for ends in edges_of(batch, block))))
+    return hops
 
 
 def _edge_types(graph: Graph) -> set[int]:

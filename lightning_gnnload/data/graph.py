@@ -239,21 +239,32 @@ class Graph:
             SamplerConfigError: the graph has no edge weights.
             GraphFormatError: weights of a dtype wider than float64.
         """
-        weight = self.edge_weight
+        weight = self.weight_drawn_by
         if weight is None:
             raise SamplerConfigError(
                 "Graph: there are no edge weights to draw by. Give Graph.from_coo(..., edge_weight=weights), or draw "
                 "uniformly with NeighborSampler."
             )
-        narrow = np.float32 if weight.dtype == np.float16 else weight.dtype
-        return self._derive("alias_table", lambda: ops.build_alias(self.indptr, weight.astype(narrow, copy=False)))
+        return self._derive("alias_table", lambda: ops.build_alias(self.indptr, weight))
 
     @property
-    def importance_tree(self) -> np.ndarray:
+    def weight_drawn_by(self) -> np.ndarray | None:
+        """``edge_weight`` as kernels read it: float16 becomes float32, once; all else stays as it is."""
+        weight = self.edge_weight
+        if weight is None or weight.dtype != np.float16:
+            return weight
+        return self._derive("weight_drawn_by", lambda: weight.astype(np.float32))
+
+    def importance_tree(self, weighted: bool = True) -> np.ndarray:
         """int64 ``[N + 1]``: each node's importance to the whole graph, as :func:`.ops.importance_tree` has it; made on
         first use and kept.
+
+        Args:
+            weighted: by edge weight, where there are weights.
         """
-        return self._derive("importance_tree", lambda: ops.importance_tree(self.indptr, self.indices))
+        weight = self.weight_drawn_by if weighted else None
+        name = "importance_tree" if weight is None else "importance_tree by weight"
+        return self._derive(name, lambda: ops.importance_tree(self.indptr, self.indices, weight))
 
     @property
     def fingerprint(self) -> str:

@@ -75,6 +75,7 @@ def sample_neighbors(
 def random_walk(
     indptr: np.ndarray,
     indices: np.ndarray,
+    table: np.ndarray | None,
     starts: np.ndarray,
     length: int,
     num_walks: int,
@@ -91,6 +92,7 @@ def sample_walks(
     workspace: Workspace,
     indptr: np.ndarray,
     indices: np.ndarray,
+    table: np.ndarray | None,
     seeds: np.ndarray,
     num_hops: int,
     num_neighbors: int,
@@ -129,9 +131,12 @@ def sample_layers(
     expand_new: bool,
     edge_ids: bool,
     num_drawn: int,
+    weights: np.ndarray | None,
     max_local: int = ...,
 ) -> Layout: ...
-def importance_tree(indptr: np.ndarray, indices: np.ndarray, entries: np.ndarray) -> None: ...
+def importance_tree(
+    indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, entries: np.ndarray
+) -> None: ...
 
 class RowReader:
     def __init__(self, row_bytes: int, unit: int, in_flight: int, use_ring: bool) -> None: ...
@@ -381,6 +386,7 @@ def draw_layer(
 def step_walks(
     indptr: np.ndarray,
     indices: np.ndarray,
+    table: np.ndarray | None,
     places: np.ndarray,
     starts: np.ndarray,
     numbers: np.ndarray,

@@ -10,8 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..errors import GraphFormatError
-from .checks import check_array
+from ..errors import GraphFormatError, SamplerConfigError
+from .checks import check_array, check_kind
 from .dispatch import kernels
 
 NO_NEIGHBOR = np.uint64(kernels.NO_NEIGHBOR)
@@ -74,3 +74,13 @@ def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
     entries = np.empty(len(weights), np.uint64)
     kernels.build_alias(indptr, weights, entries)
     return AliasTable(indptr, entries)
+
+
+def check_table(table: AliasTable, indptr: np.ndarray, indices: np.ndarray) -> None:
+    """Raises SamplerConfigError for what is no table, or one of another graph, as far as it shows."""
+    check_kind("table", table, AliasTable)
+    if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
+        raise SamplerConfigError(
+            f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "
+            f"{len(indptr) - 1} and {len(indices)}: build this graph's."
+        )

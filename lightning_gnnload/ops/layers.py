@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import SamplerConfigError
+from ..errors import GraphFormatError, SamplerConfigError
 from .checks import as_flag, as_integer, as_list, check_array, check_batch, check_choice, check_graph
 from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
 
@@ -37,6 +37,7 @@ def sample_layers(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
     num_drawn: int = 0,
+    weights: np.ndarray | None = None,
     names: np.ndarray | None = None,
 ) -> SampleLayout:
     """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
@@ -54,7 +55,7 @@ def sample_layers(
         method: ``"ladies"``, ``"fastgcn"`` or ``"dsp"``.
         key: decides every draw, with the first seed.
         arena: uint8, writable, starting at a multiple of 64 bytes.
-        importance_tree: what :func:`importance_tree` makes of the graph; ``"fastgcn"`` alone needs it.
+        importance_tree: what :func:`importance_tree` makes of the graph and weights; ``"fastgcn"`` alone needs it.
         replace: draw with replacement; what is drawn twice counts twice in the weights.
         normalize: make the weights of each destination add up to 1.
         keep_known: keep all edges from nodes that the batch has anyway. Not for ``"dsp"``.
@@ -63,15 +64,18 @@ def sample_layers(
         edge_ids: also write each edge's position in ``indices``.
         num_drawn: so many of the first seeds are known already, and no destinations of the first hop: a hop of a
             longer batch, by itself.
+        weights: float32 or float64 ``[E]``, of the edges, by which they count and are drawn. None: alike.
         names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
         SamplerConfigError: settings that are none or exclude each other, or a batch beyond int32 local ids.
+        GraphFormatError: weights of another dtype or number, or one met that is negative, infinite or not a number.
         ArenaTooSmall: sample again with at least ``needed_bytes``.
     """
     check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena, names)
+    check_weights(weights, indices)
     budgets = check_budgets(budgets)
     check_hops("budgets", len(budgets), key)
     check_choice("method", method, LAYER_METHODS)
@@ -110,23 +114,29 @@ def sample_layers(
             expand == "new",
             as_flag("edge_ids", edge_ids),
             num_drawn,
+            weights,
         )
     )
 
 
-def importance_tree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """What FastGCN draws nodes by: each node's importance to the whole graph, as a Fenwick tree.
 
     A node's importance is the squared norm of its column in the row-normalised adjacency, in integer units of
-    at most 2**-14: each edge into a node of in-degree ``d`` adds ``1 / d**2``, and at least one unit.
+    at most 2**-14: each edge into a node of in-degree ``d`` adds ``1 / d**2``, and at least one unit. With weights an
+    edge of weight ``w``, of ``W`` together, adds ``(w / W)**2``; one of weight zero adds nothing.
 
     Args:
         indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
             :func:`check_csc`.
+        weights: float32 or float64 ``[E]``, or None.
 
     Returns:
         int64 ``[N + 1]``, read-only: entry 0 counts the nodes of positive importance; entry ``i`` is the sum
         over nodes ``i - (i & -i)`` to ``i - 1``.
+
+    Raises:
+        GraphFormatError: weights of another dtype or number, or one that is negative, infinite or not a number.
 
     Source: FastGCN (ICLR'18), equation 6.
 
@@ -136,10 +146,20 @@ def importance_tree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
         (2, [0.0, 1.0, 5.0])
     """
     check_graph(indptr, indices)
+    check_weights(weights, indices)
     entries = np.empty(len(indptr), np.int64)
-    kernels.importance_tree(indptr, indices, entries)
+    kernels.importance_tree(indptr, indices, weights, entries)
     entries.flags.writeable = False
     return entries
+
+
+def check_weights(weights: np.ndarray | None, indices: np.ndarray) -> None:
+    """Raises GraphFormatError where weights are not one float an edge."""
+    if weights is None:
+        return
+    check_array("weights", weights, (np.float32, np.float64), 1, GraphFormatError)
+    if len(weights) != len(indices):
+        raise GraphFormatError(f"weights has {len(weights)} entries, but the graph has {len(indices)} edges.")
 
 
 def check_budgets(budgets: Sequence[int]) -> list[int]:

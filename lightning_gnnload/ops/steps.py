@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
+from .alias import AliasTable
 from .checks import as_flag, as_integer, check_array, check_graph, check_kind
 from .dispatch import DrawKey, kernels
-from .walks import MAX_VISITS, Walks
+from .walks import MAX_VISITS, Walks, walk_entries
 
 GOES_ON, RESTARTS, ENDS, STUCK = range(4)  # in the order of kernels/step_walks/step_walks.h
 
@@ -24,6 +25,8 @@ def step_walks(
     walks: Walks,
     key: DrawKey,
     t: int,
+    *,
+    table: AliasTable | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """One step of many walks, as :func:`.random_walk` takes it: wherever a list lies, its holder takes the step.
 
@@ -36,15 +39,16 @@ def step_walks(
         walks: how they go.
         key: decides every draw; its ``hop`` is the one that is walked for.
         t: the step, from 0.
+        table: of this graph, by :func:`.build_alias`: the step goes by weight.
 
     Returns:
-        int64 ``[M]``, the nodes reached, and uint8 ``[M]``, how each walk goes on: ``GOES_ON`` from there,
-        ``RESTARTS`` from its start, ``ENDS`` there; ``STUCK`` where it stood, for want of in-neighbours: the node is
-        then -1.
+        int64 ``[M]``, the nodes reached, and uint8 ``[M]``, how each walk goes on: ``GOES_ON`` from there, ``RESTARTS``
+        from its start, ``ENDS`` there; ``STUCK`` where it stood, for want of in-neighbours (of positive weight): the
+        node is then -1.
 
     Raises:
         SeedError: a place out of range.
-        SamplerConfigError: a number or a step that these walks do not have.
+        SamplerConfigError: a number or a step that these walks do not have; a table as :func:`.random_walk` refuses it.
     """
     check_graph(indptr, indices)
     check_kind("walks", walks, Walks)
@@ -60,6 +64,7 @@ def step_walks(
     kernels.step_walks(
         indptr,
         indices,
+        walk_entries(table, indptr, indices, walks),
         places,
         starts,
         numbers,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
+from .alias import AliasTable, check_table
 from .checks import as_flag, as_integer, check_array, check_batch, check_choice, check_graph, check_kind, check_names
 from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
 
@@ -26,9 +27,9 @@ _WORDS = 1 << 32
 class Walks:
     """How walks go: ``num_walks`` from each node, of up to ``length`` steps.
 
-    A walk ends at a node without in-neighbours, and after any step with probability ``termination_prob``. A walk
-    that goes on leaves, with probability ``restart_prob``, from its start instead of the node it has reached.
-    Both probabilities are rounded to multiples of 2**-32, so that integers decide.
+    A walk ends at a node without in-neighbours, or with none of positive weight, and after any step with probability
+    ``termination_prob``. A walk that goes on leaves, with probability ``restart_prob``, from its start instead of the
+    node it has reached. Both probabilities are rounded to multiples of 2**-32, so that integers decide.
 
     Raises:
         SamplerConfigError: a number below 1, a probability outside [0, 1], or more steps than there are draws.
@@ -72,6 +73,7 @@ def random_walk(
     walks: Walks,
     key: DrawKey,
     *,
+    table: AliasTable | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray:
     """Walk from each start; a walk is a pure function of the graph, its start, its number and the key.
@@ -82,6 +84,7 @@ def random_walk(
         starts: int64 ``[S]``, distinct.
         walks: how they go.
         key: decides every draw; at ``key.hop``, as :func:`sample_walks` walks at each of its hops.
+        table: of this graph, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is equally likely.
         names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Returns:
@@ -90,9 +93,11 @@ def random_walk(
 
     Raises:
         SeedError: a start out of range or repeated.
+        SamplerConfigError: a table of another graph, as far as it shows, or more steps by weight than there are draws.
     """
     check_graph(indptr, indices)
     check_kind("walks", walks, Walks)
+    entries = walk_entries(table, indptr, indices, walks)
     check_kind("key", key, DrawKey)
     check_names(names, indptr)
     check_starts(starts)
@@ -100,6 +105,7 @@ def random_walk(
     kernels.random_walk(
         indptr,
         indices,
+        entries,
         starts,
         walks.length,
         walks.num_walks,
@@ -129,6 +135,7 @@ def sample_walks(
     include_self: bool = True,
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
+    table: AliasTable | None = None,
     names: np.ndarray | None = None,
 ) -> SampleLayout:
     """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
@@ -151,6 +158,7 @@ def sample_walks(
         normalize: edge weights are visits, divided by the sum of the destination's; else the visits themselves.
         expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those that
             the last hop found.
+        table: of this graph, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is equally likely.
         names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
@@ -169,6 +177,7 @@ def sample_walks(
             workspace.native,
             indptr,
             indices,
+            walk_entries(table, indptr, indices, walks),
             seeds,
             num_hops,
             num_neighbors,
@@ -187,6 +196,21 @@ def sample_walks(
             expand == "new",
         )
     )
+
+
+def walk_entries(table: AliasTable | None, indptr: np.ndarray, indices: np.ndarray, walks: Walks) -> np.ndarray | None:
+    """What kernels read of a table; raises SamplerConfigError where it is of another graph, or by weight there are more
+    steps than draws."""
+    if table is None:
+        return None
+    check_table(table, indptr, indices)
+    if walks.num_walks * walks.length > MAX_WALK_BLOCKS:
+        raise SamplerConfigError(
+            f"{walks.num_walks} walks of {walks.length} steps a node are more than there are draws for by weight: "
+            f"num_walks * length must be at most {MAX_WALK_BLOCKS}. Walk in several calls, with another step in the "
+            "key."
+        )
+    return table.entries
 
 
 def check_starts(starts: np.ndarray) -> None:

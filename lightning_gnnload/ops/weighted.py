@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .alias import AliasTable
-from .checks import as_flag, check_batch, check_choice, check_kind
+from .alias import AliasTable, check_table
+from .checks import as_flag, check_batch, check_choice
 from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
 from .neighbors import check_fanouts
 
@@ -48,12 +48,7 @@ def sample_weighted(
     """
     check_draws(workspace, key)
     check_batch(indptr, indices, seeds, arena, names)
-    check_kind("table", table, AliasTable)
-    if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
-        raise SamplerConfigError(
-            f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "
-            f"{len(indptr) - 1} and {len(indices)}: build this graph's."
-        )
+    check_table(table, indptr, indices)
     fanouts = check_weighted_fanouts(fanouts)
     check_hops("fanouts", len(fanouts), key)
     check_choice("expand", expand, ("all", "new"))

@@ -1,10 +1,10 @@
 """Layer-wise sampling over lists that lie with several ranks.
 
 Where edges are drawn uniformly, their lists' lengths are enough to draw by: the owners are asked for these, and then
-for the edges that were drawn. Where nodes are drawn by their importance to a layer, all its lists count, and are
-pulled. (Owners could send sums of importances instead. But nodes stand in line by where they first occur in the lists,
-so each would send a node, its sum and its first place, in 16 bytes: more than the lists, of 4 bytes an edge, unless a
-node is in four of a layer's lists. In power-law graphs it is in one to three.)
+for the edges that were drawn. Where edges are drawn by weight, or nodes by their importance to a layer, all its lists
+count, and are pulled. (Owners could send sums of importances instead. But nodes stand in line by where they first occur
+in the lists, so each would send a node, its sum and its first place, in 16 bytes: more than the lists, of 4 bytes an
+edge, unless a node is in four of a layer's lists. In power-law graphs it is in one to three.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lightning_gnnload.sample.colleagues import Colleagues, Holding
 from lightning_gnnload.sample.hops import HopEdges, draw_hop
 from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.messages import Message, narrow
-from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists
+from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists, weight_columns
 
 
 def layer_wise(sampler: LayerSampler, colleagues: Colleagues, paradigm: Paradigm) -> HopDrawer:
@@ -39,9 +39,10 @@ def layer_wise(sampler: LayerSampler, colleagues: Colleagues, paradigm: Paradigm
             f"{sampler} draws by importance to the whole graph, which no rank holds. Give method='ladies' or 'dsp'; "
             "FastGCN's is for graphs that are small enough to be sampled whole."
         )
-    if sampler.method == "dsp" and paradigm == "push":
+    columns = weight_columns(colleagues, sampler.weighted)
+    if sampler.method == "dsp" and paradigm == "push" and not columns:
         return _edge_drawer(sampler, colleagues)
-    columns = ["edge_starts"] if sampler.edge_ids else []
+    columns += ["edge_starts"] if sampler.edge_ids else []
 
     def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
         graph, new_ids = pull_lists(colleagues, nodes, columns, num_drawn=first)
@@ -102,6 +103,7 @@ class _OneLayer(Sampler):
             keep_known=sampler.keep_known,
             edge_ids=sampler.edge_ids,
             num_drawn=self._num_drawn,
+            weights=graph.weight_drawn_by,
             names=None if graph.origin is None else graph.origin.node_ids,
         )
 

@@ -22,8 +22,8 @@ from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.colleagues import Colleagues, Holding
 from lightning_gnnload.sample.hops import HopEdges
 from lightning_gnnload.sample.messages import Message, narrow
-from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists
-from lightning_gnnload.sample.walk import RandomWalkSampler
+from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists, weight_columns
+from lightning_gnnload.sample.walk import RandomWalkSampler, walk_table
 
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """Takes a step of many walks: ``(places, names of starts, numbers, t) -> (nodes, fates)``, nodes by their new ids."""
@@ -37,7 +37,7 @@ def walk_wise(sampler: RandomWalkSampler, colleagues: Colleagues, paradigm: Para
 
     def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
         frontier = nodes[first:]
-        traces = _walk(colleagues, frontier, sampler.walks, key, paradigm)
+        traces = _walk(colleagues, frontier, sampler.walks, key, paradigm, sampler.weighted)
         counts, neighbors, weights = ops.rank_visits(
             node_ids[frontier],
             np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), sampler.walks.num_walks * sampler.walks.length),
@@ -58,6 +58,7 @@ def collective_random_walk(
     num_walks: int = 1,
     termination_prob: float = 0.0,
     restart_prob: float = 0.0,
+    weighted: bool = True,
     seed: int = 0,
     epoch: int = 0,
     step: int = 0,
@@ -83,12 +84,14 @@ def collective_random_walk(
     ids = as_ids(starts, what="starts")
     check_seeds(ids, colleagues.partition.num_nodes)
     new_ids = np.asarray(colleagues.partition.new_ids)[ids]
-    return torch.from_numpy(_walk(colleagues, new_ids, walks, DrawKey(seed, epoch, step), paradigm))
+    return torch.from_numpy(_walk(colleagues, new_ids, walks, DrawKey(seed, epoch, step), paradigm, weighted))
 
 
-def _walk(colleagues: Colleagues, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm) -> np.ndarray:
+def _walk(
+    colleagues: Colleagues, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
+) -> np.ndarray:
     """Traces by ids of the whole graph, int64 ``[D * W, T + 1]``, -1 after the end; ``starts`` are new ids."""
-    take_step = (_pushed if paradigm == "push" else _pulled)(colleagues, walks, key)
+    take_step = (_pushed if paradigm == "push" else _pulled)(colleagues, walks, key, weighted)
     node_ids = np.asarray(colleagues.partition.node_ids)
     begun = np.repeat(starts, walks.num_walks)
     names = node_ids[begun]
@@ -108,8 +111,8 @@ def _walk(colleagues: Colleagues, starts: np.ndarray, walks: Walks, key: DrawKey
     return traces
 
 
-def _pushed(colleagues: Colleagues, walks: Walks, key: DrawKey) -> Step:
-    settings = {"walks": astuple(walks), "key": astuple(key)}
+def _pushed(colleagues: Colleagues, walks: Walks, key: DrawKey, weighted: bool) -> Step:
+    settings = {"walks": astuple(walks), "key": astuple(key), "weighted": weighted}
     num_steps = colleagues.partition.num_nodes << _FATE_BITS  # that there can be
 
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
@@ -125,11 +128,14 @@ def _pushed(colleagues: Colleagues, walks: Walks, key: DrawKey) -> Step:
     return take_step
 
 
-def _pulled(colleagues: Colleagues, walks: Walks, key: DrawKey) -> Step:
+def _pulled(colleagues: Colleagues, walks: Walks, key: DrawKey, weighted: bool) -> Step:
+    columns = weight_columns(colleagues, weighted)
+
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
         stood_on, row = np.unique(places, return_inverse=True)
-        graph, new_ids = pull_lists(colleagues, stood_on, [])
-        nodes, fates = ops.step_walks(graph.indptr, graph.indices, row, names, numbers, walks, key, t)
+        graph, new_ids = pull_lists(colleagues, stood_on, columns)
+        table = walk_table(graph, weighted)
+        nodes, fates = ops.step_walks(graph.indptr, graph.indices, row, names, numbers, walks, key, t, table=table)
         return new_ids[nodes], fates
 
     return take_step
@@ -149,6 +155,7 @@ def step(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.n
         Walks(*task.about["walks"]),
         DrawKey(*task.about["key"]),
         task.about["t"],
+        table=walk_table(holding.graph, task.about["weighted"]),
     )
     reached = np.where(fates == ops.STUCK, 0, holding.new_ids[nodes])
     return {"steps": narrow(reached << _FATE_BITS | fates, holding.num_nodes << _FATE_BITS)}

@@ -21,10 +21,12 @@ class LayerSampler(Sampler):
     Blocks carry ``edge_weight``, with which a weighted sum stands for the mean over all in-neighbours: a layer
     computes ``sum(edge_weight[e] * h[source of e])`` over a destination's edges ``e``. Its expectation over the draws
     is exactly ``mean(h[u])`` over all in-neighbours ``u`` in the graph, for each layer given its input, with
-    replacement and without; normalised weights give that up for a smaller variance. A destination none of whose
-    in-neighbours is drawn gets 0, and relies on what a layer takes of the destination itself. Repeated edges count
-    by themselves; ``Graph.edge_weight`` is not read. The papers' ``A + I`` is a graph with self-loops. DGL's
-    ``GraphConv(norm="none")`` and PyG's ``GCNConv(normalize=False, add_self_loops=False)`` sum by these weights.
+    replacement and without; normalised weights give that up for a smaller variance. In a graph with
+    ``Graph.edge_weight`` the mean is the weighted one, ``sum(w[u] * h[u]) / sum(w[u])``, draws are by weight, and an
+    edge of weight zero is as good as none. A destination none of whose in-neighbours is drawn gets 0, and relies on
+    what a layer takes of the destination itself. Repeated edges count by themselves. The papers' ``A + I`` is a graph
+    with self-loops. DGL's ``GraphConv(norm="none")`` and PyG's ``GCNConv(normalize=False, add_self_loops=False)`` sum
+    by these weights.
 
     Draws belong to a layer, not to its nodes, and are named by the first seed. So what a node is given depends on
     its company in the batch, unlike with :class:`NeighborSampler`, and the trainers of a step draw independently.
@@ -35,13 +37,14 @@ class LayerSampler(Sampler):
 
             - ``"ladies"``: nodes among the destinations' in-neighbours, by importance to the destinations: the squared
               norm of a node's column in their row-normalised adjacency, where each edge into a node of in-degree ``d``
-              adds ``1 / d**2``. All edges from drawn nodes to destinations are kept. Reads all adjacency lists of a
-              layer.
+              adds ``1 / d**2``, by weight ``(w / W)**2``, ``W`` being what the node's edges weigh together. All edges
+              from drawn nodes to destinations are kept. Reads all adjacency lists of a layer.
             - ``"fastgcn"``: likewise, but nodes of the whole graph by importance to the whole graph, which is
               computed once. A drawn node without an edge to a destination is dropped, so layers may well be thin:
               this is for small graphs and large budgets.
-            - ``"dsp"``: edges into the destinations, uniformly; these alone are kept. A hub takes its share of the
-              budget. Reads no more than it draws, so it costs little.
+            - ``"dsp"``: edges into the destinations, by weight or else uniformly; these alone are kept. A hub takes
+              its share of the budget. Reads no more than it draws, so it costs little; by weight, all weights of a
+              layer.
         replace: draw with replacement; what is drawn repeatedly is there once, and weighs more.
         normalize: scale each destination's weights to add up to 1, as LADIES does. None: with ``"ladies"`` only.
         keep_known: also keep all edges from nodes that are in the batch anyway, at their exact weight, and draw for
@@ -49,6 +52,8 @@ class LayerSampler(Sampler):
         expand: ``"all"``: every node seen so far is a destination again in the next hop (DGL); ``"new"``: only the
             nodes that the last hop found (PyG).
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
+        weighted: draw by ``Graph.edge_weight`` where the graph has it, the default, since who gives weights means
+            them; False: as if it had none.
 
     Raises:
         SamplerConfigError: a budget that is neither positive nor -1, an unknown ``method`` or ``expand``, or settings
@@ -76,6 +81,7 @@ class LayerSampler(Sampler):
         keep_known: bool = False,
         expand: Literal["all", "new"] = "all",
         edge_ids: bool = False,
+        weighted: bool = True,
     ) -> None:
         self.budgets = _as_budgets(budgets)
         if method not in ops.LAYER_METHODS:
@@ -91,6 +97,7 @@ class LayerSampler(Sampler):
         self.keep_known = keep_known
         self.expand = check_expand(expand)
         self.edge_ids = edge_ids
+        self.weighted = weighted
 
     @property
     def num_layers(self) -> int:
@@ -110,12 +117,13 @@ class LayerSampler(Sampler):
             self.method,
             key,
             arena,
-            importance_tree=graph.importance_tree if self.method == "fastgcn" else None,
+            importance_tree=graph.importance_tree(self.weighted) if self.method == "fastgcn" else None,
             replace=self.replace,
             normalize=self.normalize,
             keep_known=self.keep_known,
             expand=self.expand,
             edge_ids=self.edge_ids,
+            weights=graph.weight_drawn_by if self.weighted else None,
             names=graph.names,
         )
 
@@ -123,6 +131,7 @@ class LayerSampler(Sampler):
         settings = "".join(
             f", {name}=True" for name in ("replace", "normalize", "keep_known", "edge_ids") if getattr(self, name)
         )
+        settings += "" if self.weighted else ", weighted=False"
         return f"LayerSampler({self.budgets}, method={self.method!r}, expand={self.expand!r}{settings})"
 
 

@@ -98,6 +98,11 @@ def pull_lists(
     return Graph(indptr, indices, edges.edge_weight, edges.edge_type, origin=origin), new_ids
 
 
+def weight_columns(colleagues: Colleagues, weighted: bool) -> list[str]:
+    """What has to come with lists that are drawn from by weight where the graph has weights."""
+    return ["edge_weight"] if weighted and colleagues.holding.graph.edge_weight is not None else []
+
+
 def relabel(partition: Partition, nodes: np.ndarray, edges: HopEdges) -> tuple[np.ndarray, np.ndarray]:
     """All nodes in the order of first occurrence, int64, and the neighbours by where they stand there, int32."""
     num_bytes = 12 * (len(nodes) + len(edges.neighbors)) + 8 * ARENA_ALIGNMENT

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.layerwise import LayerSampler
@@ -51,9 +52,17 @@ class OnDevice:
         sampler: one that :func:`can_sample`.
         topology: of the graph, with alias tables where it draws by weight.
         device: where that lies.
+
+    Raises:
+        CudaUnavailableError: walks or layers by edge weight, which has no kernels for a device.
     """
 
     def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
+        if topology.has_weights and getattr(sampler, "weighted", False):
+            raise CudaUnavailableError(
+                f"{sampler!r} draws by edge weight in this graph, which has no kernels for a device; "
+                "sampling_device='cpu' draws so, and weighted=False as if there were no weights."
+            )
         self.sampler = sampler
         self.topology = topology
         self.device = device

@@ -179,7 +179,13 @@ class _Placing:
     def _topology(self, **held: Any) -> Topology:
         graph = self.graph
         longest = int(graph.in_degrees.max(initial=0))
-        return Topology(num_nodes=graph.num_nodes, num_edges=graph.num_edges, max_degree=longest, **held)
+        return Topology(
+            num_nodes=graph.num_nodes,
+            num_edges=graph.num_edges,
+            max_degree=longest,
+            has_weights=graph.edge_weight is not None,
+            **held,
+        )
 
     def _hottest(self) -> tuple[np.ndarray, float]:
         """The nodes whose lists lie on the device, bool ``[N]``, and the share of reads that these serve."""

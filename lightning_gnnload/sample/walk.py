@@ -25,14 +25,16 @@ def random_walk(
     num_walks: int = 1,
     termination_prob: float = 0.0,
     restart_prob: float = 0.0,
+    weighted: bool = True,
     seed: int = 0,
     epoch: int = 0,
     step: int = 0,
 ) -> torch.Tensor:
-    """Random walks along in-edges, from a node to one of its in-neighbours, each equally likely.
+    """Random walks along in-edges, from a node to one of its in-neighbours, in proportion to ``Graph.edge_weight``.
 
-    In-edges, since a node's messages come from there; in an undirected graph it makes no difference. A walk ends
-    at a node without in-neighbours. It is a pure function of the graph, its start, its number and the key
+    In-edges, since a node's messages come from there; in an undirected graph it makes no difference. In a graph
+    without weights each in-neighbour is equally likely. A walk ends at a node without in-neighbours, or whose in-edges
+    all weigh zero. It is a pure function of the graph, its start, its number and the key
     (seed, epoch, step), whatever the other starts are.
 
     Args:
@@ -44,6 +46,8 @@ def random_walk(
             its ``random_walk`` may end a walk before the first step as well).
         restart_prob: a step leaves, with this probability, from the start instead of the node reached before it,
             as in personalised PageRank. What the row shows is the nodes that steps reached.
+        weighted: step by ``Graph.edge_weight`` where the graph has it, the default, since who gives weights means
+            them; False: as if it had none.
         seed: the random seed of the run.
         epoch: the epoch.
         step: the global optimizer step in the epoch.
@@ -68,11 +72,17 @@ def random_walk(
     walks = Walks(length, num_walks, termination_prob, restart_prob)
     ids = local_seeds(graph, as_ids(starts, what="starts"), length, "random_walk")
     key = DrawKey(seed, epoch, step)
-    traces = ops.random_walk(graph.indptr, graph.indices, ids, walks, key, names=graph.names)
+    table = walk_table(graph, weighted)
+    traces = ops.random_walk(graph.indptr, graph.indices, ids, walks, key, table=table, names=graph.names)
     if graph.origin is not None:
         on_way = traces >= 0
         traces[on_way] = graph.names_of(traces[on_way])
     return torch.from_numpy(traces)
+
+
+def walk_table(graph: Graph, weighted: bool) -> ops.AliasTable | None:
+    """What walks choose by: the graph's alias table, or nothing."""
+    return graph.alias_table if weighted and graph.edge_weight is not None else None
 
 
 class RandomWalkSampler(Sampler):
@@ -80,14 +90,16 @@ class RandomWalkSampler(Sampler):
 
     A block's ``edge_weight`` is the importance of each edge: how often the walks of its destination visited its
     source. A destination's edges come by falling visits, equal ones by rising id. An edge joins nodes that may be
-    several steps apart, so blocks have no ``edge_ids``. The defaults are GNNLab's: of each node, the 5 nodes that
-    4 walks of up to 3 steps visit most often, in 3 layers.
+    several steps apart, so blocks have no ``edge_ids``. In a graph with ``Graph.edge_weight`` a step goes by it; the
+    first batch then makes the alias tables, as for :class:`.WeightedNeighborSampler`. The defaults are GNNLab's: of
+    each node, the 5 nodes that 4 walks of up to 3 steps visit most often, in 3 layers.
 
     Args:
         num_layers: number of blocks, each with walks of its own.
         num_neighbors: at most so many neighbours a node.
         num_walks: walks from each node.
-        walk_length: steps a walk, along in-edges; a walk ends early at a node without in-neighbours.
+        walk_length: steps a walk, along in-edges; a walk ends early at a node without in-neighbours, or whose in-edges
+            all weigh zero.
         termination_prob: after each step a walk ends with this probability.
         restart_prob: a step leaves, with this probability, from the destination instead of the node reached before.
         include_self: whether a walk that comes back to its destination has visited it, so that the destination
@@ -96,6 +108,8 @@ class RandomWalkSampler(Sampler):
             sum to one (the paper's L1 norm), in float32.
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh walks (DGL);
             ``"new"``: only the nodes that the last hop found (PyG).
+        weighted: step by ``Graph.edge_weight`` where the graph has it, the default, since who gives weights means
+            them; False: as if it had none.
 
     Raises:
         SamplerConfigError: a number below 1, a probability outside [0, 1], more than 65,535 steps a node, or an
@@ -122,6 +136,7 @@ class RandomWalkSampler(Sampler):
         include_self: bool = True,
         normalize: bool = False,
         expand: Literal["all", "new"] = "all",
+        weighted: bool = True,
     ) -> None:
         for name, value in (("num_layers", num_layers), ("num_neighbors", num_neighbors)):
             if not isinstance(value, int | np.integer) or value < 1:
@@ -132,6 +147,7 @@ class RandomWalkSampler(Sampler):
         self.include_self = include_self
         self.normalize = normalize
         self.expand = check_expand(expand)
+        self.weighted = weighted
         self._num_layers = int(num_layers)
 
     @property
@@ -156,6 +172,7 @@ class RandomWalkSampler(Sampler):
             include_self=self.include_self,
             normalize=self.normalize,
             expand=self.expand,
+            table=walk_table(graph, self.weighted),
             names=graph.names,
         )
 
@@ -165,5 +182,5 @@ class RandomWalkSampler(Sampler):
             f"RandomWalkSampler(num_layers={self.num_layers}, num_neighbors={self.num_neighbors}, "
             f"num_walks={walks.num_walks}, walk_length={walks.length}, termination_prob={walks.termination_prob}, "
             f"restart_prob={walks.restart_prob}, include_self={self.include_self}, normalize={self.normalize}, "
-            f"expand={self.expand!r})"
+            f"expand={self.expand!r}{'' if self.weighted else ', weighted=False'})"
         )

@@ -65,7 +65,7 @@ THE_TWELVE = ("social", "web", "citation", "co-purchase")
 QUICK = {"web": Setting(Synthetic("web", 20_000, 300_000, homophily=0.8, train_fraction=0.1, **_SAVED), 25)}
 SAMPLERS: dict[str, Sampler] = {
     "3-hop uniform": NeighborSampler([15, 10, 5]),
-    "random walks": RandomWalkSampler(),
+    "random walks": RandomWalkSampler(weighted=False),
     "3-hop weighted": WeightedNeighborSampler([15, 10, 5]),
 }
 POLICIES: dict[str, CachePolicy] = {

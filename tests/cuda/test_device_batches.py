@@ -15,12 +15,13 @@ from lightning_gnnload import (
     LayerSampler,
     NeighborSampler,
     RandomWalkSampler,
+    Sampler,
     WeightedNeighborSampler,
 )
 from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.opening import open_on_device
-from lightning_gnnload.errors import SeedError
+from lightning_gnnload.errors import CudaUnavailableError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.topology import Topology
@@ -73,10 +74,10 @@ def on_host(batch):
         NeighborSampler([2], replace=True),
         NeighborSampler([]),
         WeightedNeighborSampler([3, 2], edge_ids=True),
-        RandomWalkSampler(2, num_neighbors=3),
-        LayerSampler([20, 20]),
-        LayerSampler([40, 40], method="fastgcn", expand="new", edge_ids=True),
-        RandomWalkSampler(2, num_neighbors=2, normalize=True, include_self=False, expand="new"),
+        RandomWalkSampler(2, num_neighbors=3, weighted=False),
+        LayerSampler([20, 20], weighted=False),
+        LayerSampler([40, 40], method="fastgcn", expand="new", edge_ids=True, weighted=False),
+        RandomWalkSampler(2, num_neighbors=2, normalize=True, include_self=False, expand="new", weighted=False),
     ],
     ids=repr,
 )
@@ -87,6 +88,14 @@ def test_a_device_makes_the_batches_of_the_host(device: Device, sampler: Neighbo
     source = toy_source(named, sampler=sampler)
     expected = [content(batch) for batch in SampledLoader(source)]
     assert [on_host(batch) for batch in loader(source, device, draws)] == expected
+
+
+@pytest.mark.parametrize("sampler", [LayerSampler([20]), RandomWalkSampler(1)], ids=repr)
+def test_walks_and_layers_by_weight_are_left_to_the_cpu(device: Device, sampler: Sampler) -> None:
+    graph = Graph.from_coo([1, 2], [0, 0], edge_weight=[1.0, 9.0])
+    with pytest.raises(CudaUnavailableError, match=r"draws by edge weight .* no kernels .* sampling_device='cpu'"):
+        OnDevice(sampler, place(graph, device), device)
+    OnDevice(sampler, place(Graph.from_csc(graph.indptr, graph.indices), device), device)
 
 
 def test_the_consumers_stream_waits_for_a_batch(device: Device) -> None:

@@ -138,3 +138,11 @@ def star_graph(hubs: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
     indptr = np.concatenate([np.arange(hubs + 1) * degree, np.full(degree, hubs * degree)])
     indices = np.tile(np.arange(hubs, hubs + degree), hubs)
     return indptr, indices
+
+
+WEIGHTS = [0.0, -0.0, 1.0, 1.0, 0.3, 1e-3, 1e9, 5e-324, 1e-40, 1e30]
+
+
+def random_weights(num_edges: int, dtype: type = np.float64, seed: int = 0) -> np.ndarray:
+    """Some zero, some equal, some subnormal, some that are next to nothing beside others."""
+    return np.random.default_rng(seed).choice(np.array(WEIGHTS, dtype), num_edges)

@@ -28,7 +28,7 @@ def sample(
     seeds = np.asarray(seeds, np.int64)
     options.setdefault("edge_ids", True)
     if method == "fastgcn" and "importance_tree" not in options:
-        options["importance_tree"] = importance_tree(indptr, indices)
+        options["importance_tree"] = importance_tree(indptr, indices, options.get("weights"))
     return sampled(
         lambda arena: sample_layers(workspace, indptr, indices, seeds, budgets, method, key, arena, **options)
     )

@@ -9,7 +9,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Walks, reference
 
-from .graphs import random_graph, sampled
+from .graphs import random_graph, random_weights, sampled
 
 KEY = DrawKey(7, 1, 2, hop=3)
 NUM_NODES = 300
@@ -26,9 +26,21 @@ def test_steps_equal_the_oracle(walks: Walks, dtype: type) -> None:
         nodes, fates = ops.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t)
         want = reference.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t)
         assert (nodes.tolist(), fates.tolist()) == want
+        weights = random_weights(len(indices))
+        table = ops.build_alias(indptr, weights)
+        nodes, fates = ops.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t, table=table)
+        want = reference.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t, weights=weights)
+        assert (nodes.tolist(), fates.tolist()) == want
 
 
-def walked(indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: Walks, key: DrawKey) -> np.ndarray:
+def walked(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    starts: np.ndarray,
+    walks: Walks,
+    key: DrawKey,
+    table: ops.AliasTable | None = None,
+) -> np.ndarray:
     """Traces like those of random_walk, step by step."""
     begun = np.repeat(starts, walks.num_walks)
     numbers = np.tile(np.arange(walks.num_walks), len(starts))
@@ -36,7 +48,8 @@ def walked(indptr: np.ndarray, indices: np.ndarray, starts: np.ndarray, walks: W
     traces[:, 0] = places = begun
     going = np.arange(len(begun))
     for t in range(walks.length):
-        nodes, fates = ops.step_walks(indptr, indices, places, begun[going], numbers[going], walks, key, t)
+        of_walks = places, begun[going], numbers[going]
+        nodes, fates = ops.step_walks(indptr, indices, *of_walks, walks, key, t, table=table)
         traces[going, t + 1] = nodes
         places = np.where(fates == ops.RESTARTS, begun[going], nodes)[fates < ops.ENDS]
         going = going[fates < ops.ENDS]
@@ -50,6 +63,9 @@ def test_steps_make_walks_and_visits_make_neighbourhoods(walks: Walks) -> None:
     key = DrawKey(7, 1, 2)
     traces = walked(indptr, indices, starts, walks, key)
     np.testing.assert_array_equal(traces, ops.random_walk(indptr, indices, starts, walks, key))
+    table = ops.build_alias(indptr, random_weights(len(indices)))
+    by_weight = ops.random_walk(indptr, indices, starts, walks, key, table=table)
+    np.testing.assert_array_equal(walked(indptr, indices, starts, walks, key, table), by_weight)
     for include_self, normalize in ((True, False), (False, True)):
         settings = {"num_neighbors": 4, "include_self": include_self, "normalize": normalize}
         visits = np.ascontiguousarray(traces[:, 1:]).reshape(len(starts), -1)

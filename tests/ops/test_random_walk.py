@@ -15,7 +15,7 @@ from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedE
 from lightning_gnnload.ops import DrawKey, Walks, random_walk, reference
 from lightning_gnnload.ops.walks import MAX_WALK_BLOCKS
 
-from .graphs import KEY, random_graph, star_graph
+from .graphs import KEY, random_graph, random_weights, star_graph
 from .names import any_key, any_names
 
 
@@ -33,10 +33,13 @@ def assert_equals_oracle(
     walks: Walks,
     key: DrawKey = KEY,
     names: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> None:
-    traces = random_walk(indptr, indices, starts, walks, key, names=names)
+    table = None if weights is None else ops.build_alias(indptr, weights)
+    traces = random_walk(indptr, indices, starts, walks, key, table=table, names=names)
     assert traces.dtype == np.int64
-    np.testing.assert_array_equal(traces, reference.random_walk(indptr, indices, starts, walks, key, names=names))
+    expected = reference.random_walk(indptr, indices, starts, walks, key, weights=weights, names=names)
+    np.testing.assert_array_equal(traces, expected)
 
 
 @pytest.mark.usefixtures("instruction_set")
@@ -48,6 +51,9 @@ def test_equals_the_oracle(dtype, length):
     starts = np.random.default_rng(5).permutation(120)
     for probabilities in [(0, 0), (0.3, 0), (0, 0.4), (0.2, 0.5), (1, 1)]:
         assert_equals_oracle(indptr, indices, starts, Walks(length, 3, *probabilities))
+        if length <= 8:
+            weights = random_weights(len(indices))
+            assert_equals_oracle(indptr, indices, starts, Walks(length, 3, *probabilities), weights=weights)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -65,7 +71,8 @@ def test_equals_the_oracle_on_any_graph(data):
     )
     key = any_key(data)
     names = any_names(data, num_nodes)
-    assert_equals_oracle(indptr, indices, np.array(starts, np.int64), walks, key, names)
+    weights = data.draw(st.sampled_from([None, random_weights(len(indices)), np.zeros(len(indices))]))
+    assert_equals_oracle(indptr, indices, np.array(starts, np.int64), walks, key, names, weights)
 
 
 @pytest.mark.parametrize("num_walks", [255, 256, 257, 700])

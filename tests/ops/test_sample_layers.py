@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Workspace, dispatch, importance_tree, reference, sample_layers
 
-from .graphs import KEY, Arena, Batch, random_graph
+from .graphs import KEY, Arena, Batch, random_graph, random_weights
 from .layers import METHODS, assert_same, sample
 from .names import any_key, any_names
 
@@ -56,7 +56,11 @@ def test_equals_the_oracle(dtype, expand, replace, table, method, budgets):
         if keep_known and method == "dsp":
             continue
         options = {"replace": replace, "expand": expand, "normalize": normalize, "keep_known": keep_known}
-        assert_equals_oracle(indptr, indices, SEEDS, budgets, method, table=table, **options)
+        batch = assert_equals_oracle(indptr, indices, SEEDS, budgets, method, table=table, **options)
+        alike = np.full(len(indices), 0.5, np.float32)
+        assert_same(sample(indptr, indices, SEEDS, budgets, method, weights=alike, **options), batch)
+        by_weight = random_weights(len(indices), np.float32 if replace else np.float64)
+        assert_equals_oracle(indptr, indices, SEEDS, budgets, method, table=table, weights=by_weight, **options)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -80,8 +84,15 @@ def test_equals_the_oracle_on_any_graph(data):
         normalize=data.draw(st.booleans()),
         keep_known=method != "dsp" and data.draw(st.booleans()),
         num_drawn=data.draw(st.integers(0, len(seeds))),
+        weights=data.draw(st.sampled_from([None, *_weights_of(len(indices))])),
         names=any_names(data, num_nodes),
     )
+
+
+def _weights_of(num_edges: int) -> list[np.ndarray]:
+    one = np.zeros(num_edges)
+    one[: num_edges // 3] = 1
+    return [random_weights(num_edges, np.float32), random_weights(num_edges, np.float64, 1), one, np.zeros(num_edges)]
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -91,6 +102,9 @@ def test_the_tree_equals_the_oracle(num_nodes, num_edges, seed):
     tree = importance_tree(indptr, indices)
     np.testing.assert_array_equal(tree, reference.importance_tree(indptr, indices))
     assert not tree.flags.writeable  # threads share it
+    for weights in _weights_of(len(indices)):
+        tree = importance_tree(indptr, indices, weights)
+        np.testing.assert_array_equal(tree, reference.importance_tree(indptr, indices, weights))
 
 
 @pytest.mark.parametrize("method", ["ladies", "fastgcn"])
@@ -329,6 +343,7 @@ def test_batches_beyond_int32_are_refused():
             Arena.of(1 << 14).bytes,
             **options,
             num_drawn=0,
+            weights=None,
             max_local=max_local,
         )
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_gnnload.ops import DrawKey, Walks, Workspace, random_walk, reference
+from lightning_gnnload.ops import DrawKey, Walks, Workspace, build_alias, random_walk, reference
 
-from .graphs import KEY, random_graph, star_graph
+from .graphs import KEY, random_graph, random_weights, star_graph
 from .names import any_key, any_names
 from .walk_batches import GNNLAB, WALKS, Batch, assert_equal, neighbors_by_node, sample_batch
 
@@ -29,8 +29,10 @@ def assert_equals_oracle(
     **options: Any,
 ) -> None:
     options = GNNLAB | options
-    batch = sample_batch(indptr, indices, seeds, walks, key, Workspace(len(indptr) - 1, table), **options)
     nodes, hops = reference.sample_walks(indptr, indices, np.asarray(seeds), walks, key, **options)
+    if (weights := options.pop("weights", None)) is not None:
+        options["table"] = build_alias(indptr, weights)
+    batch = sample_batch(indptr, indices, seeds, walks, key, Workspace(len(indptr) - 1, table), **options)
     assert_equal(batch, Batch(nodes, hops, [hop.weights for hop in hops]))
     assert all(weights.dtype == np.float32 for weights in batch.weights)
 
@@ -46,6 +48,8 @@ def test_equals_the_oracle(dtype, expand, table, num_hops, num_neighbors):
     for include_self, normalize in itertools.product([False, True], repeat=2):
         flags = {"include_self": include_self, "normalize": normalize}
         assert_equals_oracle(indptr, indices, seeds, table=table, expand=expand, **sizes, **flags)
+    weights = random_weights(len(indices))
+    assert_equals_oracle(indptr, indices, seeds, table=table, expand=expand, weights=weights, **sizes)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -67,6 +71,7 @@ def test_equals_the_oracle_on_any_graph(data):
         include_self=data.draw(st.booleans()),
         normalize=data.draw(st.booleans()),
         expand=data.draw(st.sampled_from(["all", "new"])),
+        weights=data.draw(st.sampled_from([None, random_weights(len(indices)), np.zeros(len(indices))])),
         names=any_names(data, num_nodes),
     )
 

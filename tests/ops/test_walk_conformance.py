@@ -12,7 +12,7 @@ import math
 import numpy as np
 import pytest
 
-from lightning_gnnload.ops import DrawKey, Walks, random_walk
+from lightning_gnnload.ops import AliasTable, DrawKey, Walks, build_alias, random_walk
 
 from .graphs import KEY, star_graph
 from .walk_batches import sample_batch
@@ -35,17 +35,25 @@ def assert_distributed(cells: np.ndarray, probability: np.ndarray) -> None:
     assert chi2 < freedom * (1 - spread + SIGMAS * math.sqrt(spread)) ** 3
 
 
-def every_trace(start: int, walks: Walks) -> dict[tuple[int, ...], float]:
+# By edge: node 0 goes to 1 in 3 of 10, to 2 by either of two edges in 7, to 3 never, and node 4 stays where it is.
+WEIGHTS = np.array([3.0, 2.0, 5.0, 0.0, 1.0, 3.0, 2.0, 0.0])
+
+
+def every_trace(start: int, walks: Walks, weights: np.ndarray | None = None) -> dict[tuple[int, ...], float]:
     """The probability of each trace, by following every choice."""
     found: dict[tuple[int, ...], float] = {}
 
     def follow(trace: tuple[int, ...], place: int, probability: float) -> None:
         neighbors = INDICES[INDPTR[place] : INDPTR[place + 1]].tolist()
-        if len(trace) > walks.length or not neighbors:
+        chances = np.ones(len(INDICES)) if weights is None else weights
+        chances = chances[INDPTR[place] : INDPTR[place + 1]]
+        if len(trace) > walks.length or not chances.any():
             found[trace] = found.get(trace, 0) + probability
             return
-        for node in neighbors:
-            step = probability / len(neighbors)
+        for node, chance in zip(neighbors, chances / chances.sum(), strict=True):
+            step = probability * chance
+            if chance == 0:
+                continue
             ended = (*trace, node)
             if len(ended) > walks.length:
                 found[ended] = found.get(ended, 0) + step
@@ -63,24 +71,27 @@ def every_trace(start: int, walks: Walks) -> dict[tuple[int, ...], float]:
     return found
 
 
-def draw_traces(start: int, walks: Walks, num_traces: int = 40_000) -> list[tuple[int, ...]]:
+def draw_traces(
+    start: int, walks: Walks, num_traces: int = 40_000, table: AliasTable | None = None
+) -> list[tuple[int, ...]]:
     """Half of them walks of one key, half under keys of their own."""
     many = Walks(walks.length, num_traces // 2, walks.termination_prob, walks.restart_prob)
-    drawn = [random_walk(INDPTR, INDICES, np.array([start]), many, KEY)]
+    drawn = [random_walk(INDPTR, INDICES, np.array([start]), many, KEY, table=table)]
     few = Walks(walks.length, 20, walks.termination_prob, walks.restart_prob)
     for step in range(num_traces // 40):
-        drawn.append(random_walk(INDPTR, INDICES, np.array([start]), few, DrawKey(1, 0, step)))
+        drawn.append(random_walk(INDPTR, INDICES, np.array([start]), few, DrawKey(1, 0, step), table=table))
     return [tuple(node for node in trace if node >= 0) for trace in np.concatenate(drawn).tolist()]
 
 
 @pytest.mark.parametrize(("termination_prob", "restart_prob"), [(0, 0), (0.5, 0), (0, 0.3), (0.2, 0.5)])
 @pytest.mark.parametrize("start", [0, 1])
-def test_each_trace_is_as_likely_as_enumeration_says(start, termination_prob, restart_prob):
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_each_trace_is_as_likely_as_enumeration_says(start, termination_prob, restart_prob, weights):
     # A fate taken before the first step, drawn once a walk, or from the word that chose the neighbour, fails here.
     walks = Walks(3, 1, termination_prob, restart_prob)
-    exact = every_trace(start, walks)
+    exact = every_trace(start, walks, weights)
     cell = {trace: i for i, trace in enumerate(exact)}
-    drawn = draw_traces(start, walks)
+    drawn = draw_traces(start, walks, table=None if weights is None else build_alias(INDPTR, weights))
     assert set(drawn) <= set(cell)  # nothing impossible
     assert_distributed(np.array([cell[trace] for trace in drawn]), np.array(list(exact.values())))
 

@@ -57,10 +57,12 @@ template <class Index>
 void walk(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
   if (graph.num_nodes() == 0) return;
+  const Exact<AliasEntry> table = random_table(choose, graph);
   Exact<int64_t> starts(choose.size(40));
   for (int64_t i = 0; i < starts.size(); ++i) starts[i] = choose.below(graph.num_nodes());
   const WalkSettings walks{1 + choose.size(9), 1 + choose.size(9), uint64_t(choose.word()) / 8,
-                           uint64_t(choose.word()) / 8 + (uint64_t(1) << 29)};
+                           uint64_t(choose.word()) / 8 + (uint64_t(1) << 29),
+                           table.size() ? table.data() : nullptr};
   const uint64_t seed = choose.wide();
   const uint32_t epoch = choose.word(), step = choose.word(), hop = choose.word() >> 16;
   const int64_t width = walks.length + 1;

@@ -8,11 +8,12 @@
 namespace lg::fuzz {
 namespace {
 
-WalkSettings random_walk_settings(Choices& choose) {
+WalkSettings random_walk_settings(Choices& choose, const Exact<AliasEntry>& table) {
   const uint64_t end_below = choose.flag() ? 0 : choose.below((int64_t(1) << 32) + 1);
   const uint64_t restart_below =
       choose.flag() ? end_below : end_below + choose.below((int64_t(1) << 32) + 1 - end_below);
-  return {1 + choose.size(12), 1 + choose.size(40), end_below, restart_below};
+  return {1 + choose.size(12), 1 + choose.size(40), end_below, restart_below,
+          table.size() ? table.data() : nullptr};
 }
 
 // The nodes that a walk reaches, its start first.
@@ -24,8 +25,16 @@ std::vector<int64_t> wanted_walk(const Csc<Index>& graph, const NodeDraws& draws
   for (int64_t t = 0; t < settings.length; ++t) {
     const int64_t first = graph.indptr[place], degree = graph.indptr[place + 1] - first;
     if (degree == 0) break;
-    const int64_t draw = 4 * (number * ((settings.length + 1) / 2) + t / 2) + 2 * (t % 2);
-    place = graph.indices[first + wanted_draw(draws, draw, degree)];
+    int64_t draw = 4 * (number * ((settings.length + 1) / 2) + t / 2) + 2 * (t % 2);
+    if (settings.table) draw = 4 * (number * settings.length + t);
+    int64_t position = wanted_draw(draws, draw, degree);
+    if (settings.table) {
+      const AliasEntry slot = settings.table[first + position];
+      if (slot == kNoNeighbor) break;
+      const bool keeps = draw_word(draws, uint32_t(draw + 2), 0) < threshold_of(slot);
+      position = keeps ? position : alias_of(slot);
+    }
+    place = graph.indices[first + position];
     trace.push_back(place);
     const uint32_t fate = draw_word(draws, uint32_t(draw + 1), 0);
     if (fate < settings.end_below) break;
@@ -37,8 +46,9 @@ std::vector<int64_t> wanted_walk(const Csc<Index>& graph, const NodeDraws& draws
 template <class Index>
 void walk(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
+  const Exact<AliasEntry> table = random_table(choose, graph);
   const Exact<int64_t> starts = random_seeds(choose, graph.num_nodes());
-  const WalkSettings settings = random_walk_settings(choose);
+  const WalkSettings settings = random_walk_settings(choose, table);
   const WalkRequest<Index> request{graph.csc(),   starts.data(),      starts.size(),
                                    settings,      choose.wide(),      choose.word(),
                                    choose.word(), choose.word() >> 16};
@@ -90,11 +100,12 @@ std::vector<Pick> wanted_visits(const WalkSampleRequest<Index>& request, const N
 template <class Index>
 void sample(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
+  const Exact<AliasEntry> table = random_table(choose, graph);
   Workspace workspace = random_workspace(choose, graph.num_nodes());
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
     WalkSampleRequest<Index> request{graph.csc(),
                                      {},
-                                     random_walk_settings(choose),
+                                     random_walk_settings(choose, table),
                                      choose.size(3),
                                      1 + choose.size(50),
                                      choose.flag(),

@@ -10,15 +10,6 @@
 namespace lg::fuzz {
 namespace {
 
-template <class Weight>
-Weight random_weight(Choices& choose) {
-  using Limits = std::numeric_limits<Weight>;
-  if (choose.flag()) return Weight(choose.size(1000));
-  return choose.one_of<Weight>({Weight(0), Weight(-0.0), Weight(1), Limits::min(), Limits::max(),
-                                Limits::denorm_min(), Weight(1) + Limits::epsilon(),
-                                std::ldexp(Weight(1), int(choose.between(-140, 120)))});
-}
-
 // The weights of one node, and its part of the table.
 template <class Weight>
 void expect_shares(const Weight* weights, const AliasEntry* entries, int64_t degree) {

@@ -31,6 +31,7 @@ class Topology:
         table: uint64 as int64 ``[E]``, the alias tables of edge weights; None where nobody draws by weight.
         hot_table: ``[H]``; None as ``hot_begin`` or ``table`` is.
         max_degree: of any node.
+        has_weights: the graph has edge weights, whether they lie here or not.
         about: what lies where, and why, in a few words.
 
     Source: topology in host memory read by the device, hot lists on it: DSP (PPoPP'23), section 6.
@@ -46,6 +47,7 @@ class Topology:
     table: torch.Tensor | Mapped | None = None
     hot_table: torch.Tensor | None = None
     max_degree: int = 0
+    has_weights: bool = False
     about: str = ""
 
     @property

@@ -11,6 +11,7 @@ from ..steps import ENDS, GOES_ON, RESTARTS, STUCK
 from ..walks import Walks
 from .draws import NodeDraws, stream_keys
 from .layers import add_up, draw_edges
+from .walks import blocks_per_walk, edge_taken
 
 
 def step_walks(
@@ -22,20 +23,23 @@ def step_walks(
     walks: Walks,
     key: DrawKey,
     t: int,
+    *,
+    weights: np.ndarray | None = None,
 ) -> tuple[list[int], list[int]]:
     """Nodes and fates; see :func:`.steps.step_walks`."""
     draw_key, _ = stream_keys(key.seed, key.epoch)
     nodes, fates = [], []
     for place, start, number in zip(places.tolist(), starts.tolist(), numbers.tolist(), strict=True):
         draws = NodeDraws(draw_key, key.step, key.hop, start)
-        j = 4 * (number * ((walks.length + 1) // 2) + t // 2) + 2 * (t % 2)
-        neighbors = indices[indptr[place] : indptr[place + 1]]
-        if not len(neighbors):
+        j = 4 * number * blocks_per_walk(walks, weights) + (2 if weights is None else 4) * t
+        words = draws.words(j + 4).tolist()
+        edge = edge_taken(range(indptr[place], indptr[place + 1]), weights, draws, j, words)
+        if edge is None:
             nodes.append(-1)
             fates.append(STUCK)
             continue
-        fate = int(draws.words(j + 2)[j + 1])
-        nodes.append(int(neighbors[draws.below([1] * j + [len(neighbors)])[j]]))
+        fate = words[j + 1]
+        nodes.append(int(indices[edge]))
         fates.append(ENDS if fate < walks.end_below else RESTARTS if fate < walks.restart_below else GOES_ON)
     return nodes, fates
 

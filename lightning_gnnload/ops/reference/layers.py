@@ -5,8 +5,10 @@ Factors are Python floats, which are the kernel's doubles: where two integers ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
 
@@ -25,27 +27,41 @@ class LayerHop(Hop):
     edge_weights: np.ndarray
 
 
-def importance_of_edge(degree: int, num_destinations: int) -> int:
-    """What an edge into a destination of this in-degree adds to its source's importance."""
+def whole_weights(weights: Sequence[float]) -> list[int]:
+    """Some edges' weights as whole numbers, in units of which the greatest has 63 bits less those of their number."""
+    _, exponent = math.frexp(max(weights, default=0))
+    unit = Fraction(2) ** (exponent + len(weights).bit_length() - 63)
+    return [max(1, int(Fraction(weight) / unit)) if weight > 0 else 0 for weight in weights]
+
+
+def importances_of_list(weights: Sequence[int], num_destinations: int) -> list[int]:
+    """What the edges into a destination add to their sources' importance, by their weights as whole numbers."""
     one = 2**62 >> num_destinations.bit_length()
-    return max(1, one // degree**2)
+    whole = sum(weights)
+    return [max(1, one * weight // whole * weight // whole) if weight else 0 for weight in weights]
 
 
-def importance_tree(indptr: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """The Fenwick tree int64 ``[N + 1]``; see :func:`.layers.importance_tree`."""
-    line = graph_importances(indptr, indices)
+    line = graph_importances(indptr, indices, weights)
     sums = [sum(line[i - (i & -i) : i]) for i in range(1, len(line) + 1)]
     return np.array([sum(importance > 0 for importance in line), *sums], np.int64)
 
 
-def graph_importances(indptr: np.ndarray, indices: np.ndarray) -> list[int]:
+def graph_importances(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> list[int]:
     """Each node's importance to the whole graph."""
     num_nodes = len(indptr) - 1
     line = [0] * num_nodes
     for start, end in pairwise(indptr.tolist()):
-        for source in indices[start:end]:
-            line[source] += importance_of_edge(end - start, num_nodes)
+        counts = list_weights(range(start, end), weights)
+        for source, importance in zip(indices[start:end], importances_of_list(counts, num_nodes), strict=True):
+            line[source] += importance
     return line
+
+
+def list_weights(edges: Sequence[int], weights: np.ndarray | None) -> list[int]:
+    """What these edges count: their weights as whole numbers, or 1 each."""
+    return [1] * len(edges) if weights is None else whole_weights([float(weights[edge]) for edge in edges])
 
 
 def draw_items(line: Mapping[int, int], budget: int, replace: bool, draws: NodeDraws) -> dict[int, float]:
@@ -74,8 +90,12 @@ def item_at(line: Mapping[int, int], place: int) -> int:
     raise IndexError(place)
 
 
-def draw_edges(edges: Sequence[int], budget: int, replace: bool, draws: NodeDraws) -> dict[int, float]:
-    """The factor of each edge that is drawn from these, uniformly."""
+def draw_edges(
+    edges: Sequence[int], budget: int, replace: bool, draws: NodeDraws, weights: np.ndarray | None = None
+) -> dict[int, float]:
+    """The factor of each edge that is drawn from these: by weight, or uniformly where they have none or equal ones."""
+    if weights is not None and (len(set(weights[edges])) > 1 or not any(weights[edges])):
+        return draw_items(dict(zip(edges, list_weights(edges, weights), strict=True)), budget, replace, draws)
     if takes_all(budget, len(edges), replace):
         return dict.fromkeys(edges, 1.0)
     factors: dict[int, float] = {}
@@ -113,47 +133,51 @@ def sample_layers(
     keep_known: bool = False,
     expand: Literal["all", "new"] = "all",
     num_drawn: int = 0,
+    weights: np.ndarray | None = None,
     names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[LayerHop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.layers.sample_layers`."""
     local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
-    hop_indptr, hop_indices, edge_ids, weights = [0] * (num_drawn + 1), list[int](), list[int](), list[float]()
+    hop_indptr, hop_indices, edge_ids, values = [0] * (num_drawn + 1), list[int](), list[int](), list[float]()
     hops = []
     num_expanded = num_drawn
     draw_key, _ = stream_keys(key.seed, key.epoch)
     first_seed = name_of(int(seeds[0]), names) if len(seeds) else 0
     for hop, budget in enumerate(budgets):
         if expand == "all" and hop > 0:
-            hop_indptr, hop_indices, edge_ids, weights = [0], [], [], []
+            hop_indptr, hop_indices, edge_ids, values = [0], [], [], []
             num_expanded = 0
         known = list(local)
         rows = [range(int(indptr[node]), int(indptr[node + 1])) for node in known[num_expanded:]]
         draws = NodeDraws(draw_key, key.step, key.hop + hop, first_seed)
         if method == "dsp":
-            of_edge = draw_edges([edge for row in rows for edge in row], budget, replace, draws)
+            of_edge = draw_edges([edge for row in rows for edge in row], budget, replace, draws, weights)
         else:
             if method == "ladies":
                 line = dict.fromkeys(known, 0)
                 for row in rows:
-                    for edge in row:
+                    counts = list_weights(row, weights)
+                    for edge, importance in zip(row, importances_of_list(counts, len(rows)), strict=True):
                         source = int(indices[edge])
-                        line[source] = line.get(source, 0) + importance_of_edge(len(row), len(rows))
+                        line[source] = line.get(source, 0) + importance
                 if keep_known:
                     line.update(dict.fromkeys(known, 0))
             else:
-                line = dict(enumerate(graph_importances(indptr, indices)))
+                line = dict(enumerate(graph_importances(indptr, indices, weights)))
             of_node = draw_items(line, budget, replace, draws) if any(rows) else {}
             if keep_known:
                 of_node.update(dict.fromkeys(known, 1.0))
             of_edge = {edge: of_node[node] for row in rows for edge in row if (node := int(indices[edge])) in of_node}
         for row in rows:
-            kept = [edge for edge in row if edge in of_edge]
-            divisor = add_up(of_edge[edge] for edge in kept) if normalize else float(len(row))
-            for edge in kept:
+            counts = list_weights(row, weights)
+            counted = zip(row, counts, strict=True)
+            kept = {edge: of_edge[edge] * float(count) for edge, count in counted if count and edge in of_edge}
+            divisor = add_up(kept.values()) if normalize else float(sum(counts))
+            for edge, value in kept.items():
                 source = int(indices[edge])
                 hop_indices.append(local.setdefault(source, len(local)))
                 edge_ids.append(edge)
-                weights.append(of_edge[edge] / divisor)
+                values.append(value / divisor)
             hop_indptr.append(len(hop_indices))
         num_expanded = len(known)
         hops.append(
@@ -162,7 +186,7 @@ def sample_layers(
                 np.array(hop_indptr),
                 np.array(hop_indices, np.int64),
                 np.array(edge_ids, np.int64),
-                np.array(weights, np.float32),
+                np.array(values, np.float32),
             )
         )
     return np.array(list(local), np.int64), hops

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -12,6 +13,7 @@ import numpy as np
 from ..dispatch import DrawKey
 from ..walks import Walks
 from .draws import BatchDraws, NodeDraws, name_of
+from .weighted import NOBODY, alias_entries
 
 
 def random_walk(
@@ -21,24 +23,26 @@ def random_walk(
     walks: Walks,
     key: DrawKey,
     *,
+    weights: np.ndarray | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray:
     """int64 ``[S * W, T + 1]``; see :func:`.walks.random_walk`."""
     batch_draws = BatchDraws(key, names)
     end_below = _threshold(Fraction(walks.termination_prob), 2**32)
     restart_below = end_below + _threshold(Fraction(walks.restart_prob), 2**32 - end_below)
-    words_per_walk = 4 * ((walks.length + 1) // 2)  # of whole blocks, two words a step
+    words_per_walk = 4 * blocks_per_walk(walks, weights)
     traces = []
     for start in starts.tolist():
         draws = batch_draws.of(start, 0)
         words = draws.words(walks.num_walks * words_per_walk).tolist()
         for number in range(walks.num_walks):
             trace, place = [start], start
-            for draw in range(number * words_per_walk, number * words_per_walk + 2 * walks.length, 2):
-                neighbors = indices[indptr[place] : indptr[place + 1]]
-                if not len(neighbors):
+            for t in range(walks.length):
+                draw = number * words_per_walk + (2 if weights is None else 4) * t
+                edge = edge_taken(range(indptr[place], indptr[place + 1]), weights, draws, draw, words)
+                if edge is None:
                     break
-                place = int(neighbors[_below(len(neighbors), draws, draw, words[draw])])
+                place = int(indices[edge])
                 trace.append(place)
                 fate = words[draw + 1]
                 if fate < end_below:
@@ -47,6 +51,25 @@ def random_walk(
                     place = start
             traces.append(trace + [-1] * (walks.length + 1 - len(trace)))
     return np.array(traces, np.int64).reshape(-1, walks.length + 1)
+
+
+def blocks_per_walk(walks: Walks, weights: np.ndarray | None) -> int:
+    """Of four words each, for two steps without weights and for one with them."""
+    return (walks.length + 1) // 2 if weights is None else walks.length
+
+
+def edge_taken(
+    edges: range, weights: np.ndarray | None, draws: NodeDraws, draw: int, words: Sequence[int]
+) -> int | None:
+    """Which of a node's edges a step takes, whose first word is ``words[draw]``; None where there is none to take."""
+    if not edges:
+        return None
+    slot = _below(len(edges), draws, draw, words[draw])
+    if weights is None:
+        return edges[slot]
+    threshold, alias = alias_entries(weights[edges.start : edges.stop].astype(np.float64).tolist())[slot]
+    position = slot if words[draw + 2] < threshold else alias
+    return None if position == NOBODY else edges[position]
 
 
 @dataclass(frozen=True)
@@ -71,20 +94,22 @@ def sample_walks(
     include_self: bool = True,
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
+    weights: np.ndarray | None = None,
     names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[WalkHop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.walks.sample_walks`."""
     local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
-    hop_indptr, hop_indices, weights = [0], list[int](), list[np.float32]()
+    hop_indptr, hop_indices, counted = [0], list[int](), list[np.float32]()
     hops = []
     num_expanded = 0
     for hop in range(num_hops):
         if expand == "all":
-            hop_indptr, hop_indices, weights = [0], [], []
+            hop_indptr, hop_indices, counted = [0], [], []
             num_expanded = 0
         hop_key = replace(key, hop=key.hop + hop)
         for node in list(local)[num_expanded:]:
-            visited = random_walk(indptr, indices, np.array([node]), walks, hop_key, names=names)[:, 1:]
+            start = np.array([node])
+            visited = random_walk(indptr, indices, start, walks, hop_key, weights=weights, names=names)[:, 1:]
             visits = Counter(visited[visited >= 0].tolist())
             if not include_self:
                 del visits[node]
@@ -92,11 +117,11 @@ def sample_walks(
             total = np.float32(sum(count for _, count in top) if normalize else 1)
             for neighbor, count in top:
                 hop_indices.append(local.setdefault(neighbor, len(local)))
-                weights.append(np.float32(count) / total)
+                counted.append(np.float32(count) / total)
             hop_indptr.append(len(hop_indices))
         num_expanded = len(hop_indptr) - 1
         hops.append(
-            WalkHop(len(local), np.array(hop_indptr), np.array(hop_indices, np.int64), np.array(weights, np.float32))
+            WalkHop(len(local), np.array(hop_indptr), np.array(hop_indices, np.int64), np.array(counted, np.float32))
         )
     return np.array(list(local), np.int64), hops
 

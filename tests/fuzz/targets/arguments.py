@@ -17,6 +17,7 @@ from tests.fuzz.targets.stored_graphs import use
 
 Arguments = dict[str, Any]
 INDPTR, INDICES, TYPES = np.array([0, 2, 3, 3, 6]), np.array([1, 2, 0, 3, 3, 0]), np.array([1, 0, 1, 0, 1, 0])
+WEIGHTS = np.array([1, 0, 2.5, 1e30, 1e-30, 1])
 
 
 def call_ops(random: Random, folder: Path) -> None:
@@ -102,19 +103,25 @@ def _weighted(random: Random) -> Arguments:
 
 def _walks(random: Random) -> Arguments:
     settings = {"num_hops": 2, "num_neighbors": 3, "include_self": False, "normalize": True}
-    return _batch(random) | settings | {"walks": ops.Walks(3, 4, 0.25, 0.5)}
+    return _batch(random) | settings | {"walks": ops.Walks(3, 4, 0.25, 0.5), "table": _table(random)}
+
+
+def _table(random: Random) -> ops.AliasTable | None:
+    return random.choice([None, ops.build_alias(INDPTR, WEIGHTS)])
 
 
 def _layers(random: Random) -> Arguments:
     method = random.choice(ops.LAYER_METHODS)
     flags = {name: random.random() < 0.5 for name in ("replace", "normalize", "edge_ids")}
+    weights = random.choice([None, WEIGHTS, WEIGHTS.astype(np.float32)])
     return (
         _batch(random)
         | flags
         | {
             "budgets": random.choice([[], [2, 3], [-1]]),
             "method": method,
-            "importance_tree": ops.importance_tree(INDPTR, INDICES) if method == "fastgcn" else None,
+            "weights": weights,
+            "importance_tree": ops.importance_tree(INDPTR, INDICES, weights) if method == "fastgcn" else None,
             "num_drawn": random.choice([0, 1, 2]),
             "keep_known": method != "dsp" and random.random() < 0.5,
         }
@@ -195,7 +202,7 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
         lambda random: (
             _graph(random)
             | {"starts": np.array([3, 0]), "walks": ops.Walks(3, 2, 0.1, 0.2), "key": ops.DrawKey(1, 2, 3, 1)}
-            | {"names": np.array([7, 2**40, 0, 3])}
+            | {"names": np.array([7, 2**40, 0, 3]), "table": _table(random)}
         ),
     ),
     "step_walks": (
@@ -203,7 +210,7 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
         lambda random: (
             _graph(random)
             | {"places": np.array([3, 0]), "starts": np.array([7, 5]), "numbers": np.array([1, 0])}
-            | {"walks": ops.Walks(3, 2, 0.1, 0.2), "key": ops.DrawKey(1, 2, 3, 1), "t": 2}
+            | {"walks": ops.Walks(3, 2, 0.1, 0.2), "key": ops.DrawKey(1, 2, 3, 1), "t": 2, "table": _table(random)}
         ),
     ),
     "rank_visits": (
@@ -227,14 +234,17 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
             "normalize": random.random() < 0.5,
         },
     ),
-    "importance_tree": (_graph_first(ops.importance_tree), _graph),
+    "importance_tree": (
+        _graph_first(ops.importance_tree),
+        lambda random: _graph(random) | {"weights": random.choice([None, WEIGHTS])},
+    ),
     "index_edge_types": (
         _graph_first(ops.index_edge_types),
         lambda random: {"indptr": INDPTR, "edge_type": TYPES},
     ),
     "build_alias": (
         _graph_first(ops.build_alias),
-        lambda random: {"indptr": INDPTR, "weights": np.array([1, 0, 2.5, 1e30, 1e-30, 1])},
+        lambda random: {"indptr": INDPTR, "weights": WEIGHTS},
     ),
     "gather_rows": (
         ops.gather_rows,

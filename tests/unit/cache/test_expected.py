@@ -121,6 +121,17 @@ def test_on_a_graph_without_clusters_it_ranks_as_the_future_does(sampler: Sample
     assert found > visits[hottest(Degree().hotness(workload, 0), 5000, 500)].sum()
 
 
+def test_walks_go_by_weight() -> None:
+    # Steps taken as equally likely expect as much of each leaf, and something of the last one.
+    graph = Graph.from_coo([1, 2, 3, 4], [0, 0, 0, 0], edge_weight=[1.0, 1.0, 98.0, 0.0])
+    walks = RandomWalkSampler(1, num_neighbors=4, num_walks=2, walk_length=1)
+    expected = Expected().hotness(from_the_root(graph, walks), 0)
+    visited = 1 - np.array([0.99, 0.99, 0.02, 1.0]) ** 2  # by one of the two walks
+    assert expected == pytest.approx([1, *(1 - np.exp(-visited))], abs=1e-3)
+    alike = Expected().hotness(from_the_root(graph, RandomWalkSampler(1, 4, 2, 1, weighted=False)), 0)
+    assert len(set(alike[1:].round(6))) == 1
+
+
 def test_seeds_of_all_ranks_and_steps_come_once_an_epoch() -> None:
     # Each seed is in one mini-batch of an epoch; with drop_last, in as many as there are places.
     workload = toy_workload(sampler=NeighborSampler([]), num_ranks=2)

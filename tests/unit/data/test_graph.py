@@ -192,12 +192,12 @@ def test_importances_are_computed_once_and_left_behind_in_copies(monkeypatch: py
 
     monkeypatch.setattr(ops, "importance_tree", slowly)
     with ThreadPoolExecutor(4) as threads:
-        trees = list(threads.map(lambda _: graph.importance_tree, range(8)))
+        trees = list(threads.map(lambda _: graph.importance_tree(), range(8)))
     assert len(calls) == 1
     assert all(tree is trees[0] for tree in trees)
     copied = pickle.loads(pickle.dumps(graph))  # noqa: S301  as Lightning's spawn launcher does
     assert copied.indices.tolist() == graph.indices.tolist()
-    assert copied.importance_tree.tolist() == trees[0].tolist()
+    assert copied.importance_tree().tolist() == trees[0].tolist()
     assert len(calls) == 2
 
 

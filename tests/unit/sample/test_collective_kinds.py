@@ -16,6 +16,7 @@ from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.walk import random_walk
+from tests.ops.graphs import random_weights
 from tests.unit.sample.ranks import disjoint, over_parts
 from tests.unit.toy import content, toy_graph
 
@@ -52,6 +53,15 @@ WALKS = [
 SCOPES = [ShadowSampler([4, 3], 3, edge_ids=True), ShadowSampler([-1], 1, edge_ids=True), ShadowSampler([], 2)]
 
 
+WEIGHTED = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_weight=random_weights(GRAPH.num_edges, np.float32))
+
+
+@pytest.mark.parametrize("paradigm", ["push", "pull"])
+@pytest.mark.parametrize("sampler", [*LAYERS, LayerSampler([20, 9], "dsp", weighted=False), *WALKS], ids=str)
+def test_batches_by_weight_equal_the_whole_graphs(sampler: Sampler, paradigm: str) -> None:
+    assert_equal_batches(sampler, WEIGHTED, PARTS, SEEDS, paradigm)
+
+
 @pytest.mark.parametrize("paradigm", ["push", "pull"])
 @pytest.mark.parametrize("sampler", LAYERS + WALKS + SCOPES, ids=str)
 def test_batches_equal_the_whole_graphs(sampler: Sampler, paradigm: str) -> None:
@@ -63,7 +73,9 @@ def test_batches_equal_the_whole_graphs(sampler: Sampler, paradigm: str) -> None
 def test_batches_equal_the_whole_graphs_on_any_graph(data) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     num_nodes, num_edges = data.draw(st.integers(1, 30)), data.draw(st.integers(0, 90))
-    graph = Graph.from_coo(rng.integers(0, num_nodes, num_edges), rng.integers(0, num_nodes, num_edges), num_nodes)
+    ends = rng.integers(0, num_nodes, (2, num_edges))
+    weights = data.draw(st.sampled_from([None, random_weights(num_edges), np.zeros(num_edges)]))
+    graph = Graph.from_coo(*ends, num_nodes, edge_weight=weights)
     num_parts = data.draw(st.integers(1, 4))
     parts = np.append(rng.integers(0, num_parts, num_nodes - 1), num_parts - 1)  # some own nothing
     seeds = rng.permutation(num_nodes)[: data.draw(st.integers(0, num_nodes))]
@@ -82,13 +94,16 @@ def test_batches_equal_the_whole_graphs_on_any_graph(data) -> None:
 
 
 @pytest.mark.parametrize("paradigm", ["push", "pull"])
-def test_random_walks_equal_the_whole_graphs(paradigm: Any) -> None:
-    options: dict[str, Any] = {"num_walks": 3, "termination_prob": 0.1, "restart_prob": 0.2, "seed": 5, "step": 1}
-    traces = over_parts(
-        disjoint(GRAPH, PARTS, 3),
-        lambda colleagues: collective_random_walk(colleagues, SEEDS, 6, paradigm=paradigm, **options).tolist(),
-    )
-    assert traces == [random_walk(GRAPH, SEEDS, 6, **options).tolist()] * 3
+@pytest.mark.parametrize("graph", [GRAPH, WEIGHTED], ids=["alike", "weighted"])
+def test_random_walks_equal_the_whole_graphs(graph: Graph, paradigm: Any) -> None:
+    for weighted in (True, False):
+        options: dict[str, Any] = {"num_walks": 3, "termination_prob": 0.1, "restart_prob": 0.2, "seed": 5, "step": 1}
+        options["weighted"] = weighted
+        traces = over_parts(
+            disjoint(graph, PARTS, 3),
+            lambda colleagues: collective_random_walk(colleagues, SEEDS, 6, paradigm=paradigm, **options).tolist(),  # noqa: B023
+        )
+        assert traces == [random_walk(graph, SEEDS, 6, **options).tolist()] * 3
 
 
 def test_kinds_that_meet_in_a_turn_keep_their_tasks_apart() -> None:

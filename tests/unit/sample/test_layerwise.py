@@ -61,6 +61,45 @@ def test_a_hub_does_not_eat_the_budget_of_nodes() -> None:
     assert sum(203 in nodes for nodes in with_dsp) < 10
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_an_edge_of_most_of_the_weight_is_drawn_most_often(method) -> None:
+    # One of 20 edges has 98 % of the weight; nodes are drawn by the squares of these parts, edges by the parts. Draws
+    # as if without weights take it in 5 %. Five sigma of 2,000 draws: by chance 6e-7.
+    weight = np.full(20, 2 / 19)
+    weight[7] = 98
+    star = Graph.from_coo(np.arange(1, 21), np.zeros(20, int), edge_weight=weight)
+    part = 0.98 if method == "dsp" else weight[7] ** 2 / (weight**2).sum()
+    drawn = [LayerSampler([1], method).sample(star, [0], step=step).nodes[1].item() for step in range(2000)]
+    assert abs(drawn.count(8) - 2000 * part) <= 5 * np.sqrt(2000 * part * (1 - part)) + 1e-6
+    alike = [LayerSampler([1], method, weighted=False).sample(star, [0], step=step).nodes[1] for step in range(2000)]
+    assert 50 < alike.count(8) < 150
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("replace", [False, True])
+def test_weights_that_say_nothing_change_nothing(method, replace) -> None:
+    ones = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_weight=np.ones(GRAPH.num_edges, np.float16))
+    other = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_weight=np.random.default_rng(0).random(GRAPH.num_edges))
+    wanted = content(LayerSampler([20, 30], method, replace).sample(GRAPH, SEEDS))
+    assert content(LayerSampler([20, 30], method, replace).sample(ones, SEEDS)) == wanted
+    assert content(LayerSampler([20, 30], method, replace, weighted=False).sample(other, SEEDS)) == wanted
+    assert content(LayerSampler([20, 30], method, replace).sample(other, SEEDS)) != wanted
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("budget", [-1, 5])
+def test_edges_of_weight_zero_are_as_good_as_none(method, budget) -> None:
+    # Node 4 is a neighbour of node 1 by weight, and of node 0 only without; all of node 2's weigh nothing.
+    graph = Graph.from_coo([3, 4, 4, 3, 4], [0, 0, 1, 2, 2], edge_weight=[2.0, 0.0, 1.0, 0.0, 0.0])
+    batch = LayerSampler([budget], method, normalize=False).sample(graph, [0, 1, 2])
+    assert batch.nodes.tolist() == [0, 1, 2, 3, 4]
+    assert batch.blocks[0].in_degrees.tolist() == [1, 1, 0]
+    assert batch.blocks[0].edge_weight.tolist() == [1.0, 1.0]
+    nothing = Graph.from_csc(graph.indptr, graph.indices, edge_weight=np.zeros(5))
+    for replace in (False, True):
+        assert LayerSampler([budget], method, replace).sample(nothing, [0, 1, 2]).num_nodes == 3
+
+
 def test_known_nodes_leave_the_budget_to_others() -> None:
     ring = Graph.from_coo(np.arange(40), (np.arange(40) + 1) % 40)
     batch = LayerSampler([1], keep_known=True).sample(ring, [5, 6, 7])
@@ -142,6 +181,10 @@ def test_weights_are_normalized_as_the_paper_has_it() -> None:
 
 def test_printed_settings() -> None:
     assert repr(LayerSampler([3])) == "LayerSampler([3], method='ladies', expand='all', normalize=True)"
+    assert (
+        repr(LayerSampler([3], "dsp", weighted=False))
+        == "LayerSampler([3], method='dsp', expand='all', weighted=False)"
+    )
     assert repr(LayerSampler(np.array([3]), "dsp", True, edge_ids=True, expand="new")) == (
         "LayerSampler([3], method='dsp', expand='new', replace=True, edge_ids=True)"
     )

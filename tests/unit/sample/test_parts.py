@@ -42,6 +42,8 @@ SAMPLERS: dict[str, Sampler] = {
     "labor": LaborSampler([3, 2], edge_ids=True),
     "shadow": ShadowSampler([2], num_layers=3, edge_ids=True),
     "walks": RandomWalkSampler(num_layers=1, num_neighbors=3, num_walks=4, walk_length=2),
+    "ladies": LayerSampler([30, 20], edge_ids=True),
+    "dsp": LayerSampler([30, 20], "dsp", edge_ids=True),
     "none": NeighborSampler([]),
 }
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, MiniBatch, RandomWalkSampler, random_walk
+from lightning_gnnload.conform.subjects import first_steps
+from lightning_gnnload.conform.suites import run, suite
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -54,6 +56,46 @@ def test_walks_end_and_restart() -> None:
     assert random_walk(ring, [0], 3, termination_prob=1).tolist() == [[0, 1, -1, -1]]
     assert random_walk(ring, [0], 3, restart_prob=1).tolist() == [[0, 1, 1, 1]]
     assert random_walk(Graph.from_coo(src=[1], dst=[0]), [0, 1], 2).tolist() == [[0, 1, -1], [1, -1, -1]]
+
+
+def test_walks_go_by_weight() -> None:
+    # One of 20 edges has 98 % of the weight, and 5 % of the steps if these were alike. Five sigma: by chance 6e-7.
+    weight = np.full(20, 2 / 19)
+    weight[7] = 98
+    star = Graph.from_coo(np.arange(1, 21), np.zeros(20, int), edge_weight=weight)
+    taken = random_walk(star, [0], 1, num_walks=2000)[:, 1].tolist()
+    assert abs(taken.count(8) - 1960) <= 5 * np.sqrt(2000 * 0.98 * 0.02)
+    assert random_walk(star, [0], 1, num_walks=2000, weighted=False)[:, 1].tolist().count(8) < 150
+    sampler = RandomWalkSampler(1, num_neighbors=1, num_walks=2000, walk_length=1, termination_prob=0)
+    [block] = sampler.sample(star, [0]).blocks
+    assert block.edge_weight.item() > 1900
+
+
+def test_walks_end_where_all_edges_weigh_nothing() -> None:
+    path = Graph.from_coo([1, 2, 3], [0, 1, 1], edge_weight=[1.0, 0.0, 0.0])
+    assert random_walk(path, [0], 3).tolist() == [[0, 1, -1, -1]]
+    assert random_walk(path, [0], 3, weighted=False)[0, 2] > 1
+
+
+def test_walks_by_equal_weights_or_none_asked_for() -> None:
+    # Words are shared out otherwise where weights are read, so equal ones give the same in law and not in number.
+    weighted = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_weight=np.random.default_rng(0).random(GRAPH.num_edges))
+    assert whole(RandomWalkSampler(weighted=False).sample(weighted, SEEDS)) == whole(
+        RandomWalkSampler().sample(GRAPH, SEEDS)
+    )
+    assert whole(RandomWalkSampler().sample(weighted, SEEDS)) != whole(RandomWalkSampler().sample(GRAPH, SEEDS))
+
+
+def test_steps_by_weight_follow_the_law() -> None:
+    # A right sampler fails with probability below 1e-6 for other seeds; conform says what each check would find.
+    failed = [result.name for result in run(first_steps, suite("weighted, replaced", quick=True)) if not result.passed]
+    assert failed == []
+
+
+def test_more_walks_by_weight_than_there_are_draws_for() -> None:
+    weighted = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_weight=np.ones(GRAPH.num_edges))
+    with pytest.raises(SamplerConfigError, match=r"by weight: num_walks \* length must be at most 16777216"):
+        random_walk(weighted, [0], 2**13, num_walks=2**12)
 
 
 @pytest.mark.parametrize(
