@@ -198,10 +198,9 @@ def attach_data_hooks(trainer: pl.Trainer, module: pl.LightningModule, datamodul
     trainer._data_connector.attach_datamodule(module, datamodule)
 
 
-def build_model(trainer: pl.Trainer) -> None:
+def build_model(trainer: pl.Trainer, stage: str = "fit") -> None:
     """Where no loop runs: the module's own ``setup`` and ``configure_model``."""
-    assert trainer.state.fn is not None
-    pl.trainer.call._call_lightning_module_hook(trainer, "setup", stage=trainer.state.fn.value)
+    pl.trainer.call._call_lightning_module_hook(trainer, "setup", stage=stage)
     pl.trainer.call._call_configure_model(trainer)
 
 
@@ -212,12 +211,9 @@ def attach_model_callbacks(trainer: pl.Trainer) -> None:
 
 def make_optimizers(trainer: pl.Trainer) -> None:
     """Where no fit loop runs: by ``configure_optimizers``, which may ask how long training was planned to be."""
-    loop = trainer.fit_loop
-    loop._combined_loader = pl.utilities.combined_loader.CombinedLoader([])  # its length is known without a loader
-    try:
-        trainer.strategy.setup_optimizers(trainer)
-    finally:
-        loop._combined_loader = None
+    # The loop has been told how many batches there are, and would make a loader to count them where it has none.
+    trainer.fit_loop._combined_loader = pl.utilities.combined_loader.CombinedLoader([])
+    trainer.strategy.setup_optimizers(trainer)
 
 
 def before_transfer(module: pl.LightningModule, batch: Any) -> Any:

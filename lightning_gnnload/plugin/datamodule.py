@@ -297,7 +297,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if self.trainer is not None:
             num_ranks, rank, num_local = (
                 self.trainer.world_size,
-                self.trainer.global_rank,
+                self.trainer.global_rank % self.trainer.world_size,  # a sampler's script reads a trainer's part
                 self.trainer.num_devices,
             )
             pinned = self.trainer.strategy.root_device.type == "cuda"

@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -70,20 +71,29 @@ class Watch:
             if changed:
                 told["attributes"][name] = changed
             if lost and isinstance(holder, pl.Callback) and (state := _plain(holder.state_dict())):
-                told["states"][name], lost = state, []
-            told["lost"] += lost
+                told["states"][name] = state
+            elif _is_users(holder) and name in self._before:  # else the sampler makes one itself
+                told["lost"] += lost
         told["loops"] = {name: _plain(getattr(trainer, name).state_dict()) for name in compat.LOOPS}
         told["search"] = _search(trainer)
         told["optimizers"] = told["schedulers"] = []
         if trainer.state.fn == TrainerFn.FITTING:
-            told["optimizers"] = [_plain(each.state_dict()) for each in trainer.optimizers]
+            names = {id(each): name for name, each in model.named_parameters()}
+            told["optimizers"] = [
+                (
+                    [[names.get(id(each)) for each in group["params"]] for group in optimizer.param_groups],
+                    _plain(optimizer.state_dict()),
+                )
+                for optimizer in trainer.optimizers
+            ]
             told["schedulers"] = [_plain(each.scheduler.state_dict()) for each in trainer.lr_scheduler_configs]
         evaluated = trainer.state.fn in (TrainerFn.VALIDATING, TrainerFn.TESTING)
         told["result"] = _plain(result) if evaluated else _no_rows(result)
         return told
 
     def _changes(self, name: str, holder: Any) -> tuple[dict[str, Any], list[str]]:
-        """What is told of an attribute: whether a sampler may assign it, or only fill what it has; and the value."""
+        """What is told of each attribute: whether a sampler may assign it, or only fill what it has; and the value. And
+        the names of those that have changed and are no plain values."""
         before = self._before.get(name, {})
         changed, lost = {}, []
         for key, value in _attributes(holder).items():
@@ -95,12 +105,9 @@ class Watch:
                 describe(plain)
                 changed[key] = [type(value) is type(plain), plain]
             except NotPlainError:
-                if mark is not None and _is_users(holder) and _is_users(value):
+                if _is_users(value) or isinstance(value, Enum):
                     lost.append(f"{name}.{key} ({type(value).__name__})")
-        gone = [key for key in before if key not in _attributes(holder)]
-        if gone and _is_users(holder):
-            lost += [f"{name}.{key} (deleted)" for key in gone]
-        return changed, lost
+        return changed, lost + [f"{name}.{key} (deleted)" for key in before if key not in _attributes(holder)]
 
 
 class _Mark:
@@ -192,13 +199,13 @@ def adopt(
     if missing := set(outcome["modules"]) - {name for name, _ in model.named_modules()}:
         try:
             set_up()
-            compat.build_model(trainer)
+            compat.build_model(trainer, str(trainer.state.fn and trainer.state.fn.value))
         except Exception as error:
             raise OutcomeError(
                 f"trainers' module has {_some(missing)}, which this rank's gets in setup or configure_model; "
                 f"there, these failed: {error!r}"
             ) from error
-    _load_weights(model, outcome["weights"], frozen=set(outcome["frozen"]))
+    _load_weights(model, outcome["weights"])
     lost = list(outcome["lost"])
     holders = _holders(trainer, model)
     for name, state in outcome["loops"].items():
@@ -206,13 +213,16 @@ def adopt(
     attributes = outcome["attributes"]
     trainers = [name for name in attributes if name.startswith("trainer")]
     lost += _fill(holders, {name: attributes.pop(name) for name in trainers})
-    lost += _adopt_optimizers(trainer, outcome)  # which may ask the trainer for its plans, and change the module
+    # To make these may ask the trainer for its plans and the module for what it trains, and change the module.
+    lost += _adopt_optimizers(trainer, model, outcome)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = name not in outcome["frozen"]
+    lost += _fill(holders, attributes)
     for name, state in outcome["states"].items():
         try:
             holders[name].load_state_dict(_owned(state))
         except Exception:  # the callback's own, which has not been set up here
             lost.append(name)
-    lost += _fill(holders, attributes)
     for part in model.modules():
         if isinstance(part, Metric):
             part._is_synced, part._cache = False, None
@@ -327,7 +337,7 @@ def _is_open(metric: Metric) -> bool:
 
 
 @torch.no_grad()
-def _load_weights(model: nn.Module, weights: dict[str, torch.Tensor], *, frozen: set[str]) -> None:
+def _load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
     own: dict[str, torch.Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     if own.keys() != weights.keys():
         differing = sorted(own.keys() ^ weights.keys())
@@ -343,8 +353,6 @@ def _load_weights(model: nn.Module, weights: dict[str, torch.Tensor], *, frozen:
         if (parameter.dtype, parameter.device) != (told.dtype, told.device):
             parameter.data = torch.empty_like(told)
         parameter.data.copy_(told)  # in place: what shares this memory goes on to
-        if isinstance(parameter, nn.Parameter):
-            parameter.requires_grad = name not in frozen
 
 
 def _fill(holders: dict[str, Any], attributes: dict[str, Any]) -> list[str]:
@@ -385,19 +393,22 @@ def _owned(value: Any) -> Any:
     return value
 
 
-def _adopt_optimizers(trainer: pl.Trainer, outcome: Outcome) -> list[str]:
+def _adopt_optimizers(trainer: pl.Trainer, model: pl.LightningModule, outcome: Outcome) -> list[str]:
     """Makes the optimizers, and brings them to where the trainers' are; returns what could not be."""
-    wanted: list[Any] = outcome["optimizers"]
-    lost: list[str] = []
-    if not wanted:
+    if not outcome["optimizers"]:
         return []
     try:
         compat.make_optimizers(trainer)
     except Exception as error:
         return [f"trainer.optimizers (configure_optimizers raised {error!r})"]
+    own = dict(model.named_parameters())
+    for optimizer, (groups, _) in zip(trainer.optimizers, outcome["optimizers"], strict=False):
+        if all(name in own for names in groups for name in names):  # callbacks may add groups, or freeze parameters
+            optimizer.param_groups = [{"params": [own[name] for name in names]} for names in groups]
+    lost: list[str] = []
     schedulers: list[Any] = [each.scheduler for each in trainer.lr_scheduler_configs]
     for name, ours, theirs in (
-        ("trainer.optimizers", trainer.optimizers, wanted),
+        ("trainer.optimizers", trainer.optimizers, [state for _, state in outcome["optimizers"]]),
         ("trainer.lr_scheduler_configs", schedulers, outcome["schedulers"]),
     ):
         if len(ours) != len(theirs):
