@@ -194,6 +194,7 @@ def adopt(
     """
     trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
     model.trainer = trainer
+    _ = model.hparams  # made by the first who looks, as Lightning does on trainers
     compat.attach_data_hooks(trainer, model, datamodule)
     compat.attach_model_callbacks(trainer)
     if missing := set(outcome["modules"]) - {name for name, _ in model.named_modules()}:

@@ -16,7 +16,8 @@ PER_TRAINER = {"metrics", "losses", "callbacks", "by_hand"}
 
 
 def held(folder: Path, how: str, num_devices: int) -> list[dict[str, Any]]:
-    launch.run(Path(endings.__file__), folder=folder, how=how, num_devices=num_devices)
+    job = launch.run(Path(endings.__file__), folder=folder, how=how, num_devices=num_devices)
+    assert "this sampler's lacks" not in job.output
     return [json.loads(path.read_text()) for path in sorted(folder.glob("holds-*.json"))]
 
 

@@ -78,7 +78,14 @@ class Net(pl.LightningModule):
 
 
 class Late(Net):
-    """Gets parts in hooks."""
+    """Gets parts in hooks, and has hyperparameters that nobody saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self._hparams, self._hparams_initial
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def setup(self, stage: str) -> None:
         self.stage = stage
@@ -194,9 +201,10 @@ def test_everything_a_script_could_ask_for_is_the_same(tmp_path: Path, caplog: p
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_parts_that_come_in_hooks_come_in_the_same_hooks(tmp_path: Path) -> None:
+def test_parts_that_come_in_hooks_come_in_the_same_hooks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ranks = Ranks(tmp_path, Late)
     ranks.adopt()
+    assert "hparams" not in caplog.text
     assert ranks.taker.stage == "fit"
     assert torch.equal(ranks.taker.later.weight, ranks.model.later.weight)
     assert torch.equal(ranks.taker.added.weight, ranks.model.added.weight)
