@@ -11,9 +11,10 @@ import hashlib
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
+from inspect import isroutine
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,9 @@ import torch
 from torch import nn
 from torchmetrics import Metric
 
-from lightning_gnnload.errors import OutcomeError
 from lightning_gnnload.pipeline.sealed import NotPlainError, describe
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
+from lightning_gnnload.plugin.compat import TrainerFn, pl
 
 _DIGESTED_BYTES = 1 << 20
 """Tensors up to here are compared by their bytes; larger ones by their version, as the graph's own features may be."""
@@ -49,8 +49,8 @@ class Watch:
         self._trainer = trainer
         self._model = model
         self._before = {
-            name: {key: _Mark(value) for key, value in _attributes(holder).items()}
-            for name, holder in _holders(trainer, model).items()
+            name: {key: _Mark(value) for key, value in attributes_of(holder).items()}
+            for name, holder in holders_of(trainer, model).items()
         }
 
     def outcome(self, result: Any) -> Outcome:
@@ -66,7 +66,7 @@ class Watch:
         told: Outcome = {"weights": _weights(model), "attributes": {}, "states": {}, "lost": []}
         told["frozen"] = [name for name, each in model.named_parameters() if not each.requires_grad]
         told["modules"] = [name for name, _ in model.named_modules()]
-        for name, holder in _holders(trainer, model).items():
+        for name, holder in holders_of(trainer, model).items():
             changed, lost = self._changes(name, holder)
             if changed:
                 told["attributes"][name] = changed
@@ -96,18 +96,18 @@ class Watch:
         the names of those that have changed and are no plain values."""
         before = self._before.get(name, {})
         changed, lost = {}, []
-        for key, value in _attributes(holder).items():
+        for key, value in attributes_of(holder).items():
             mark = before.get(key)
             if key not in _ALWAYS and mark is not None and mark == _Mark(value):
                 continue
             try:
-                plain = _items(value)
+                plain = items_of(value)
                 describe(plain)
-                changed[key] = [type(value) is type(plain), plain]
+                changed[key] = [type(value) is type(plain) or isinstance(value, str), plain]
             except NotPlainError:
-                if _is_users(value) or isinstance(value, Enum):
+                if (_is_users(value) or isinstance(value, Enum)) and not isroutine(value):  # Lightning sets some
                     lost.append(f"{name}.{key} ({type(value).__name__})")
-        return changed, lost + [f"{name}.{key} (deleted)" for key in before if key not in _attributes(holder)]
+        return changed, lost + [f"{name}.{key} (deleted)" for key in before if key not in attributes_of(holder)]
 
 
 class _Mark:
@@ -133,7 +133,7 @@ class _Mark:
 
     def _look(self, value: Any, depth: int) -> str:
         try:
-            description, tensors = describe(_items(value))
+            description, tensors = describe(items_of(value))
             return repr((description, [self._look_at_tensor(each) for each in tensors]))
         except NotPlainError:
             self._know(value)
@@ -181,66 +181,10 @@ def metrics_together(model: pl.LightningModule) -> Iterator[None]:
             metric.unsync()
 
 
-def adopt(
-    trainer: pl.Trainer, model: pl.LightningModule, datamodule: Any, outcome: Outcome, set_up: Callable[[], None]
-) -> Any:
-    """On a sampler: as if it had trained itself. Returns what the call returns here.
-
-    Args:
-        set_up: sets the data module up, where that has not been done.
-
-    Raises:
-        OutcomeError: the module is not built as trainer 0's is.
-    """
-    trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
-    model.trainer = trainer
-    _ = model.hparams  # made by the first who looks, as Lightning does on trainers
-    compat.attach_data_hooks(trainer, model, datamodule)
-    compat.attach_model_callbacks(trainer)
-    if missing := set(outcome["modules"]) - {name for name, _ in model.named_modules()}:
-        try:
-            set_up()
-            compat.build_model(trainer, str(trainer.state.fn and trainer.state.fn.value))
-        except Exception as error:
-            raise OutcomeError(
-                f"trainers' module has {_some(missing)}, which this rank's gets in setup or configure_model; "
-                f"there, these failed: {error!r}"
-            ) from error
-    _load_weights(model, outcome["weights"])
-    lost = list(outcome["lost"])
-    holders = _holders(trainer, model)
-    for name, state in outcome["loops"].items():
-        getattr(trainer, name).load_state_dict(state)
-    attributes = outcome["attributes"]
-    trainers = [name for name in attributes if name.startswith("trainer")]
-    lost += _fill(holders, {name: attributes.pop(name) for name in trainers})
-    # To make these may ask the trainer for its plans and the module for what it trains, and change the module.
-    lost += _adopt_optimizers(trainer, model, outcome)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad = name not in outcome["frozen"]
-    lost += _fill(holders, attributes)
-    for name, state in outcome["states"].items():
-        try:
-            holders[name].load_state_dict(_owned(state))
-        except Exception:  # the callback's own, which has not been set up here
-            lost.append(name)
-    for part in model.modules():
-        if isinstance(part, Metric):
-            part._is_synced, part._cache = False, None
-    _adopt_search(trainer, outcome["search"])
-    if lost:
-        _log.warning(
-            "Of what the trainers' scripts hold, this sampler's lacks %s: only plain values and tensors go from rank "
-            "to rank. Use these where trainer.is_global_zero.",
-            _some(lost),
-        )
-    return _owned(outcome["result"])
-
-
 # What there is to look at.
 
 
-def _holders(trainer: pl.Trainer, model: pl.LightningModule) -> dict[str, Any]:
+def holders_of(trainer: pl.Trainer, model: pl.LightningModule) -> dict[str, Any]:
     """Whose attributes are compared and told, by names that are alike in all ranks."""
     holders: dict[str, Any] = {"trainer": trainer}
     for name in compat.CONNECTORS:
@@ -263,13 +207,15 @@ def _loops(name: str, loop: Any) -> dict[str, Any]:
     return found
 
 
-def _attributes(holder: Any) -> dict[str, Any]:
+def attributes_of(holder: Any) -> dict[str, Any]:
     skipped = _OF_MODULES if isinstance(holder, nn.Module) else _PREDICTED if isinstance(holder, compat.Loop) else ()
     return {key: value for key, value in getattr(holder, "__dict__", {}).items() if key not in skipped}
 
 
-def _items(value: Any) -> Any:
-    """Containers of types that a sampler can fill, as plain ones."""
+def items_of(value: Any) -> Any:
+    """Containers of types that a sampler can fill, as plain ones; and what Lightning calls a stage, as text."""
+    if isinstance(value, str) and isinstance(value, Enum):
+        return value.value
     for kind in (dict, list, set):
         if isinstance(value, kind):
             return value if type(value) is kind else kind(value)
@@ -334,121 +280,12 @@ def _is_open(metric: Metric) -> bool:
     return metric._update_count > 0 and metric._computed is None and metric._to_sync and not metric._is_synced
 
 
-# How it is taken over.
-
-
-@torch.no_grad()
-def _load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
-    own: dict[str, torch.Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    if own.keys() != weights.keys():
-        differing = sorted(own.keys() ^ weights.keys())
-        raise OutcomeError(f"trainers' module has other parameters or buffers than this rank's: {_some(differing)}.")
-    for name, parameter in own.items():
-        told = weights[name]
-        if nn.parameter.is_lazy(parameter):
-            parameter.materialize(told.shape, dtype=told.dtype)
-        if parameter.shape != told.shape:
-            raise OutcomeError(
-                f"{name} is of shape {tuple(told.shape)} on trainers, and {tuple(parameter.shape)} on this rank."
-            )
-        if (parameter.dtype, parameter.device) != (told.dtype, told.device):
-            parameter.data = torch.empty_like(told)
-        parameter.data.copy_(told)  # in place: what shares this memory goes on to
-
-
-def _fill(holders: dict[str, Any], attributes: dict[str, Any]) -> list[str]:
-    """Returns what could not be."""
-    lost = []
-    for name, changes in attributes.items():
-        if name not in holders:
-            lost.append(name)
-            continue
-        for key, (is_exact, value) in changes.items():
-            if not _set(holders[name], key, _owned(value), is_exact=is_exact):
-                lost.append(f"{name}.{key}")
-    return lost
-
-
-def _set(holder: Any, key: str, value: Any, *, is_exact: bool) -> bool:
-    """Fills a container that is there, as others may hold it too; else sets the attribute. False: it cannot be."""
-    there = vars(holder).get(key)
-    if isinstance(there, dict | list | set | deque) and type(_items(there)) is type(value):
-        there.clear()
-        fill: Any = there.extend if isinstance(there, list | deque) else there.update
-        fill(value)
-    elif is_exact:
-        vars(holder)[key] = value
-    return is_exact or there is not None
-
-
-def _owned(value: Any) -> Any:
-    """With tensors of its own: those that came are views of memory that would stay as long as any of them."""
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, dict):
-        return {key: _owned(each) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_owned, value))
-    return value
-
-
-def _adopt_optimizers(trainer: pl.Trainer, model: pl.LightningModule, outcome: Outcome) -> list[str]:
-    """Makes the optimizers, and brings them to where the trainers' are; returns what could not be."""
-    if not outcome["optimizers"]:
-        return []
-    try:
-        compat.make_optimizers(trainer)
-    except Exception as error:
-        return [f"trainer.optimizers (configure_optimizers raised {error!r})"]
-    own = dict(model.named_parameters())
-    for optimizer, (groups, _) in zip(trainer.optimizers, outcome["optimizers"], strict=False):
-        if all(name in own for names in groups for name in names):  # callbacks may add groups, or freeze parameters
-            optimizer.param_groups = [{"params": [own[name] for name in names]} for names in groups]
-    lost: list[str] = []
-    schedulers: list[Any] = [each.scheduler for each in trainer.lr_scheduler_configs]
-    for name, ours, theirs in (
-        ("trainer.optimizers", trainer.optimizers, [state for _, state in outcome["optimizers"]]),
-        ("trainer.lr_scheduler_configs", schedulers, outcome["schedulers"]),
-    ):
-        if len(ours) != len(theirs):
-            lost.append(name)
-            continue
-        for number, (each, state) in enumerate(zip(ours, theirs, strict=True)):
-            try:
-                if state is None:
-                    raise ValueError("its state is not plain")
-                each.load_state_dict(_owned(state))
-            except (ValueError, KeyError, TypeError):
-                lost.append(f"{name}[{number}]")
-    return lost
-
-
 def _search(trainer: pl.Trainer) -> Outcome | None:
     """Of a search for a learning rate: ``Tuner.lr_find`` returns what its callback holds, no plain value."""
-    callback = _finder(trainer)
+    callback = finder_of(trainer)
     return None if callback is None or callback.optimal_lr is None else _plain(callback.optimal_lr.results)
 
 
-def _adopt_search(trainer: pl.Trainer, results: Outcome | None) -> None:
-    callback = _finder(trainer)
-    if callback is None:
-        return
-    callback.optimal_lr = None
-    if results is not None:
-        callback.optimal_lr = compat.LearningRates(
-            callback._mode, callback._min_lr, callback._max_lr, callback._num_training_steps
-        )
-        callback.optimal_lr.results = results
-        callback.optimal_lr.suggestion()  # it keeps what it found
-
-
-def _finder(trainer: pl.Trainer) -> Any:
+def finder_of(trainer: pl.Trainer) -> Any:
     finders = [each for each in trainer.callbacks if isinstance(each, pl.callbacks.LearningRateFinder)]  # type: ignore[attr-defined]
     return finders[0] if finders else None
-
-
-def _some(names: Any) -> str:
-    named = sorted(names)
-    return ", ".join(named[:8]) + (f" and {len(named) - 8} more" if len(named) > 8 else "")

@@ -32,6 +32,7 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin import lives
+from lightning_gnnload.plugin.adoption import adopt
 from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.caching import close_caches, open_on_sampler
 from lightning_gnnload.plugin.compat import (
@@ -45,7 +46,7 @@ from lightning_gnnload.plugin.compat import (
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.device_ring import SamplerDevice, reader_of
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
-from lightning_gnnload.plugin.outcome import Watch, adopt, metrics_together
+from lightning_gnnload.plugin.outcome import Watch, metrics_together
 from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role

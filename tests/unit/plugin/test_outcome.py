@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader
 
 from lightning_gnnload.errors import OutcomeError
 from lightning_gnnload.pipeline.sealed import seal, unseal
+from lightning_gnnload.plugin.adoption import adopt
 from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.outcome import Watch, adopt
+from lightning_gnnload.plugin.outcome import Watch
 
 LARGE = 300_000  # numbers: above what is compared by bytes
 
@@ -83,6 +84,9 @@ class Late(Net):
     def __init__(self) -> None:
         super().__init__()
         del self._hparams, self._hparams_initial
+
+    def on_fit_start(self) -> None:
+        self.began_in = self.trainer.state.fn  # a str of a kind
 
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -205,7 +209,7 @@ def test_parts_that_come_in_hooks_come_in_the_same_hooks(tmp_path: Path, caplog:
     ranks = Ranks(tmp_path, Late)
     ranks.adopt()
     assert "hparams" not in caplog.text
-    assert ranks.taker.stage == "fit"
+    assert ranks.taker.stage == ranks.taker.began_in == TrainerFn.FITTING
     assert torch.equal(ranks.taker.later.weight, ranks.model.later.weight)
     assert torch.equal(ranks.taker.added.weight, ranks.model.added.weight)
 
