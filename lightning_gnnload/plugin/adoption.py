@@ -49,7 +49,10 @@ def adopt(
     lost = list(outcome["lost"])
     holders = holders_of(trainer, model)
     for name, state in outcome["loops"].items():
-        getattr(trainer, name).load_state_dict(state)
+        if state is None:
+            lost.append(f"trainer.{name}")
+        else:
+            getattr(trainer, name).load_state_dict(state)
     attributes = outcome["attributes"]
     trainers = [name for name in attributes if name.startswith("trainer")]
     lost += _fill(holders, {name: attributes.pop(name) for name in trainers})

@@ -8,7 +8,6 @@ Plain is what :func:`~lightning_gnnload.pipeline.sealed.describe` takes. What is
 from __future__ import annotations
 
 import hashlib
-import logging
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -34,7 +33,6 @@ _PREDICTED = {"_predictions", "epoch_batch_indices"}
 _ALWAYS = {"training", "_version", "_restarting", "_loaded_from_state_dict", "_resuming_from_checkpoint"}
 """Told even where the run did not change them: a version may have been looked up before, a sampler may have trained."""
 _KNOWN_PACKAGES = {"torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_gnnload"}
-_log = logging.getLogger(__name__)
 
 Outcome = dict[str, Any]
 
@@ -74,7 +72,11 @@ class Watch:
                 told["states"][name] = state
             elif _is_users(holder) and name in self._before:  # else the sampler makes one itself
                 told["lost"] += lost
-        told["loops"] = {name: _plain(getattr(trainer, name).state_dict()) for name in compat.LOOPS}
+        # All but where the loaders are, which is the trainers' alone.
+        loops = {name: getattr(trainer, name).state_dict().items() for name in compat.LOOPS}
+        told["loops"] = {
+            name: _plain({key: each for key, each in state if key != "state_dict"}) for name, state in loops.items()
+        }
         told["search"] = _search(trainer)
         told["optimizers"] = told["schedulers"] = []
         if trainer.state.fn == TrainerFn.FITTING:

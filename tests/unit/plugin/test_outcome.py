@@ -148,6 +148,7 @@ class Ranks:
     """Both ends of one fit."""
 
     def __init__(self, folder: Path, kind: type[pl.LightningModule], taker: pl.LightningModule | None = None) -> None:
+        torch.manual_seed(0)
         self.model, self.taker = kind(), taker or kind()
         self.taker.place = "the other rank's own"
         self.trainer, self.callbacks = script(folder, self.model)
