@@ -176,6 +176,10 @@ class QueueStalledError(PeerError):
     """All peers live, but no mini-batch came within the time limit."""
 
 
+class OutcomeError(GnnLoadError, RuntimeError):
+    """A sampler cannot hold what training came to: it has not heard it, or its module is not built as the trainers'."""
+
+
 class StalenessError(GnnLoadError, RuntimeError):
     """Delayed gradients that cannot be applied alike in all trainers."""
 

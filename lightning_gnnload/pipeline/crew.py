@@ -8,8 +8,8 @@ import signal
 import time
 from collections.abc import Callable, Container
 from contextlib import suppress
-from typing import Any
 
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import Failure, not_started, stalled
@@ -171,15 +171,18 @@ class Crew:
         others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
         return [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
 
-    def part(self, outcome: dict[str, Any] | None, failure: Failure | None) -> None:
-        """Says goodbye to all, in peace or in failure."""
+    def part(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
+        """Says goodbye to all, in peace or in failure, and closes the outcome."""
         for peer in self.peers:
             if failure is None:
-                peer.send("bye", outcome=outcome or {})
+                told = () if outcome is None else (outcome.fd,)
+                peer.send("bye", told, num_bytes=0 if outcome is None else len(outcome.array))
             else:
                 peer.send("failed", **failure.to_json())
             if peer.channel is not None:
                 peer.channel.finish()
+        if outcome is not None:
+            outcome.close()
         for channel in [peer.channel for peer in self.peers if peer.channel is not None]:
             channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
             if failure is not None and not wire.readable([channel], 0):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.crew import Crew
 from lightning_gnnload.pipeline.device_slots import DeviceReader
@@ -212,8 +213,8 @@ class BatchQueue:
         """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
         return self._crew.failure_behind(timeout_s)
 
-    def goodbye(self, outcome: dict[str, Any] | None = None, failure: Failure | None = None) -> None:
-        """Parts from the samplers, in peace or in failure."""
+    def goodbye(self, outcome: MemoryFile | None = None, failure: Failure | None = None) -> None:
+        """Parts from the samplers, in peace or in failure; closes the outcome, which they get."""
         self._crew.part(outcome, failure)
 
     def _handle(self, peer: SamplerPeer, message: Message, fds: list[int]) -> bool:

@@ -23,7 +23,7 @@ class Reception:
     Args:
         listener: what trainers connect to.
         welcome: called with a connection and its first message, a hello; makes the trainer.
-        hear: called with each further message.
+        hear: called with each further message, and its file descriptors, which are then its own.
         ended: called when the trainer's connection has ended.
     """
 
@@ -32,7 +32,7 @@ class Reception:
         listener: socket.socket,
         *,
         welcome: Callable[[wire.Channel, wire.Message], Trainer],
-        hear: Callable[[Trainer, wire.Message], None],
+        hear: Callable[[Trainer, wire.Message, list[int]], None],
         ended: Callable[[Trainer], None],
     ) -> None:
         self.listener = listener
@@ -79,11 +79,12 @@ class Reception:
             _log.warning("turned away: %s", str(error))
             self._forget(channel)
             return
-        for fd in fds:
-            os.close(fd)  # trainers send none
         if trainer is not None:
-            self._hear(trainer, message)
-        elif message["kind"] == "hello":
+            self._hear(trainer, message, fds)
+            return
+        for fd in fds:
+            os.close(fd)  # they send none with a hello
+        if message["kind"] == "hello":
             self._peers[channel] = self._welcome(channel, message)
         else:
             _log.warning("turned away: it began with %.200r, not with hello", message)

@@ -17,15 +17,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from lightning_gnnload.data import sockets
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import FINAL, Failure
 from lightning_gnnload.pipeline.reception import Reception
 from lightning_gnnload.pipeline.repeating import repeating
+from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource, Payload
 from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, Trainer
@@ -98,13 +99,14 @@ class SamplerService:
         self._breakdown: Failure | None = None
         self._failure: Failure | None = None
         self._error: BaseException | None = None
-        self._outcome: dict[str, Any] = {}
+        self._outcome: MemoryFile | None = None
         self.is_successor = False
         self._seen: set[int] = set()  # trainers that lived without having connected in time
         self._stopping = False
 
-    def serve(self, *, is_successor: bool = False) -> dict[str, Any]:
-        """Samples until every trainer has said goodbye; returns the outcome that trainer 0 sent with its own.
+    def serve(self, *, is_successor: bool = False) -> MemoryFile | None:
+        """Samples until every trainer has said goodbye; returns the sealed outcome that trainer 0 sent with its own, if
+        this sampler has heard it.
 
         Args:
             is_successor: another process served at this socket, and was lost. Trainers come when they notice, and
@@ -276,8 +278,12 @@ class SamplerService:
             self._changed.notify_all()
         return trainer
 
-    def _hear(self, trainer: Trainer, message: wire.Message) -> None:
+    def _hear(self, trainer: Trainer, message: wire.Message, fds: list[int]) -> None:
         with self._changed:
+            if message["kind"] == "bye" and message["num_bytes"]:
+                self._outcome = adopt_sealed(fds.pop() if fds else -1, message["num_bytes"])
+            for fd in fds:
+                os.close(fd)
             self._handle(trainer, message)
             self._changed.notify_all()
 
@@ -298,7 +304,6 @@ class SamplerService:
             trainer.refuse(trainer.slot(message["slot"]), message["text"])
         elif kind == "bye":
             trainer.said_bye = True
-            self._outcome = message["outcome"] or self._outcome
         elif kind == "failed":
             trainer.said_bye = True
             self._fail(Failure.from_message(message))

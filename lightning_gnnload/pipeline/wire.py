@@ -21,7 +21,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
@@ -40,7 +40,7 @@ KINDS: dict[str, dict[str, type]] = {
     "close": {"stream": int},
     "free": {"slot": int},
     "refuse": {"slot": int, "text": str},  # its memory cannot be opened: the mini-batch must come in another one
-    "bye": {"outcome": dict},
+    "bye": {"num_bytes": int},  # of a sealed value, whose descriptor comes along; 0 where there is none
     # trainer 0 -> sampler, when that is idle: a mini-batch to train, parameters to do it with, a gradient's receipt
     "task": {"stream": int, "slice": int},
     "parameters": {"copy": int, "version": int, "global_step": int, "due_ms": float, "fresh_due_ms": float},

@@ -56,7 +56,7 @@ try:
     DummyLogger = pl.loggers.logger.DummyLogger
     TunerExit = pl.utilities.exceptions._TunerExitException
     LearningRates = pl.tuner.lr_finder._LRFinder  # type: ignore[attr-defined]
-    learning_rate_name = pl.tuner.lr_finder._determine_lr_attr_name  # type: ignore[attr-defined]
+    Loop = pl.loops.loop._Loop
     IS_INTERACTIVE: bool = pl.trainer.connectors.accelerator_connector._IS_INTERACTIVE  # type: ignore[attr-defined]
     """A notebook or a prompt, where Lightning takes strategies that fork, and no others."""
 except AttributeError as error:
@@ -73,6 +73,10 @@ _log = logging.getLogger(pl.__name__)  # whose words these are
 
 LOADER_BARRIERS = {f"{phase}_dataloader()": phase for phase in ("train", "val", "test", "predict")}
 """Before Lightning processes the loaders of a phase, one by one, it calls the strategy's barrier by these names."""
+
+LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
+CONNECTORS = ("_logger_connector", "_checkpoint_connector", "_signal_connector")
+"""Of the Trainer: what keeps its metrics, the checkpoint that it started from, and the signals that it heard."""
 
 STRATEGY_OVERRIDES = (
     "_configure_launcher",
@@ -194,10 +198,22 @@ def attach_data_hooks(trainer: pl.Trainer, module: pl.LightningModule, datamodul
     trainer._data_connector.attach_datamodule(module, datamodule)
 
 
-def build_model(trainer: pl.Trainer) -> None:
-    """Where no fit loop runs: the module's own ``setup`` and ``configure_model``."""
-    pl.trainer.call._call_lightning_module_hook(trainer, "setup", stage="fit")
+def build_model(trainer: pl.Trainer, stage: str = "fit") -> None:
+    """Where no loop runs: the module's own ``setup`` and ``configure_model``."""
+    pl.trainer.call._call_lightning_module_hook(trainer, "setup", stage=stage)
     pl.trainer.call._call_configure_model(trainer)
+
+
+def attach_model_callbacks(trainer: pl.Trainer) -> None:
+    """Where no loop runs: those of the module's ``configure_callbacks``."""
+    trainer._callback_connector._attach_model_callbacks()
+
+
+def make_optimizers(trainer: pl.Trainer) -> None:
+    """Where no fit loop runs: by ``configure_optimizers``, which may ask how long training was planned to be."""
+    # The loop has been told how many batches there are, and would make a loader to count them where it has none.
+    trainer.fit_loop._combined_loader = pl.utilities.combined_loader.CombinedLoader([])
+    trainer.strategy.setup_optimizers(trainer)
 
 
 def before_transfer(module: pl.LightningModule, batch: Any) -> Any:

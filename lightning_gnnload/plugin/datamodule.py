@@ -353,7 +353,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         num_ranks: int | None = None
         rank, num_local, pinned = 0, 1, False
         if self.trainer is not None:
-            num_ranks, rank = self.trainer.world_size, self.trainer.global_rank
+            num_ranks = self.trainer.world_size
+            rank = self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
             num_local = self.trainer.num_devices
             pinned = self.trainer.strategy.root_device.type == "cuda"
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads

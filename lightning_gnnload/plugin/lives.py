@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +21,10 @@ from typing import Any
 
 import torch
 
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.sockets import MAX_MESSAGE_BYTES
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.service import SamplerService
 
 _PR_SET_PDEATHSIG = 1
@@ -28,8 +32,8 @@ _POLL_MS = 500
 _log = logging.getLogger(__name__)
 
 
-def serve(service: SamplerService, *, twice: bool, ignore: Sequence[signal.Signals] = ()) -> dict[str, Any]:
-    """Serves the trainers to their end; returns the outcome that they tell.
+def serve(service: SamplerService, *, twice: bool, ignore: Sequence[signal.Signals] = ()) -> MemoryFile | None:
+    """Serves the trainers to their end; returns the sealed outcome that they tell, if it was heard.
 
     Args:
         service: not serving yet.
@@ -44,25 +48,24 @@ def serve(service: SamplerService, *, twice: bool, ignore: Sequence[signal.Signa
         return _serve(service, twice)
 
 
-def _serve(service: SamplerService, twice: bool) -> dict[str, Any]:
+def _serve(service: SamplerService, twice: bool) -> MemoryFile | None:
     if twice and torch.cuda.is_initialized():
         _log.warning("This sampler uses CUDA, and cannot fork: should its process be killed, the job ends.")
         twice = False
     if twice:
-        words = _serve_in_child(service)
+        words, outcome = _serve_in_child(service)
         if words is not None:
             service.close()
             if "failure" in words:
                 raise Failure(**words["failure"]).error()
-            outcome: dict[str, Any] = words["outcome"]
             return outcome
     with _signals_to(lambda number: _interrupt_unless_served(service)):
         return service.serve(is_successor=twice)
 
 
-def _serve_in_child(service: SamplerService) -> dict[str, Any] | None:
-    """The child's last words; None when it was killed."""
-    reading, writing = os.pipe()
+def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, MemoryFile | None]:
+    """The child's last words, and the outcome that it heard; None when it was killed."""
+    ours, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     rank_pid, child = os.getpid(), 0
     early: list[int] = []
 
@@ -77,39 +80,44 @@ def _serve_in_child(service: SamplerService) -> dict[str, Any] | None:
     with _signals_to(pass_on):
         pid = os.fork()
         if pid == 0:
-            os.close(reading)
-            _live(service, rank_pid, writing)
-        os.close(writing)
-        with open(reading, "rb", buffering=0) as pipe:
-            pipe.read(1)  # it has handlers of its own now, or is gone; what came before, it would not have heard
+            ours.close()
+            _live(service, rank_pid, childs)
+        childs.close()
+        with ours:
+            ours.recv(1)  # it has handlers of its own now, or is gone; what came before, it would not have heard
             child = pid
             for number in early:
                 os.kill(child, number)
             poll = select.poll()
-            poll.register(pipe, select.POLLIN)
+            poll.register(ours, select.POLLIN)
             while not poll.poll(_POLL_MS):
                 pass  # in pieces: Python hears of a signal that comes just before a wait only after it
-            said = pipe.read()
+            said, fds, _, _ = socket.recv_fds(ours, MAX_MESSAGE_BYTES, 1)
             child = 0
         os.waitpid(pid, 0)
-    return json.loads(said) if said else None
+    if not said:
+        return None, None
+    words = json.loads(said)
+    return words, adopt_sealed(fds[0], words["num_bytes"]) if fds else None
 
 
-def _live(service: SamplerService, rank_pid: int, writing: int) -> None:
+def _live(service: SamplerService, rank_pid: int, rank: socket.socket) -> None:
     """The child's whole life: it leaves without what this process does at its exit, which is the rank's to do."""
     words: dict[str, Any] = {}
+    fds: list[int] = []
     try:
         _end_with(rank_pid)
         with _signals_to(lambda number: _interrupt_unless_served(service)):
-            os.write(writing, b"\n")
-            words = {"outcome": service.serve()}
+            rank.send(b"\n")
+            outcome = service.serve()
+            words = {"num_bytes": 0 if outcome is None else len(outcome.array)}
+            fds = [] if outcome is None else [outcome.fd]
     except BaseException as error:
         words = {"failure": Failure.of(error, role="sampler", rank=service.rank, stage="serve").to_json()}
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        with open(writing, "wb") as pipe:
-            pipe.write(json.dumps(words).encode())
+        socket.send_fds(rank, [json.dumps(words).encode()], fds)
         os._exit(0)
 
 

@@ -4,6 +4,7 @@ sampler serves instead."""
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -12,16 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_gnnload.errors import LoaderConfigError, PeerError, TrainerDiedError, TrainerFailedError
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.errors import (
+    CacheShareError,
+    LoaderConfigError,
+    OutcomeError,
+    PeerError,
+    TrainerDiedError,
+    TrainerFailedError,
+)
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.sealed import NotPlainError, seal, unseal
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin import lives, search
+from lightning_gnnload.plugin import lives
+from lightning_gnnload.plugin.adoption import adopt
 from lightning_gnnload.plugin.agreement import agree
 from lightning_gnnload.plugin.caching import close_caches, open_on_sampler
 from lightning_gnnload.plugin.compat import (
@@ -35,6 +46,7 @@ from lightning_gnnload.plugin.compat import (
 from lightning_gnnload.plugin.datamodule import GraphDataModule
 from lightning_gnnload.plugin.device_ring import SamplerDevice, reader_of
 from lightning_gnnload.plugin.notices import NOTICE_S, Notices
+from lightning_gnnload.plugin.outcome import Watch, metrics_together
 from lightning_gnnload.plugin.rendezvous import leave_group
 from lightning_gnnload.plugin.resources import own_cores
 from lightning_gnnload.plugin.roles import Role
@@ -46,6 +58,7 @@ if TYPE_CHECKING:
 
 
 _LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")
+_log = logging.getLogger(__name__)
 _gone: set[int] = set()
 """Samplers' ranks that earlier launches lost for good, and have told of."""
 
@@ -80,13 +93,16 @@ def play_role(
             return function(*args, **kwargs)
         if strategy.role is Role.TRAINER:
             reader = reader_of(_datamodule_in(arguments), strategy)
-            return _train(strategy, trainer, job, reader, partial(function, *args, **kwargs))
+            return _train(
+                strategy, trainer, _model_in(arguments, strategy), job, reader, partial(function, *args, **kwargs)
+            )
         return _sample(strategy, trainer, job, arguments)
 
 
 def _train(
     strategy: FactoredStrategy,
     trainer: pl.Trainer,
+    model: pl.LightningModule,
     job: str,
     reader: DeviceReader | None,
     function: Callable[[], Any],
@@ -109,10 +125,14 @@ def _train(
         reader=reader,
     )
     keep_collectives_out_of_sigterm(trainer, strategy.defer_sigterm)
+    # Spawned and forked ranks run no more of the script than this.
+    watch = Watch(trainer, model) if strategy.local_rank == 0 and strategy.start_method == "popen" else None
     try:
         result = function()
+        with metrics_together(model):
+            outcome = _sealed(watch, result)
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
-        queue.goodbye(outcome=_outcome(trainer, None) if strategy.local_rank == 0 else None)
+        queue.goodbye(outcome=_sealed(watch, None))
         raise
     except BaseException as error:
         notices = Notices(strategy)
@@ -129,15 +149,32 @@ def _train(
             raise cause from error
         raise
     _gone.update(queue.gone)
-    queue.goodbye(outcome=_outcome(trainer, result) if strategy.local_rank == 0 else None)
+    queue.goodbye(outcome=outcome)
     return result
+
+
+def _model_in(arguments: dict[str, Any], strategy: FactoredStrategy) -> pl.LightningModule:
+    """The one that the Trainer was called with, or has from before."""
+    model = arguments.get("model") or strategy.lightning_module
+    assert model is not None
+    return model
+
+
+def _sealed(watch: Watch | None, result: Any) -> MemoryFile | None:
+    """What this trainer tells the samplers."""
+    if watch is None:
+        return None
+    try:
+        return seal(watch.outcome(result))
+    except (CacheShareError, NotPlainError) as error:
+        _log.warning("The samplers cannot be told what training came to, and leave the job: %s", error)
+        return None
 
 
 def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments: dict[str, Any]) -> Any:
     sources = _Sources(strategy, trainer, arguments)
-    if sources.model is not None:
-        # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
-        strategy._lightning_module = strategy.model = sources.model
+    # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
+    strategy._lightning_module = strategy.model = sources.model
     leave_group()  # this rank may have trained in an earlier launch
     # Sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4), and do not survive a fork.
     torch.set_num_threads(1)
@@ -166,7 +203,23 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         raise
     finally:
         sources.close(sys.exc_info()[1])
-    return _adopt(trainer, sources.model, outcome)
+    if strategy.start_method != "popen":
+        trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
+        return None
+    try:
+        if outcome is None:
+            raise OutcomeError("it was gone when trainer 0 told what training came to, and has come back too late.")
+        return adopt(trainer, sources.model, sources.datamodule, unseal(outcome), sources.set_up)
+    except OutcomeError as error:
+        # Whatever its script did next, it would do it with other weights than the trainers', and save these, maybe.
+        text = f"Sampler rank {strategy.global_rank} cannot go on as the trainers do: {error}"
+        if not strategy.takeover:
+            raise OutcomeError(text) from error
+        _log.warning("%s It leaves the job; the trainers go on, and sample themselves where no sampler is left.", text)
+        sys.exit(0)
+    finally:
+        if outcome is not None:
+            outcome.close()
 
 
 class _Sources:
@@ -175,7 +228,7 @@ class _Sources:
     def __init__(self, strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
         self.strategy = strategy
         self.trainer = trainer
-        self.model = arguments.get("model")
+        self.model = _model_in(arguments, strategy)
         self.datamodule = _datamodule_in(arguments)
         self._given = {
             name: arguments[name]
@@ -211,12 +264,7 @@ class _Sources:
             return self._loader(spec)
 
     def _loader(self, spec: StreamSpec) -> SampledLoader:
-        if not self._is_set_up and self.datamodule is not None:
-            self.datamodule.trainer = self.trainer
-            self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
-            assert self.trainer.state.fn is not None
-            self.datamodule.setup(self.trainer.state.fn.value)
-        self._is_set_up = True
+        self.set_up()
         progress: Any = self.trainer.fit_loop.epoch_progress.current
         progress.processed = progress.completed = spec.epoch  # for data modules that look at trainer.current_epoch
         key = (spec.phase, spec.reload)
@@ -231,6 +279,15 @@ class _Sources:
             )
         return loader
 
+    def set_up(self) -> None:
+        """The data module, once."""
+        if not self._is_set_up and self.datamodule is not None:
+            self.datamodule.trainer = self.trainer
+            self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
+            assert self.trainer.state.fn is not None
+            self.datamodule.setup(self.trainer.state.fn.value)
+        self._is_set_up = True
+
     def _request(self, phase: str) -> Any:
         fitting = self.trainer.state.fn == TrainerFn.FITTING
         argument = f"{phase}_dataloaders" if fitting else "dataloaders"
@@ -244,29 +301,3 @@ def _datamodule_in(arguments: dict[str, Any]) -> Any:
     """The one that the Trainer was called with, by either name."""
     given = (arguments.get(name) for name in _LOADERS)
     return next((each for each in given if isinstance(each, pl.LightningDataModule)), arguments.get("datamodule"))
-
-
-def _outcome(trainer: pl.Trainer, result: Any) -> dict[str, Any]:
-    """What trainer 0 tells the samplers, so that scripts go on alike in every rank. Predictions stay where they are."""
-    return {
-        "result": result if trainer.state.fn in (TrainerFn.VALIDATING, TrainerFn.TESTING) else None,
-        "metrics": {name: float(value) for name, value in trainer.callback_metrics.items()},
-        "best_model_path": getattr(trainer.checkpoint_callback, "best_model_path", None),
-        "epoch": trainer.current_epoch,
-        "search": search.found(trainer),
-    }
-
-
-def _adopt(trainer: pl.Trainer, model: pl.LightningModule | None, outcome: dict[str, Any]) -> Any:
-    trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
-    if not outcome:
-        return None
-    trainer.callback_metrics.clear()
-    trainer.callback_metrics.update({name: torch.tensor(value) for name, value in outcome["metrics"].items()})
-    if outcome["best_model_path"] is not None and trainer.checkpoint_callback is not None:
-        trainer.checkpoint_callback.best_model_path = outcome["best_model_path"]  # type: ignore[attr-defined]
-    progress: Any = trainer.fit_loop.epoch_progress.current
-    progress.processed = progress.completed = outcome["epoch"]
-    if model is not None:
-        search.adopt(trainer, model, outcome["search"])
-    return outcome["result"]

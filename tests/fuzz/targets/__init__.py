@@ -14,6 +14,7 @@ TARGETS = {
         Target("ogb-csv", ogb_folders.read_csv, 60, ("ogb",)),
         Target("ogb-npz", ogb_folders.read_npz, 60, ("ogb",)),
         Target("message", messages.receive, 1000),
+        Target("sealed-value", messages.unseal, 600),
         Target("op-arguments", arguments.call_ops, 1500),
         Target("graph-arguments", arguments.build_graphs, 500),
     )

@@ -11,12 +11,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import DeviceShareError, QueueProtocolError
 from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.ops.cuda.shared_memory import Ticket
-from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline import sealed, wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import Payload, TableLayout
@@ -48,6 +50,45 @@ def receive(random: Random, folder: Path) -> None:
     finally:
         raw.close()
         channel.close()
+
+
+def unseal(random: Random, folder: Path) -> None:
+    """A sealed value is plain and lies within what came, or is refused."""
+    value = {
+        "weights": {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(5, dtype=torch.bfloat16), "none": torch.ones(0)},
+        "lists": [1, 2.5, None, True, "ä", (1, {2, 3}), {4: b"bytes", (5, 6): Path("x")}, torch.float32],
+        "arrays": [np.arange(3, dtype=np.int16), np.float64(2.5), torch.device("cpu")],
+    }
+    whole = sealed.seal(value).array.tobytes()
+    length = int.from_bytes(whole[:8], "little")
+    way = random.randrange(3)
+    if way == 0:
+        content = damage_bytes(random, whole)
+    else:
+        description = json.loads(whole[8 : 8 + length])
+        for _ in range(way - 1 or random.choice([0, 1])):
+            description = damage_json(random, description)
+        said = json.dumps(description).encode()
+        begin = -(-(8 + length) // 64) * 64
+        content = (len(said).to_bytes(8, "little") + said).ljust(-(-(8 + len(said)) // 64) * 64, b"\0") + whole[begin:]
+    file = MemoryFile.create("fuzz", len(content))
+    file.array[:] = np.frombuffer(content, np.uint8)
+    _use(sealed.unseal(file), len(content))
+
+
+def _use(value: Any, num_bytes: int) -> None:
+    assert (
+        isinstance(
+            value, dict | list | tuple | set | str | bytes | int | float | Path | torch.Tensor | np.generic | np.ndarray
+        )
+        or value is None
+        or type(value) in (torch.dtype, torch.device)
+    )
+    if isinstance(value, torch.Tensor | np.ndarray):
+        assert value.nbytes <= num_bytes
+        repr(value.sum() if isinstance(value, np.ndarray) else value.clone())
+    for part in (*value.keys(), *value.values()) if isinstance(value, dict) else value if type(value) is list else ():
+        _use(part, num_bytes)
 
 
 def _message(random: Random) -> bytes:

@@ -23,6 +23,7 @@ from lightning_gnnload.pipeline import service as service_module
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.pipeline.streams import StreamSpec
 from tests.unit.pipeline.job import job
 from tests.unit.toy import content, toy_source
@@ -159,9 +160,10 @@ def test_the_first_trainers_outcome_is_returned() -> None:
     outcome = {"metrics": {"loss": 0.5}, "epoch": 3}
     with job(num_trainers=2, num_samplers=2) as running:
         queues = [running.queue(rank) for rank in range(2)]
+        sealed = seal(outcome)
         parting = [
             threading.Thread(target=queue.goodbye, args=(given,))
-            for queue, given in zip(queues, (outcome, None), strict=True)
+            for queue, given in zip(queues, (sealed, None), strict=True)
         ]
         for thread in parting:
             thread.start()
@@ -169,7 +171,20 @@ def test_the_first_trainers_outcome_is_returned() -> None:
             thread.join()
         running.queues = []
         running.join()
-        assert list(running.ends.values()) == [outcome] * 2
+        assert [unseal(told) for told in running.ends.values()] == [outcome] * 2
+        assert sealed.fd == -1  # the trainer needs no descriptor any more
+
+
+@pytest.mark.parametrize("num_bytes", [1, 999, -1])
+def test_an_outcome_that_is_none_ends_a_sampler(num_bytes: int) -> None:
+    """Of another size than said, or with no descriptor at all."""
+    with job() as running:
+        queue = running.queue()
+        sealed = seal({})
+        queue.send(0, "bye", (sealed.fd,) if num_bytes > 1 else (), num_bytes=num_bytes)
+        running.join()
+        assert isinstance(running.ends[0], QueueProtocolError)
+        assert "malformed value" in str(running.ends[0])
 
 
 def test_parting_in_mid_stream() -> None:
@@ -180,7 +195,7 @@ def test_parting_in_mid_stream() -> None:
         wanted = content(held)
         running.part()
         running.join()
-        assert running.ends == {0: {}}
+        assert running.ends == {0: None}
         assert content(held) == wanted
 
 
@@ -202,7 +217,7 @@ def test_a_stranger_who_says_nothing_does_no_harm(leaves: bool) -> None:
         assert [content(batch) for batch in running.loader(running.queue())] == running.wanted()
         running.part()
         running.join()
-        assert running.ends == {0: {}}
+        assert running.ends == {0: None}
         stranger.close()
 
 
@@ -216,7 +231,7 @@ def test_a_process_of_this_user_that_talks_nonsense_is_turned_away(garbage: byte
         assert [content(batch) for batch in running.loader(running.queue())] == running.wanted()
         running.part()
         running.join()
-        assert running.ends == {0: {}}
+        assert running.ends == {0: None}
 
 
 def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:

@@ -139,8 +139,8 @@ def test_no_more_descriptors_are_taken_than_one(raw_and_channel) -> None:
 
 def test_a_message_too_large_is_not_sent(channels) -> None:
     ours, theirs = channels
-    with pytest.raises(QueueProtocolError, match=r"'bye' message of \d+ bytes.*131072"):
-        ours.send("bye", outcome={"result": "x" * wire.MAX_MESSAGE_BYTES})
+    with pytest.raises(QueueProtocolError, match=r"'withdrawn' message of \d+ bytes.*131072"):
+        ours.send("withdrawn", text="x" * wire.MAX_MESSAGE_BYTES)
     assert not wire.readable([theirs], 0)
 
 

@@ -1,5 +1,6 @@
 """A sampler that serves in a child process first, and in its own after that one is killed."""
 
+import gc
 import logging
 import os
 import signal
@@ -8,8 +9,10 @@ import time
 import pytest
 import torch
 
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import SamplerFailedError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.plugin import lives
 
 
@@ -24,10 +27,10 @@ class Service:
         self.rank_pid = os.getpid()
         self.is_closed = False
 
-    def serve(self, *, is_successor: bool = False) -> dict:
+    def serve(self, *, is_successor: bool = False) -> MemoryFile | None:
         if os.getpid() != self.rank_pid:
-            return {"epoch": 1, "made": self.first_life()}
-        return {"epoch": 2, "is_successor": is_successor}
+            return seal({"epoch": 1, "made": self.first_life()})
+        return seal({"epoch": 2, "is_successor": is_successor})
 
     def close(self) -> None:
         self.is_closed = True
@@ -47,16 +50,27 @@ def ending_with_a_trainer() -> None:
 
 def test_the_childs_outcome_is_the_ranks() -> None:
     service = Service(lambda: "much")
-    assert lives.serve(service, twice=True) == {"epoch": 1, "made": "much"}
+    before = len(os.listdir("/proc/self/fd"))
+    outcome = lives.serve(service, twice=True)
+    assert unseal(outcome) == {"epoch": 1, "made": "much"}
+    outcome.close()
+    del outcome
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
     assert service.is_closed  # else trainers of the next launch would find the socket of this one
 
 
 def test_a_killed_child_is_followed_by_the_rank_itself() -> None:
-    assert lives.serve(Service(killed), twice=True) == {"epoch": 2, "is_successor": True}
+    assert unseal(lives.serve(Service(killed), twice=True)) == {"epoch": 2, "is_successor": True}
+
+
+def test_a_child_that_heard_no_outcome_has_none_for_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Service, "serve", lambda *_, **__: None)
+    assert lives.serve(Service(killed), twice=True) is None
 
 
 def test_one_life_is_led_in_the_rank() -> None:
-    assert lives.serve(Service(killed), twice=False) == {"epoch": 2, "is_successor": False}
+    assert unseal(lives.serve(Service(killed), twice=False)) == {"epoch": 2, "is_successor": False}
 
 
 def test_what_ends_the_child_ends_the_rank() -> None:
@@ -76,7 +90,7 @@ def test_signals_go_to_the_child_and_handlers_come_back() -> None:
         return "heard"
 
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
-    outcome = lives.serve(Service(wait_for_signal), twice=True, ignore=[signal.SIGUSR1])
+    outcome = unseal(lives.serve(Service(wait_for_signal), twice=True, ignore=[signal.SIGUSR1]))
     assert outcome["made"] == "heard"
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)] == before
 
@@ -116,5 +130,5 @@ def test_a_process_that_uses_cuda_is_not_forked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert lives.serve(Service(killed), twice=True) == {"epoch": 2, "is_successor": False}
+    assert unseal(lives.serve(Service(killed), twice=True)) == {"epoch": 2, "is_successor": False}
     assert [record.levelno for record in caplog.records] == [logging.WARNING]

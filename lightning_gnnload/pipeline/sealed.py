@@ -1,0 +1,193 @@
+"""Sealed values: what a script may hold, plain values and tensors, on its way to another process.
+
+No pickle: what came is data, checked before anything is made of it. A memory file holds the length of a description,
+the description (JSON), and the tensors' bytes, each at a multiple of 64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import mmap
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.block import view_of
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.errors import CacheShareError, QueueProtocolError
+
+_ALIGN = 64
+_LENGTH = struct.Struct("<Q")
+_META = torch.device("meta")
+_DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+
+
+class NotPlainError(TypeError):
+    """A value that is neither plain nor a dense tensor; the message names its type."""
+
+
+def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
+    """A value as JSON, and the tensors and arrays that it refers to by number; one that occurs twice is there once.
+
+    Plain are None, bool, int, float, str, bytes, ``Path``, ``torch.dtype``, ``torch.device``; numpy's arrays and
+    numbers; and lists, tuples, sets and dicts of these. Subclasses are not: they would come back as another type.
+
+    Raises:
+        NotPlainError: another type is in it, or a sparse or quantized tensor, or it is in itself.
+    """
+    tensors: list[torch.Tensor | np.ndarray] = []
+    numbers: dict[int, int] = {}
+
+    def number(tensor: torch.Tensor | np.ndarray) -> int:
+        is_dense = isinstance(tensor, np.ndarray) or (tensor.layout is torch.strided and not tensor.is_quantized)
+        if not is_dense or tensor.device == _META or _name(tensor.dtype) not in _DTYPES:
+            raise NotPlainError(f"a tensor or an array of {tensor.dtype}, sparse, quantized, or without memory")
+        if id(tensor) not in numbers:
+            numbers[id(tensor)] = len(tensors)
+            tensors.append(tensor)
+        return numbers[id(tensor)]
+
+    def node(value: Any) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, int, float, str):
+            return value
+        if kind is list:
+            return [node(each) for each in value]
+        if kind in (tuple, set):
+            return {kind.__name__: [node(each) for each in value]}
+        if kind is dict:
+            return {"dict": [[node(key), node(each)] for key, each in value.items()]}
+        if kind is torch.Tensor:
+            return {"tensor": number(value)}
+        if kind is np.ndarray or isinstance(value, np.generic):
+            return {"array" if kind is np.ndarray else "number": number(np.asarray(value))}
+        if kind is bytes:
+            return {"bytes": base64.b64encode(value).decode()}
+        if isinstance(value, Path):
+            return {"path": str(value)}
+        if kind in (torch.dtype, torch.device):
+            return {kind.__name__: _name(value)}
+        raise NotPlainError(f"{kind.__module__}.{kind.__qualname__}")
+
+    try:
+        return node(value), tensors
+    except RecursionError:
+        raise NotPlainError("a value that is in itself") from None
+
+
+def seal(value: Any) -> MemoryFile:
+    """Writes a value to memory that can be handed to other processes.
+
+    Raises:
+        NotPlainError: as :func:`describe`.
+        CacheShareError: the machine gives no such memory.
+    """
+    root, tensors = describe(value)
+    places: list[Any] = []
+    end = 0
+    for tensor in tensors:
+        places.append([_name(tensor.dtype), list(tensor.shape), end])
+        end = _aligned(end + tensor.nbytes)
+    description = json.dumps({"value": root, "tensors": places}).encode()
+    begin = _aligned(_LENGTH.size + len(description))
+    file = MemoryFile.create("outcome", begin + end)
+    file.array[: _LENGTH.size + len(description)] = np.frombuffer(
+        _LENGTH.pack(len(description)) + description, np.uint8
+    )
+    memory = torch.from_numpy(file.array)
+    for tensor, (_, _, offset) in zip(tensors, places, strict=True):
+        # Straight to its place: no copy in between, from whatever device and in whatever strides.
+        place = view_of(memory, begin + offset, tuple(tensor.shape), _DTYPES[_name(tensor.dtype)])
+        if isinstance(tensor, np.ndarray):
+            np.copyto(place.numpy(), tensor)
+        else:
+            place.copy_(tensor.detach())
+    return file
+
+
+def unseal(file: MemoryFile) -> Any:
+    """The value that another process sealed.
+
+    Its tensors are views of one private mapping, which stays until the last of them is gone: clone what outlives the
+    others. They can be written to, which nobody else sees.
+
+    Raises:
+        QueueProtocolError: it is none.
+    """
+    try:
+        memory = mmap.mmap(file.fd, len(file.array), access=mmap.ACCESS_COPY)
+        (length,) = _LENGTH.unpack_from(memory)
+        begin = _aligned(_LENGTH.size + length)
+        if begin > len(memory):
+            raise ValueError(f"a description of {length} bytes in a file of {len(memory)}")
+        parts = json.loads(memory[_LENGTH.size : _LENGTH.size + length])
+        if parts.keys() != {"value", "tensors"}:
+            raise ValueError("not the parts of a value")
+        buffer = torch.frombuffer(memory, dtype=torch.uint8)
+        tensors, end = [], begin
+        for dtype, shape, offset in parts["tensors"]:
+            if type(offset) is not int or offset % _ALIGN or begin + offset < end:  # none lies in another
+                raise ValueError(f"a tensor at {offset!r}")
+            if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+                raise ValueError(f"a tensor of shape {shape!r}")
+            tensors.append(view_of(buffer, begin + offset, tuple(shape), _DTYPES[dtype]))
+            end = begin + offset + tensors[-1].nbytes
+        return _value(parts["value"], tensors)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error, RuntimeError) as error:
+        raise QueueProtocolError(f"a malformed value came from another rank: {error!r:.200}") from error
+
+
+def adopt_sealed(fd: int, num_bytes: int) -> MemoryFile:
+    """The memory that came with a message. The descriptor is the new object's, or closed.
+
+    Raises:
+        QueueProtocolError: it is of another size, or could still change it.
+    """
+    try:
+        return MemoryFile.adopt(fd, num_bytes)
+    except CacheShareError as error:
+        raise QueueProtocolError(f"a malformed value came from another rank: {error}") from error
+
+
+def _value(node: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(node, list):
+        return [_value(each, tensors) for each in node]
+    if not isinstance(node, dict):
+        return node
+    ((kind, content),) = node.items()
+    if kind in ("tensor", "array", "number"):
+        if type(content) is not int or content < 0:
+            raise ValueError(f"tensor {content!r}")
+        tensor = tensors[content]
+        return tensor if kind == "tensor" else tensor.numpy() if kind == "array" else tensor.numpy()[()]
+    if kind == "dict":
+        return {_value(key, tensors): _value(each, tensors) for key, each in content}
+    if kind in ("tuple", "set"):
+        return {"tuple": tuple, "set": set}[kind]([_value(each, tensors) for each in content])
+    return _SCALARS[kind](content)
+
+
+def _name(kind: Any) -> str:
+    """Of a dtype, torch's or numpy's, or a device."""
+    return str(kind).removeprefix("torch.")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "bytes": _bytes,
+    "path": Path,
+    "dtype": _DTYPES.__getitem__,
+    "device": torch.device,
+}
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGN) * _ALIGN
