@@ -69,10 +69,12 @@ class EpochLoader:
 
     @property
     def num_ranks(self) -> int:
+        """Trainers that share each step."""
         return self._shared_by()[0]
 
     @property
     def rank(self) -> int:
+        """This trainer's."""
         return self._shared_by()[1]
 
     def _shared_by(self) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Any, Literal
@@ -153,63 +154,33 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         return cls(OGB(name, root), **settings)
 
     @classmethod
-    def from_dgl(
-        cls,
-        graph: Any,
-        *,
-        tables: Iterable[str] | None = None,
-        edge_tables: Iterable[str] | None = None,
-        edge_weight_name: str | None = None,
-        train: Any = None,
-        val: Any = None,
-        test: Any = None,
-        **settings: Any,
-    ) -> GraphDataModule:
-        """Over a homogeneous DGL graph: features ``ndata[feature_name]``, labels ``ndata[label_name]``, edge features
-        ``edata[edge_feature_name]``, and all other columns of both, or those alone that ``tables`` and ``edge_tables``
-        name. Samplers draw by ``edata[edge_weight_name]``. Splits are node ids, or masks: those of ``ndata`` when None.
-        Yields DGL's format unless told otherwise. See :func:`.graph_data_from_dgl`."""
+    def from_dgl(cls, graph: Any, **settings: Any) -> GraphDataModule:
+        """Over a homogeneous DGL graph, with all columns of its ``ndata`` and ``edata``, in DGL's format unless told
+        otherwise.
+
+        Args:
+            graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
+            **settings: this class's, and those of :func:`.graph_data_from_dgl`: ``tables``, ``edge_tables``,
+                ``edge_weight_name``, ``train``, ``val``, ``test``.
+        """
         from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 
-        graph_data = graph_data_from_dgl(
-            graph,
-            tables=tables,
-            edge_tables=edge_tables,
-            edge_weight_name=edge_weight_name,
-            train=train,
-            val=val,
-            test=test,
-            **{key: settings[key] for key in ("feature_name", "label_name", "edge_feature_name") if key in settings},
-        )
-        return cls(graph_data, **{"batch_format": "dgl", **settings})
+        both = {key: settings[key] for key in ("feature_name", "label_name", "edge_feature_name") if key in settings}
+        graph_data = graph_data_from_dgl(graph, **_taken(settings, graph_data_from_dgl))
+        return cls(graph_data, **{"batch_format": "dgl", **settings, **both})
 
     @classmethod
-    def from_pyg(
-        cls,
-        data: Any,
-        *,
-        tables: Iterable[str] | None = None,
-        edge_tables: Iterable[str] | None = None,
-        edge_feature_name: str | None = None,
-        train: Any = None,
-        val: Any = None,
-        test: Any = None,
-        **settings: Any,
-    ) -> GraphDataModule:
-        """Over a homogeneous PyG ``Data`` with all its attributes, or those of nodes and edges alone that ``tables``
-        and ``edge_tables`` name. Samplers draw by ``edge_weight`` and ``edge_type``. Splits are node ids, or masks:
-        those of the Data when None. Yields PyG's format unless told otherwise. See :func:`.graph_data_from_pyg`."""
+    def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
+        """Over a homogeneous PyG ``Data``, with all its attributes, in PyG's format unless told otherwise.
+
+        Args:
+            data: splits are its masks ``train_mask`` and so on, unless ids are given.
+            **settings: this class's, and those of :func:`.graph_data_from_pyg`: ``tables``, ``edge_tables``,
+                ``edge_feature_name``, ``train``, ``val``, ``test``.
+        """
         from lightning_gnnload.adapters.pyg import graph_data_from_pyg, template_of
 
-        graph_data = graph_data_from_pyg(
-            data,
-            tables=tables,
-            edge_tables=edge_tables,
-            edge_feature_name=edge_feature_name,
-            train=train,
-            val=val,
-            test=test,
-        )
+        graph_data = graph_data_from_pyg(data, **_taken(settings, graph_data_from_pyg))
         module = cls(graph_data, **{"batch_format": "pyg", **settings})
         module._template = template_of(data)
         return module
@@ -419,6 +390,11 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
                 )
             return np.arange(self.data.num_nodes) if self.predict == "all" else self.data.split(self.predict)
         return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
+
+
+def _taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """Takes the arguments of ``function`` out of ``settings``."""
+    return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}
 
 
 def _as_it_is(batch: MiniBatch) -> MiniBatch:
