@@ -58,7 +58,7 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
             found.append(Oddity(f"{where}{more}: the loss will be NaN. Fill in what is missing.", True))
     for split in SPLITS if data.y is not None and data.y.is_floating_point() else ():
         assert data.y is not None
-        seeds = data.split(split)
+        seeds = _seeds(data, split)
         bad = ~data.y[tensor_view(seeds)].isfinite()
         bad = bad.any(1) if bad.ndim == 2 else bad
         if bool(bad.any()):
@@ -71,7 +71,7 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
 def _empty_seeds(data: GraphData) -> list[Oddity]:
     indptr, found, is_most = data.graph.indptr, [], False
     for split in SPLITS:
-        seeds = data.split(split)
+        seeds = _seeds(data, split)
         if num_empty := int((indptr[seeds + 1] == indptr[seeds]).sum()):
             found.append(f"{num_empty} of {len(seeds)} nodes to {split} on")
             is_most |= 2 * num_empty > len(seeds)
@@ -79,3 +79,9 @@ def _empty_seeds(data: GraphData) -> list[Oddity]:
         return []
     advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr" if is_most else ""
     return [Oddity(f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", is_most)]
+
+
+def _seeds(data: GraphData, split: str) -> np.ndarray:
+    """Those that are nodes. Others, written to the split later, are an error where they are sampled."""
+    seeds = data.split(split)
+    return seeds[(seeds >= 0) & (seeds < data.num_nodes)]

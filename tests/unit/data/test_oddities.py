@@ -21,6 +21,12 @@ def test_nothing_is_said_of_data_in_order() -> None:
     assert texts(GraphData(RING, torch.zeros(10, 3, dtype=torch.int8))) == []
 
 
+def test_seeds_that_are_no_nodes_are_left_to_the_sampler() -> None:
+    data = GraphData(RING, y=torch.zeros(10), train=[1, 2])
+    data.train[:] = 10, -1
+    assert texts(data) == []
+
+
 def test_splits_that_overlap() -> None:
     assert texts(GraphData(RING, train=[5, 3, 1], val=[3, 1, 0], test=[2])) == [
         "the splits train and val share nodes, 2 in all, such as 1: what is measured on val was seen in train."
