@@ -129,6 +129,7 @@ def test_batches_beyond_int32_are_refused():
             Workspace(18).native,
             indptr,
             indices,
+            None,  # steps are alike, whatever edges weigh
             np.arange(10),
             arena=arena.bytes,
             max_local=max_local,
