@@ -142,7 +142,8 @@ class SamplerService:
             raise self._error
         if self._failure is not None:
             raise self._failure.error()
-        return self._outcome
+        outcome, self._outcome = self._outcome, None  # whoever keeps the service keeps no descriptor of it
+        return outcome
 
     @property
     def has_all_trainers(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -71,6 +72,7 @@ def held(
         logging.getLogger(f"lightning_gnnload.cache.device.{name}").addHandler(handler)
     store = MemoryFeatureStore(ROWS) if store is None else store
     device = device or SmallDevice()
+    gc.collect()  # what other tests have left may have descriptors
     fds = os.listdir("/proc/self/fd")
     try:
         with sharers.meet() as meeting:

@@ -359,7 +359,7 @@ def test_a_cache_for_a_gpu_is_not_made_on_the_host(opened: EmulatedDevice, caplo
     module = on_gpu(GraphDataModule(edged, sampler, batch_size=16, cache={"x": cached("cuda")}))
     with pytest.raises(CacheConfigError, match=r"'x' has to lie on a device .* the host gathers"):
         next(iter(_unpinned(module)))
-    assert "edge features" in caplog.text
+    assert "tables of edges (edge_x)" in caplog.text
 
 
 def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
@@ -382,7 +382,7 @@ def test_what_the_host_gathers_is_named() -> None:
     assert why_not_gathered(toy_source(plain), "pyg") is None
     assert why_not_gathered(toy_source(plain, sampler=ids), "blocks") is None
     assert "table 'paper'" in str(why_not_gathered(toy_source(typed), "blocks"))
-    assert "edge features" in str(why_not_gathered(toy_source(edged, sampler=ids), "blocks"))
+    assert "tables of edges (edge_x)" in str(why_not_gathered(toy_source(edged, sampler=ids), "blocks"))
     assert "edge ids of the graph as it was given" in str(why_not_gathered(toy_source(plain, sampler=ids), "pyg"))
 
 

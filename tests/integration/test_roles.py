@@ -78,7 +78,8 @@ def test_ranks_share_devices(devices: int, tmp_path: Path) -> None:
     run(SCRIPT, "shared", folder=tmp_path, num_devices=devices, timeout_s=LIMIT_S)
     found = ranks(tmp_path, "shared", 4)
     assert [rank["role"] for rank in found] == ["trainer", "trainer", "sampler", "sampler"]
-    assert [len(rank["seen"]) for rank in found] == [4, 4, 0, 0]
+    assert [len(rank["seen"]) for rank in found] == [4] * 4
+    assert found[2]["seen"] == found[3]["seen"] == found[0]["seen"], "samplers' scripts hold what trainer 0's does"
     assert found[0]["weights"] == found[1]["weights"]
     assert len(found[0]["devices"]) == 4
 

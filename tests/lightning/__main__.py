@@ -116,7 +116,9 @@ def run(copy: Path, tests: Iterable[str], **variables: str) -> dict[str, Outcome
     folder, report = copy / "tests" / "tests_pytorch", copy / "report"
     report.unlink(missing_ok=True)
     report.touch()
-    environment = os.environ | {
+    # A test of this very script may run in a worker of pytest-xdist's, which the one started here is not.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    environment = own | {
         # What FactoredStrategy tells gloo by it stays set, where Lightning's tests see that the environment changed.
         "GLOO_SOCKET_IFNAME": "lo",
         "GNNLOAD_LIGHTNING": "lightning",

@@ -120,7 +120,7 @@ def run(name: str, how: str, devices: int) -> None:
         "queue_depth": getattr(strategy, "queue_depth", None),
         "weights": digest(model.state_dict().values()),
         "seen": model.seen,
-        "masks": [before, looked.seen or getattr(sampler, "seen", []), masks()],
+        "masks": [before, getattr(sampler, "seen", None) or looked.seen, masks()],
         "devices": [str(device) for device in trainer.strategy._parallel_devices],  # type: ignore[attr-defined]
     }
     Path(f"{name}-{trainer.local_rank}.json").write_text(json.dumps(found))

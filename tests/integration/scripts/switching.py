@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
@@ -58,6 +58,8 @@ class Contributing(Recorder):
         fails: ``training_step`` raises on samplers.
     """
 
+    trained: ClassVar[list[Any]]  # by this rank: a sampler's script comes to hold trainer 0's attributes
+
     def __init__(
         self,
         train_ms: float = 15.0,
@@ -75,7 +77,7 @@ class Contributing(Recorder):
         self.kill_at, self.kill_by, self.fails, self.lr = kill_at, kill_by, fails, lr
         self.extra: nn.Module | None = None
         self.layers = [nn.Dropout(dropout)] + ([nn.BatchNorm1d(NUM_FEATURES)] if batch_norm else [])
-        self.trained: list[Any] = []
+        type(self).trained = []
         if built_in == "init":
             self.build()
 

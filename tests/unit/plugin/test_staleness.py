@@ -43,6 +43,7 @@ class Alone(FactoredStrategy):
 
     def _configure_launcher(self) -> None:
         self._launcher = None
+        self.session = 1  # as if one had launched it
 
 
 @pytest.fixture(autouse=True)
