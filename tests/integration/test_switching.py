@@ -72,10 +72,10 @@ class Runs:
         return [json.loads(file.read_text()) for file in sorted((self._folders[name] / name).glob("rank-*.json"))]
 
     def trainers(self, name: str) -> list[dict[str, Any]]:
-        return [record for record in self.ranks(name) if record["steps"]]
+        return [record for record in self.ranks(name) if record["role"] == "trainer"]
 
     def samplers(self, name: str) -> list[dict[str, Any]]:
-        return [record for record in self.ranks(name) if not record["steps"]]
+        return [record for record in self.ranks(name) if record["role"] == "sampler"]
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ class Contributing(Recorder):
         fails: ``training_step`` raises on samplers.
     """
 
-    trained: ClassVar[list[Any]]  # by this rank: a sampler's script comes to hold trainer 0's attributes
+    trained: ClassVar[list[Any]] = []  # by this rank: a sampler's script comes to hold trainer 0's attributes
 
     def __init__(
         self,
@@ -176,6 +176,7 @@ def run(settings: Settings, how: str, devices: int) -> None:
     trainer.fit(model, toy_module(settings.batch_size), ckpt_path=settings.checkpoint)
     stats = strategy.switching_stats
     record = {
+        "role": strategy.role.value,
         "trained": model.trained,
         "steps": watch.steps,
         "merged": watch.merged,
