@@ -83,6 +83,8 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
     tables = batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}
     if batch.blocks:
         outermost = batch.blocks[0]
+        if twice := tables.keys() & outermost.tables.keys():
+            raise GraphDataError(f"{min(twice)!r} names a table of nodes and one of edges, but a Data has one of a name.")
         tables |= outermost.tables
         if outermost.edge_weight is not None:
             tables["edge_weight"] = outermost.edge_weight

@@ -327,6 +327,15 @@ def test_a_table_hides_no_attribute(name: str) -> None:
         to_pyg(replace(batch, tables={name: torch.zeros(batch.num_nodes, 1)}))
 
 
+@needs_pyg
+def test_a_table_of_edges_hides_none_of_nodes() -> None:
+    batch = a_batch(edge_ids=True)
+    tables = {"year": torch.zeros(batch.num_nodes)}
+    blocks = [replace(block, tables={"year": torch.zeros(block.num_edges)}) for block in batch.blocks]
+    with pytest.raises(GraphDataError, match="'year' names a table of nodes and one of edges"):
+        to_pyg(replace(batch, tables=tables, blocks=blocks))
+
+
 def heterogeneous() -> Any:
     from torch_geometric.data import HeteroData
 
