@@ -84,7 +84,9 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
     if batch.blocks:
         outermost = batch.blocks[0]
         if twice := tables.keys() & outermost.tables.keys():
-            raise GraphDataError(f"{min(twice)!r} names a table of nodes and one of edges, but a Data has one of a name.")
+            raise GraphDataError(
+                f"{min(twice)!r} names a table of nodes and one of edges, which a Data cannot tell apart."
+            )
         tables |= outermost.tables
         if outermost.edge_weight is not None:
             tables["edge_weight"] = outermost.edge_weight
