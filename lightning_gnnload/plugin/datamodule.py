@@ -165,9 +165,10 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         """
         from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 
-        both = {key: settings[key] for key in ("feature_name", "label_name", "edge_feature_name") if key in settings}
+        names = ("feature_name", "label_name", "edge_feature_name")  # which both need
+        both = {name: settings[name] for name in names if name in settings}
         graph_data = graph_data_from_dgl(graph, **_taken(settings, graph_data_from_dgl))
-        return cls(graph_data, **{"batch_format": "dgl", **settings, **both})
+        return cls(graph_data, **({"batch_format": "dgl"} | settings | both))
 
     @classmethod
     def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:

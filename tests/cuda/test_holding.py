@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import logging
 import os
 import signal
@@ -72,8 +71,7 @@ def held(
         logging.getLogger(f"lightning_gnnload.cache.device.{name}").addHandler(handler)
     store = MemoryFeatureStore(ROWS) if store is None else store
     device = device or SmallDevice()
-    gc.collect()  # what other tests have left may have descriptors
-    fds = os.listdir("/proc/self/fd")
+    fds = set(os.listdir("/proc/self/fd"))
     try:
         with sharers.meet() as meeting:
             location, shards = hold_on_device(store, hot, device, meeting, runtime)
@@ -85,7 +83,7 @@ def held(
         shards.close()
     finally:
         assert runtime.num_held == 0
-        assert len(os.listdir("/proc/self/fd")) == len(fds)
+        assert set(os.listdir("/proc/self/fd")) <= fds  # what other tests have left may go at any moment
     return {"cached": cached.tolist(), "num_rows": shards.num_rows, "own": shards.own, "said": said}
 
 

@@ -50,14 +50,13 @@ def ending_with_a_trainer() -> None:
 
 def test_the_childs_outcome_is_the_ranks() -> None:
     service = Service(lambda: "much")
-    gc.collect()  # what other tests have left may have descriptors
-    before = len(os.listdir("/proc/self/fd"))
+    before = set(os.listdir("/proc/self/fd"))
     outcome = lives.serve(service, twice=True)
     assert unseal(outcome) == {"epoch": 1, "made": "much"}
     outcome.close()
     del outcome
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before  # what other tests have left may go at any moment
     assert service.is_closed  # else trainers of the next launch would find the socket of this one
 
 
