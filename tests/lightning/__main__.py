@@ -4,8 +4,8 @@
 
 ``path`` is a checkout of the release that is installed, up to its last number (``git checkout 2.6.5`` for 2.6.6). What
 its tests need comes by ``make setup`` and ``pip install tensorboard tensorboardX fastapi uvicorn omegaconf hydra-core
-scikit-learn pandas``; those that miss something else are skipped, and counted. They run in a copy of the checkout's
-tests, so that they leave it as it is.
+scikit-learn pandas pytest-rerunfailures``; those that miss something else are skipped, and counted. They run in a copy
+of the checkout's tests, so that they leave it as it is.
 
 1. All tests, with :mod:`tests.lightning.stand_in`. Those of :mod:`tests.lightning.left_out` must fail.
 2. Those that want a process of their own, one by one: they start their script again for each rank.

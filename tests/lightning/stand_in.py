@@ -123,18 +123,23 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """One line of JSON for each phase of each test, by the process that hears of all of them."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return
     if hasattr(report, "wasxfail"):
         outcome, why = "left out", report.wasxfail
     else:
         outcome = report.outcome
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
-    line = {
-        "test": report.nodeid,
-        "outcome": outcome,
-        "why": why,
-        "roles": dict(report.user_properties).get("roles", ""),
-    }
+    _note(report.nodeid, outcome, why, dict(report.user_properties).get("roles", ""))
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A file whose tests cannot be found has failed, too."""
+    if report.failed:
+        _note(report.nodeid, report.outcome, str(report.longrepr), "")
+
+
+def _note(test: str, outcome: str, why: str, roles: str) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    line = {"test": test, "outcome": outcome, "why": why, "roles": roles}
     with Path(os.environ["GNNLOAD_REPORT"]).open("a") as file:
         print(json.dumps(line), file=file)

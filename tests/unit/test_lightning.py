@@ -76,13 +76,15 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "src" / "version.info").write_text(version("lightning") + "\n")
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (tests / "test_strategies.py").write_text(TESTS)
+    (tests / "test_broken.py").write_text("import nothing_of_that_name")
     return tmp_path
 
 
 def test_factored_strategy_stands_in_and_is_counted(checkout: Path) -> None:
     found = run(checkout, [])
     name = "test_strategies.py::"
-    assert {test for test, each in found.items() if each.outcome == "failed"} == {f"{name}test_only_without"}
+    failed = {test for test, each in found.items() if each.outcome == "failed"}
+    assert failed == {f"{name}test_only_without", "test_broken.py"}  # what cannot be collected is no pass
     assert found[f"{name}test_skipped"] == Outcome("skipped", "Skipped: no reason")
     assert {test.removeprefix(name): each.roles for test, each in found.items() if each.outcome == "passed"} == {
         **dict.fromkeys(["test_by_name[ddp]", "test_by_name[ddp_fork]", "test_by_class"], "apart"),
