@@ -120,6 +120,10 @@ class Batch {
         fail<SeedError>("seeds[", i, "] is ", seed, ", but the graph has ", num_graph_nodes_,
                         " nodes: seeds must lie in [0, ", num_graph_nodes_, ").");
       }
+      prefetch(seed);
+    }
+    for (int64_t i = 0; i < request_.num_seeds; ++i) {
+      const int64_t seed = request_.seeds[i];
       const int32_t local = add(seed);
       if (local != i) {
         fail<SeedError>(
@@ -145,9 +149,18 @@ class Batch {
   int32_t add(int64_t node) { return table_.insert(node, nodes_); }
 
   void add(const int64_t* nodes, int64_t count, int32_t* local) {
-    NodeList list = nodes_;  // a copy stays in registers, as nodes_ cannot beside stores to its ids
-    for (int64_t i = 0; i < count; ++i) local[i] = table_.insert(nodes[i], list);
-    nodes_ = list;
+    with_table([&](auto& table, NodeList& list) {
+      for (int64_t i = 0; i < count; ++i) local[i] = table.insert(nodes[i], list);
+    });
+  }
+
+  // Calls loop(table, nodes), to add many by table.insert(node, nodes): both stay in registers.
+  template <class Loop>
+  void with_table(const Loop& loop) {
+    auto&& table = table_.in_registers();
+    NodeList nodes = nodes_;
+    loop(table, nodes);
+    nodes_ = nodes;
   }
 
   // The local id of a node of the graph, or -1 if it is not in the batch.

@@ -40,9 +40,9 @@ class BlockVectors {
         minus_num_blocks_(Lanes::splat(0u - num_blocks)),
         inverse_(Lanes::splat((1u << 31) / num_blocks)) {
     // Which block each lane makes, so that store_words() puts them in sequence.
-    alignas(64) static constexpr uint32_t kOrder[kLanes] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                            2, 6, 10, 14, 3, 7, 11, 15};
-    sequence_ = Lanes::load(kOrder);
+    alignas(64) uint32_t order[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) order[lane] = uint32_t(place(lane));
+    sequence_ = Lanes::load(order);
   }
 
   void next(uint32_t* words) {

@@ -1,4 +1,5 @@
-// lanes.h: sixteen 32-bit numbers in vector registers, under one interface for AVX-512 and AVX2.
+// lanes.h: 32-bit numbers in vector registers, under one interface for AVX-512 and AVX2: a Vector is a
+// register, of sixteen or eight of them; Lanes are always sixteen.
 //
 // A file that includes this one defines LG_LANES as 512 or 256, and includes all else before: from
 // here on its functions may use those instructions. Everything here has internal linkage, so that no
@@ -24,216 +25,157 @@ namespace lg {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr uint32_t kAllLanes = 0xffff;
 using LaneMask = uint32_t;  // bit l: lane l
 
+// Flags: true or false in each lane of a Vector, in whatever form comparisons come.
 #if LG_LANES == 512
 
-struct Lanes {
+constexpr int kVectorLanes = 16;
+
+struct Vector {
   __m512i v;
 
-  static Lanes splat(uint32_t value) { return {_mm512_set1_epi32(int(value))}; }
-  static Lanes load(const uint32_t* from) { return {_mm512_loadu_si512(from)}; }
+  static Vector splat(uint32_t value) { return {_mm512_set1_epi32(int(value))}; }
+  static Vector load(const uint32_t* from) { return {_mm512_loadu_si512(from)}; }
   void store(uint32_t* to) const { _mm512_storeu_si512(to, v); }
 };
 
-inline Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
-inline Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-inline Lanes operator^(Lanes a, Lanes b) { return {_mm512_xor_si512(a.v, b.v)}; }
-// Shifts by 32 and more make 0.
-inline Lanes operator>>(Lanes a, Lanes b) { return {_mm512_srlv_epi32(a.v, b.v)}; }
-inline LaneMask equal(Lanes a, Lanes b) { return _mm512_cmpeq_epi32_mask(a.v, b.v); }
-inline LaneMask less(Lanes a, Lanes b) { return _mm512_cmplt_epu32_mask(a.v, b.v); }
-inline LaneMask odd(Lanes a) { return _mm512_test_epi32_mask(a.v, _mm512_set1_epi32(1)); }
+inline Vector operator+(Vector a, Vector b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Vector operator^(Vector a, Vector b) { return {_mm512_xor_si512(a.v, b.v)}; }
 
-// `yes` in the lanes of the mask, `no` in the others.
-inline Lanes select(LaneMask mask, Lanes yes, Lanes no) {
-  return {_mm512_mask_blend_epi32(__mmask16(mask), no.v, yes.v)};
-}
+struct Flags {
+  __mmask16 v;
 
-// table[index], both sixteen lanes.
-inline Lanes lookup(Lanes table, Lanes index) {
-  return {_mm512_permutexvar_epi32(index.v, table.v)};
+  static Flags splat(bool value) { return {__mmask16(value ? 0xffff : 0)}; }
+};
+
+inline Flags operator|(Flags a, Flags b) { return {__mmask16(a.v | b.v)}; }
+inline Flags operator&(Flags a, Flags b) { return {__mmask16(a.v & b.v)}; }
+inline Flags equal(Vector a, Vector b) { return {_mm512_cmpeq_epi32_mask(a.v, b.v)}; }
+inline Flags at_least(Vector a, Vector b) { return {_mm512_cmpge_epu32_mask(a.v, b.v)}; }
+inline LaneMask bits(Flags a) { return a.v; }
+
+// `yes` in the lanes that are flagged, `no` in the others.
+inline Vector select(Flags flags, Vector yes, Vector no) {
+  return {_mm512_mask_blend_epi32(flags.v, no.v, yes.v)};
 }
 
 // The high halves of the products; the low halves go to `low`.
-inline Lanes multiply(Lanes a, Lanes b, Lanes& low) {
+inline Vector multiply(Vector a, Vector b, Vector& low) {
   const __m512i even = _mm512_mul_epu32(a.v, b.v);
   const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), _mm512_srli_epi64(b.v, 32));
   low.v = _mm512_mask_shuffle_epi32(even, 0xAAAA, odd, _MM_PERM_CCAA);
   return {_mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xAAAA, odd)};
 }
 
-// The lanes that equal a lane before them.
-inline LaneMask repeats(Lanes a) {
-  const __m512i conflicts = _mm512_conflict_epi32(a.v);
-  return _mm512_test_epi32_mask(conflicts, conflicts);
-}
+#else
 
-// The lanes of `a` that equal any lane of `b`.
-inline LaneMask members(Lanes a, Lanes b) {
-  LaneMask found = equal(a, b);
-  for (int i = 1; i < kLanes; ++i) {
-    b.v = _mm512_alignr_epi32(b.v, b.v, 1);
-    found |= equal(a, b);
+constexpr int kVectorLanes = 8;
+
+struct Vector {
+  __m256i v;
+
+  static Vector splat(uint32_t value) { return {_mm256_set1_epi32(int(value))}; }
+  static Vector load(const uint32_t* from) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))};
   }
-  return found;
+  void store(uint32_t* to) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v); }
+};
+
+inline Vector operator+(Vector a, Vector b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline Vector operator^(Vector a, Vector b) { return {_mm256_xor_si256(a.v, b.v)}; }
+
+struct Flags {
+  __m256i v;
+
+  static Flags splat(bool value) { return {_mm256_set1_epi32(value ? -1 : 0)}; }
+};
+
+inline Flags operator|(Flags a, Flags b) { return {_mm256_or_si256(a.v, b.v)}; }
+inline Flags operator&(Flags a, Flags b) { return {_mm256_and_si256(a.v, b.v)}; }
+inline Flags equal(Vector a, Vector b) { return {_mm256_cmpeq_epi32(a.v, b.v)}; }
+inline Flags at_least(Vector a, Vector b) { return equal(a, {_mm256_max_epu32(a.v, b.v)}); }
+inline LaneMask bits(Flags a) {
+  return LaneMask(_mm256_movemask_ps(_mm256_castsi256_ps(a.v)));
 }
 
-// to[l] = base + a[l].
-inline void store_plus(int64_t base, Lanes a, int64_t* to) {
-  const __m512i bases = _mm512_set1_epi64(base);
-  const __m512i low = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(a.v));
-  const __m512i high = _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(a.v, 1));
-  _mm512_storeu_si512(to, _mm512_add_epi64(bases, low));
-  _mm512_storeu_si512(to + 8, _mm512_add_epi64(bases, high));
+inline Vector select(Flags flags, Vector yes, Vector no) {
+  return {_mm256_blendv_epi8(no.v, yes.v, flags.v)};
 }
 
-// The words x, y, z, w of lane l, side by side; lanes in the order 0 4 8 12, 1 5 9 13, ...
-inline void store_words(Lanes x, Lanes y, Lanes z, Lanes w, uint32_t* to) {
-  const __m512i xy_low = _mm512_unpacklo_epi32(x.v, y.v), zw_low = _mm512_unpacklo_epi32(z.v, w.v);
-  const __m512i xy_high = _mm512_unpackhi_epi32(x.v, y.v),
-                zw_high = _mm512_unpackhi_epi32(z.v, w.v);
+inline Vector multiply(Vector a, Vector b, Vector& low) {
+  const __m256i even = _mm256_mul_epu32(a.v, b.v);
+  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a.v, 32), _mm256_srli_epi64(b.v, 32));
+  low.v = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+  return {_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA)};
+}
+
+#endif
+
+constexpr int kVectors = kLanes / kVectorLanes;
+
+struct Lanes {
+  Vector of[kVectors];
+
+  static Lanes splat(uint32_t value) {
+    return each([=](int) { return Vector::splat(value); });
+  }
+  static Lanes load(const uint32_t* from) {
+    return each([=](int i) { return Vector::load(from + i * kVectorLanes); });
+  }
+
+  template <class Make>
+  static Lanes each(const Make& make) {
+    Lanes made;
+    for (int i = 0; i < kVectors; ++i) made.of[i] = make(i);
+    return made;
+  }
+};
+
+inline Lanes operator+(const Lanes& a, const Lanes& b) {
+  return Lanes::each([&](int i) { return a.of[i] + b.of[i]; });
+}
+inline Lanes operator^(const Lanes& a, const Lanes& b) {
+  return Lanes::each([&](int i) { return a.of[i] ^ b.of[i]; });
+}
+inline Lanes multiply(const Lanes& a, const Lanes& b, Lanes& low) {
+  return Lanes::each([&](int i) { return multiply(a.of[i], b.of[i], low.of[i]); });
+}
+
+// table[index], both sixteen lanes.
+inline Lanes lookup(const Lanes& table, const Lanes& index) {
+#if LG_LANES == 512
+  return {{{_mm512_permutexvar_epi32(index.of[0].v, table.of[0].v)}}};
+#else
+  return Lanes::each([&](int i) -> Vector {
+    const __m256i number = index.of[i].v;
+    const __m256i low = _mm256_permutevar8x32_epi32(table.of[0].v, number);
+    const __m256i high = _mm256_permutevar8x32_epi32(table.of[1].v, number);
+    const __m256i is_high = _mm256_slli_epi32(number, 28);  // bit 3 becomes the sign
+    return {_mm256_castps_si256(_mm256_blendv_ps(
+        _mm256_castsi256_ps(low), _mm256_castsi256_ps(high), _mm256_castsi256_ps(is_high)))};
+  });
+#endif
+}
+
+// The words x, y, z, w of lane l, side by side, as number place(l): the order is 0 4 8 12, 1 5 9 13, ...
+inline void store_words(const Lanes& x, const Lanes& y, const Lanes& z, const Lanes& w,
+                        uint32_t* to) {
+#if LG_LANES == 512
+  const __m512i xy_low = _mm512_unpacklo_epi32(x.of[0].v, y.of[0].v), zw_low = _mm512_unpacklo_epi32(z.of[0].v, w.of[0].v);
+  const __m512i xy_high = _mm512_unpackhi_epi32(x.of[0].v, y.of[0].v),
+                zw_high = _mm512_unpackhi_epi32(z.of[0].v, w.of[0].v);
   _mm512_storeu_si512(to, _mm512_unpacklo_epi64(xy_low, zw_low));
   _mm512_storeu_si512(to + 16, _mm512_unpackhi_epi64(xy_low, zw_low));
   _mm512_storeu_si512(to + 32, _mm512_unpacklo_epi64(xy_high, zw_high));
   _mm512_storeu_si512(to + 48, _mm512_unpackhi_epi64(xy_high, zw_high));
-}
-
 #else
-
-struct Lanes {
-  __m256i v[2];
-
-  static Lanes splat(uint32_t value) {
-    const __m256i all = _mm256_set1_epi32(int(value));
-    return {{all, all}};
-  }
-  static Lanes load(const uint32_t* from) {
-    return {{_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
-             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 8))}};
-  }
-  void store(uint32_t* to) const {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v[0]);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 8), v[1]);
-  }
-};
-
-inline LaneMask bits(__m256i low, __m256i high) {
-  return LaneMask(_mm256_movemask_ps(_mm256_castsi256_ps(low))) |
-         LaneMask(_mm256_movemask_ps(_mm256_castsi256_ps(high))) << 8;
-}
-
-inline Lanes operator+(Lanes a, Lanes b) {
-  return {{_mm256_add_epi32(a.v[0], b.v[0]), _mm256_add_epi32(a.v[1], b.v[1])}};
-}
-inline Lanes operator-(Lanes a, Lanes b) {
-  return {{_mm256_sub_epi32(a.v[0], b.v[0]), _mm256_sub_epi32(a.v[1], b.v[1])}};
-}
-inline Lanes operator>>(Lanes a, Lanes b) {
-  return {{_mm256_srlv_epi32(a.v[0], b.v[0]), _mm256_srlv_epi32(a.v[1], b.v[1])}};
-}
-inline Lanes operator^(Lanes a, Lanes b) {
-  return {{_mm256_xor_si256(a.v[0], b.v[0]), _mm256_xor_si256(a.v[1], b.v[1])}};
-}
-inline LaneMask equal(Lanes a, Lanes b) {
-  return bits(_mm256_cmpeq_epi32(a.v[0], b.v[0]), _mm256_cmpeq_epi32(a.v[1], b.v[1]));
-}
-inline LaneMask less(Lanes a, Lanes b) {
-  // Signed compares serve once the sign bits are flipped.
-  const __m256i sign = _mm256_set1_epi32(INT32_MIN);
-  const auto half = [sign](__m256i x, __m256i y) {
-    return _mm256_cmpgt_epi32(_mm256_xor_si256(y, sign), _mm256_xor_si256(x, sign));
-  };
-  return bits(half(a.v[0], b.v[0]), half(a.v[1], b.v[1]));
-}
-
-inline LaneMask odd(Lanes a) {
-  return bits(_mm256_slli_epi32(a.v[0], 31), _mm256_slli_epi32(a.v[1], 31));
-}
-
-inline Lanes select(LaneMask mask, Lanes yes, Lanes no) {
-  const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  const auto half = [bit](uint32_t m, __m256i y, __m256i n) {
-    const __m256i chosen =
-        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(int(m)), bit), bit);
-    return _mm256_blendv_epi8(n, y, chosen);
-  };
-  return {{half(mask, yes.v[0], no.v[0]), half(mask >> 8, yes.v[1], no.v[1])}};
-}
-
-inline Lanes lookup(Lanes table, Lanes index) {
-  const auto half = [&table](__m256i i) {
-    const __m256i low = _mm256_permutevar8x32_epi32(table.v[0], i);
-    const __m256i high = _mm256_permutevar8x32_epi32(table.v[1], i);
-    const __m256i is_high = _mm256_slli_epi32(i, 28);  // bit 3 becomes the sign
-    return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high),
-                                                _mm256_castsi256_ps(is_high)));
-  };
-  return {{half(index.v[0]), half(index.v[1])}};
-}
-
-inline Lanes multiply(Lanes a, Lanes b, Lanes& low) {
-  Lanes high;
-  for (int h = 0; h < 2; ++h) {
-    const __m256i even = _mm256_mul_epu32(a.v[h], b.v[h]);
-    const __m256i odd =
-        _mm256_mul_epu32(_mm256_srli_epi64(a.v[h], 32), _mm256_srli_epi64(b.v[h], 32));
-    low.v[h] = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-    high.v[h] = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-  }
-  return high;
-}
-
-inline __m256i rotate(__m256i a) {
-  return _mm256_permutevar8x32_epi32(a, _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0));
-}
-
-inline LaneMask repeats(Lanes a) {
-  LaneMask found = 0;
-  __m256i low = a.v[0], high = a.v[1];
-  const auto same = [](__m256i x, __m256i y) {
-    return LaneMask(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(x, y))));
-  };
-  found |= same(a.v[1], low) << 8;
-  for (int i = 1; i < 8; ++i) {
-    low = rotate(low);
-    high = rotate(high);
-    // After i rotations lane l holds lane l + i - 8 of the same half where l >= 8 - i.
-    const LaneMask before = 0xffu << (8 - i) & 0xffu;
-    found |= same(a.v[0], low) & before;
-    found |= (same(a.v[1], high) & before) << 8;
-    found |= same(a.v[1], low) << 8;
-  }
-  return found;
-}
-
-inline LaneMask members(Lanes a, Lanes b) {
-  LaneMask found = 0;
-  for (int i = 0; i < 8; ++i) {
-    found |= equal(a, {{b.v[0], b.v[0]}}) | equal(a, {{b.v[1], b.v[1]}});
-    b = {{rotate(b.v[0]), rotate(b.v[1])}};
-  }
-  return found;
-}
-
-inline void store_plus(int64_t base, Lanes a, int64_t* to) {
-  const __m256i bases = _mm256_set1_epi64x(base);
-  const __m128i quarter[4] = {_mm256_castsi256_si128(a.v[0]), _mm256_extracti128_si256(a.v[0], 1),
-                              _mm256_castsi256_si128(a.v[1]), _mm256_extracti128_si256(a.v[1], 1)};
-  for (int q = 0; q < 4; ++q) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 4 * q),
-                        _mm256_add_epi64(bases, _mm256_cvtepu32_epi64(quarter[q])));
-  }
-}
-
-inline void store_words(Lanes x, Lanes y, Lanes z, Lanes w, uint32_t* to) {
   __m256i group[4][2];  // lanes 0 4, 1 5, 2 6, 3 7; then 8 more of each
   for (int h = 0; h < 2; ++h) {
-    const __m256i xy_low = _mm256_unpacklo_epi32(x.v[h], y.v[h]);
-    const __m256i zw_low = _mm256_unpacklo_epi32(z.v[h], w.v[h]);
-    const __m256i xy_high = _mm256_unpackhi_epi32(x.v[h], y.v[h]);
-    const __m256i zw_high = _mm256_unpackhi_epi32(z.v[h], w.v[h]);
+    const __m256i xy_low = _mm256_unpacklo_epi32(x.of[h].v, y.of[h].v);
+    const __m256i zw_low = _mm256_unpacklo_epi32(z.of[h].v, w.of[h].v);
+    const __m256i xy_high = _mm256_unpackhi_epi32(x.of[h].v, y.of[h].v);
+    const __m256i zw_high = _mm256_unpackhi_epi32(z.of[h].v, w.of[h].v);
     group[0][h] = _mm256_unpacklo_epi64(xy_low, zw_low);
     group[1][h] = _mm256_unpackhi_epi64(xy_low, zw_low);
     group[2][h] = _mm256_unpacklo_epi64(xy_high, zw_high);
@@ -244,19 +186,17 @@ inline void store_words(Lanes x, Lanes y, Lanes z, Lanes w, uint32_t* to) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 16 * g + 8 * h), group[g][h]);
     }
   }
-}
-
 #endif
-
-inline Lanes first_lanes() {
-  alignas(64) static constexpr uint32_t kNumbers[kLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                                            8, 9, 10, 11, 12, 13, 14, 15};
-  return Lanes::load(kNumbers);
 }
 
-// The lanes l < count.
-inline LaneMask below(int count) {
-  return count >= kLanes ? kAllLanes : count > 0 ? (1u << count) - 1 : 0;
+// Where store_words() puts the words of a lane, and which lane's words are there: it is its own inverse.
+constexpr int place(int lane) { return lane % 4 * 4 + lane / 4; }
+
+// to[i] = base + from[i], for four of them.
+inline void store_plus(int64_t base, const uint32_t* from, int64_t* to) {
+  const __m128i four = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm256_add_epi64(_mm256_set1_epi64x(base), _mm256_cvtepu32_epi64(four)));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 //                               Writes list.ids[list.count] in any case: the list needs room for
 //                               one more.
 //   find(node) -> id            the node's local id, or -1: unknown
+//   in_registers()              for loops that insert many: what prefetches and inserts as the table does,
+//                               until the next reserve()
 //   clear(list)                 forgets the batch; must follow every batch, finished or not
 // Measured on 2.4 M and 111 M nodes, ns an insert: stamps 1.9 and 8.2, hash 5.7 and 7.2.
 #pragma once
@@ -14,6 +16,7 @@
 #include <cstdint>
 
 #include "common/huge_array.h"
+#include "common/isa.h"
 
 namespace lg {
 
@@ -35,18 +38,38 @@ class StampTable {
     for (int64_t i = 0; i < list.count; ++i) stamps_[list.ids[i]] = batch_ + uint32_t(i);
   }
 
-  void prefetch(int64_t node) { __builtin_prefetch(&stamps_[node], 1); }
+  // Its fields stay in registers, as members of the table cannot beside stores to its stamps.
+  struct InRegisters {
+    uint32_t* stamps;
+    uint32_t batch, one_batch;
 
-  // Whether a node is new cannot be predicted, so this is arithmetic on a mask and not a branch.
-  int32_t insert(int64_t node, NodeList& list) {
-    const uint32_t found = stamps_[node] - batch_;  // earlier batches wrap to large numbers
-    const uint32_t is_new = found >= one_batch_;
-    const uint32_t local = (found & (is_new - 1)) | (uint32_t(list.count) & (0 - is_new));
-    stamps_[node] = batch_ + local;
-    list.ids[list.count] = node;
-    list.count += is_new;
-    return int32_t(local);
-  }
+    void prefetch(int64_t node) const { __builtin_prefetch(&stamps[node], 1); }
+
+    // Whether a node is new cannot be predicted, so this is arithmetic and not a branch.
+    int32_t insert(int64_t node, NodeList& list) const {
+      uint32_t local = stamps[node] - batch;  // earlier batches wrap to large numbers
+      list.ids[list.count] = node;
+#ifdef LG_X86
+      // if (local >= one_batch) local = list.count++, by the carry flag: compilers do not come to it.
+      asm("cmp %[one_batch], %[local]\n\t"
+          "cmovae %k[count], %[local]\n\t"
+          "sbb $-1, %[count]"
+          : [local] "+r"(local), [count] "+r"(list.count)
+          : [one_batch] "r"(one_batch)
+          : "cc");
+#else
+      const uint32_t is_new = local >= one_batch;
+      local = (local & (is_new - 1)) | (uint32_t(list.count) & (0 - is_new));
+      list.count += is_new;
+#endif
+      stamps[node] = batch + local;
+      return int32_t(local);
+    }
+  };
+  InRegisters in_registers() { return {stamps_.data(), batch_, one_batch_}; }
+
+  void prefetch(int64_t node) { in_registers().prefetch(node); }
+  int32_t insert(int64_t node, NodeList& list) { return in_registers().insert(node, list); }
 
   int32_t find(int64_t node) const {
     const uint32_t found = stamps_[node] - batch_;
@@ -90,6 +113,8 @@ class HashTable {
     list.ids[list.count++] = node;
     return local;
   }
+
+  HashTable& in_registers() { return *this; }
 
   int32_t find(int64_t node) {
     const Slot* slot = slot_of(node);

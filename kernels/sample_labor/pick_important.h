@@ -14,8 +14,6 @@ namespace lg {
 template <class Table, class Index>
 class ImportantPicker {
  public:
-  static constexpr bool kLooksAhead = false;
-
   ImportantPicker(Batch<Table>& batch, const LaborRequest<Index>& request)
       : batch_(batch),
         request_(request),
@@ -23,7 +21,7 @@ class ImportantPicker {
         inverse_(batch.workspace().template scratch<Scratch>().inverse),
         key_{stream_key(request.batch.seed, request.batch.epoch), request.batch.step, 0} {}
 
-  int64_t start_hop(uint32_t hop) {
+  void start_hop(uint32_t hop) {
     first_ = request_.expand == Expand::kNew ? end_ : 0;
     end_ = batch_.num_nodes();
     key_.hop = request_.layer_dependency ? 0 : request_.batch.hop + hop;
@@ -31,15 +29,19 @@ class ImportantPicker {
     if (fanout_ != kAllNeighbors) {
       importance_.solve(batch_.nodes() + first_, end_ - first_, fanout_, key_);
     }
-    return kAllNeighbors;  // are read, whatever is taken
   }
 
-  void pick(const Batch<Table>&, const int64_t* nodes, Chunk& chunk) {
+  int chunk_size() const { return kMinChunk; }
+
+  void begin(const int64_t*, const Chunk&) const {}  // importance has read the lists
+
+  template <class Stream>
+  void pick(const Batch<Table>&, Stream& stream, const int64_t* nodes, Chunk& chunk) {
     chunk.num_edges = 0;
     for (int i = 0; i < chunk.size; ++i) {
       const int64_t start = request_.graph.indptr[nodes[i]];
       const int64_t degree = request_.graph.indptr[nodes[i] + 1] - start;
-      chunk.count[i] = keep(chunk.begin + i - first_, start, degree, chunk);
+      chunk.count[i] = keep(stream, chunk.begin + i - first_, start, degree, chunk.num_edges);
       chunk.num_edges += chunk.count[i];
       batch_.check_num_edges(chunk.first_edge + chunk.num_edges);
       write_weights(chunk.first_edge + chunk.num_edges, chunk.count[i]);
@@ -52,8 +54,9 @@ class ImportantPicker {
   };
 
   // How many are kept: their positions are appended to the chunk's, their 1 / p noted.
-  int64_t keep(int64_t dst, int64_t start, int64_t degree, Chunk& chunk) {
-    int64_t* values = reserve(chunk.values, chunk.num_edges + degree) + chunk.num_edges;
+  template <class Stream>
+  int64_t keep(Stream& stream, int64_t dst, int64_t start, int64_t degree, int64_t num_edges) {
+    int64_t* values = stream.reserve(num_edges + degree) + num_edges;
     double* inverse = reserve(inverse_, degree);
     if (degree <= fanout_ || fanout_ == kAllNeighbors) {
       for (int64_t j = 0; j < degree; ++j) values[j] = start + j;
@@ -70,10 +73,7 @@ class ImportantPicker {
       inverse[count] = sources[source[j]].probability(c);
       count += sources[source[j]].is_kept(c);
     }
-    for (int64_t j = 0; j < count; ++j) {
-      inverse[j] = 1.0 / inverse[j];
-      __builtin_prefetch(&request_.graph.indices[values[j]]);
-    }
+    for (int64_t j = 0; j < count; ++j) inverse[j] = 1.0 / inverse[j];
     return count;
   }
 

@@ -25,26 +25,25 @@ inline uint64_t draw_threshold(uint64_t numerator, uint64_t denominator) {
 template <class Index>
 class SharedPicker {
  public:
-  static constexpr bool kLooksAhead = true;
-
   SharedPicker(Workspace& workspace, const LaborRequest<Index>& request)
       : request_(request),
         graph_(request.graph),
         smallest_(workspace.scratch<Smallest>()),
         key_{stream_key(request.batch.seed, request.batch.epoch), request.batch.step, 0} {}
 
-  int64_t start_hop(uint32_t hop) {
+  void start_hop(uint32_t hop) {
     key_.hop = request_.layer_dependency ? 0 : request_.batch.hop + hop;
     fanout_ = request_.fanouts[hop];
-    return kAllNeighbors;  // are read, whatever is taken
   }
+
+  int chunk_size() const { return kMinChunk; }
 
   LG_PREFETCHES void begin(const int64_t* nodes, const Chunk& chunk) {
     for (int i = 0; i < chunk.size; ++i) prefetch_neighbors(graph_, nodes[i]);
   }
 
-  template <class Batch>
-  void pick(Batch& batch, const int64_t* nodes, Chunk& chunk) {
+  template <class Batch, class Stream>
+  void pick(Batch& batch, Stream& stream, const int64_t* nodes, Chunk& chunk) {
     chunk.num_edges = 0;
     for (int i = 0; i < chunk.size; ++i) {
       const int64_t start = graph_.indptr[nodes[i]];
@@ -52,11 +51,11 @@ class SharedPicker {
       const int64_t before = chunk.num_edges;
       const bool all = fanout_ == kAllNeighbors || degree <= fanout_;
       if (all) {
-        keep_all(batch, start, degree, chunk);
+        keep_all(batch, stream, start, degree, chunk);
       } else if (request_.fixed_count) {
-        keep_smallest(batch, start, degree, chunk);
+        keep_smallest(batch, stream, start, degree, chunk);
       } else {
-        keep_below(batch, start, degree, chunk);
+        keep_below(batch, stream, start, degree, chunk);
       }
       chunk.count[i] = chunk.num_edges - before;
       if (request_.estimate == Estimate::kSum) {
@@ -74,19 +73,21 @@ class SharedPicker {
     std::vector<int64_t> positions;
   };
 
-  template <class Batch>
-  void keep_all(const Batch& batch, int64_t start, int64_t degree, Chunk& chunk) {
+  template <class Batch, class Stream>
+  void keep_all(const Batch& batch, Stream& stream, int64_t start, int64_t degree,
+                Chunk& chunk) {
     batch.check_num_edges(chunk.first_edge + chunk.num_edges + degree);
-    int64_t* values = reserve(chunk.values, chunk.num_edges + degree) + chunk.num_edges;
+    int64_t* values = stream.reserve(chunk.num_edges + degree) + chunk.num_edges;
     for (int64_t j = 0; j < degree; ++j) values[j] = start + j;
     chunk.num_edges += degree;
   }
 
-  template <class Batch>
-  void keep_below(const Batch& batch, int64_t start, int64_t degree, Chunk& chunk) {
+  template <class Batch, class Stream>
+  void keep_below(const Batch& batch, Stream& stream, int64_t start, int64_t degree,
+                Chunk& chunk) {
     const uint64_t threshold = draw_threshold(uint64_t(fanout_), uint64_t(degree));
     for_each_block(start, degree, [&](int64_t first, int64_t size, const uint64_t* words) {
-      int64_t* values = reserve(chunk.values, chunk.num_edges + size);
+      int64_t* values = stream.reserve(chunk.num_edges + size);
       int64_t count = chunk.num_edges;
       for (int64_t j = 0; j < size; ++j) {  // no branch: few are kept, and no one knows which
         values[count] = first + j;
@@ -98,8 +99,9 @@ class SharedPicker {
   }
 
   // A first threshold leaves somewhat more than `fanout`, rarely fewer; it decides nothing but cost.
-  template <class Batch>
-  void keep_smallest(const Batch& batch, int64_t start, int64_t degree, Chunk& chunk) {
+  template <class Batch, class Stream>
+  void keep_smallest(const Batch& batch, Stream& stream, int64_t start, int64_t degree,
+                Chunk& chunk) {
     batch.check_num_edges(chunk.first_edge + chunk.num_edges + fanout_);
     int64_t num_left = 0;
     for (int64_t expected = 2 * fanout_ + 8; num_left < fanout_; expected *= 2) {
@@ -123,7 +125,7 @@ class SharedPicker {
     const uint64_t largest = ordered[fanout_ - 1];
     int64_t num_equal = fanout_ - std::count_if(ordered, ordered + fanout_,
                                                 [&](uint64_t draw) { return draw < largest; });
-    int64_t* values = reserve(chunk.values, chunk.num_edges + fanout_);
+    int64_t* values = stream.reserve(chunk.num_edges + fanout_);
     for (int64_t j = 0; j < num_left; ++j) {
       if (draws[j] < largest || (draws[j] == largest && num_equal-- > 0)) {
         values[chunk.num_edges++] = smallest_.positions[j];

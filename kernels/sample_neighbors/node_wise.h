@@ -1,27 +1,23 @@
 // node_wise.h: node-wise sampling: the walk over hops and destinations that all its kinds share.
 //
-// Destination nodes pass stages, a chunk at a time. Each stage is one chunk behind the one before
-// it, so that what it reads at random was prefetched a chunk ago:
-//   begin    (picker, if it looks ahead) read degrees, prefetch what the choice depends on
-//   pick     (picker) choose positions, prefetch indices[position]
-//   read     positions -> neighbours, prefetch their table entries
-//   relabel  neighbours -> local ids
+// Destination nodes pass two stages, a chunk at a time, the second a chunk behind the first:
+//   begin    (picker) read what the choice depends on, or prefetch it
+//   pick     (picker) choose positions, which flow on by edges (edge_stream.h)
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "common/batch.h"
 #include "common/prefetch.h"
+#include "sample_neighbors/edge_stream.h"
 #include "sample_neighbors/fanout.h"
 
 namespace lg {
 
-// Destinations in a chunk: so many that it has about kChunkEdges edges. With fewer, what is read was
-// prefetched too late; with more, it is pushed out of the first-level cache again.
-constexpr int kMaxChunk = 64;
-constexpr int64_t kChunkEdges = 256;
+// Destinations in a chunk. While their positions are chosen memory idles, so that they are few; but as
+// many as vectors have lanes.
+constexpr int kMinChunk = 16, kMaxChunk = 64;
 
 enum class Expand {
   kAll,  // every node known so far is a destination of the next hop (DGL)
@@ -30,26 +26,23 @@ enum class Expand {
 
 // Some destination nodes on their way through the stages.
 struct Chunk {
-  int64_t begin = 0;  // destinations nodes[begin] to nodes[begin + size - 1]
-  int size = 0;
+  int parity;     // 0 or 1: those of the two chunks under way differ
+  int64_t begin;  // destinations nodes[begin] to nodes[begin + size - 1]
+  int size;
+  int64_t first_edge;  // edges of the destinations before: where edges.weights and .types go on
 
   // What the picker makes.
-  int64_t num_edges = 0;
+  int64_t num_edges;
   int64_t count[kMaxChunk];  // edges of each destination
-  std::vector<int64_t>
-      values;  // [num_edges] positions in `indices`; `read` makes neighbours of them
-
-  int64_t first_edge = 0;  // edges of the destinations before: where edges.weights and .types go on
 };
 
 // Picker:
-//   static constexpr bool kLooksAhead
-//   int64_t start_hop(uint32_t hop)                returns how many edges a destination may take, or
-//                                                  kAllNeighbors
-//   void begin(const int64_t* nodes, Chunk&)       if kLooksAhead
-//   void pick(Batch&, const int64_t* nodes, Chunk&)
-//                                  nodes: the chunk's destinations. Calls batch.check_num_edges()
-//                                  before it reserves memory for them.
+//   void start_hop(uint32_t hop)
+//   int chunk_size()                               of the next chunk, kMinChunk to kMaxChunk
+//   void begin(const int64_t* nodes, Chunk&)       nodes: the chunk's destinations
+//   void pick(Batch&, EdgeStream&, const int64_t* nodes, Chunk&)
+//                                  writes positions where the stream has room for them. Calls
+//                                  batch.check_num_edges() before it asks for that room.
 template <class Batch, class Index, class Picker>
 class NodeWise {
  public:
@@ -58,15 +51,15 @@ class NodeWise {
         graph_(graph),
         picker_(picker),
         edge_ids_(edge_ids),
-        chunks_(batch.workspace().template scratch<Chunks>().chunk) {}
+        stream_(batch, graph) {}
 
   void run(size_t num_hops, Expand expand) {
     int64_t first = 0;  // of the destinations to expand
     for (size_t hop = 0; hop < num_hops; ++hop) {
       const int64_t num_dst = batch_.num_nodes();
-      if (expand == Expand::kAll) num_relabelled_ = first = 0;
+      if (expand == Expand::kAll) num_edges_ = first = 0;
       run_hop(hop, first, num_dst);
-      batch_.end_hop(num_dst, num_relabelled_);
+      batch_.end_hop(num_dst, num_edges_);
       if (expand == Expand::kAll) batch_.write_edges(hop);
       first = num_dst;
     }
@@ -84,83 +77,53 @@ class NodeWise {
   }
 
  private:
-  static constexpr int kNumChunks = 4;  // one in each stage
-  struct Chunks {
-    Chunk chunk[kNumChunks];
-  };
-
-  static int destinations_of_chunk(int64_t num_edges) {
-    constexpr int kStep = 16;  // as many draws are made at once
-    if (num_edges == kAllNeighbors) return kStep;
-    const int64_t steps = (kChunkEdges / kStep + num_edges / 2) / std::max<int64_t>(num_edges, 1);
-    return int(std::clamp<int64_t>(steps * kStep, kStep, kMaxChunk));
-  }
-
   void run_hop(size_t hop, int64_t first, int64_t end) {
-    const int chunk_size = destinations_of_chunk(picker_.start_hop(uint32_t(hop)));
-    num_picked_ = num_relabelled_;
-    reserve(batch_.edges().indptr, end + 1)[first] = int32_t(num_picked_);
-    prefetch_indptr(first, std::min(first + 2 * chunk_size, end));
-    const int64_t num_chunks = (end - first + chunk_size - 1) / chunk_size;
-    constexpr int64_t kAhead = Picker::kLooksAhead ? 1 : 0;
-    const auto chunk = [&](int64_t c) -> Chunk& { return chunks_[c % kNumChunks]; };
-    const auto exists = [&](int64_t c) { return c >= 0 && c < num_chunks; };
-    for (int64_t c = 0; c < num_chunks + kAhead + 2; ++c) {
-      if (exists(c - kAhead - 2)) relabel(chunk(c - kAhead - 2));
-      if (exists(c)) {
-        const int64_t begin = first + c * chunk_size;
-        prefetch_indptr(std::min(begin + 2 * chunk_size, end),
-                        std::min(begin + 3 * chunk_size, end));
-        chunk(c).begin = begin;
-        chunk(c).size = int(std::min<int64_t>(chunk_size, end - begin));
-        if constexpr (Picker::kLooksAhead) picker_.begin(batch_.nodes() + begin, chunk(c));
-      }
-      if (exists(c - kAhead)) pick(chunk(c - kAhead));
-      if (exists(c - kAhead - 1)) read(chunk(c - kAhead - 1));
+    picker_.start_hop(uint32_t(hop));
+    reserve(batch_.edges().indptr, end + 1)[first] = int32_t(num_edges_);
+    stream_.start(num_edges_);
+    int64_t fetched = first;
+    int parity = 0;
+    for (int64_t begin = first; begin < end; parity = 1 - parity) {
+      Chunk& chunk = chunks_[parity];
+      chunk.parity = parity;
+      chunk.begin = begin;
+      chunk.size = int(std::min<int64_t>(picker_.chunk_size(), end - begin));
+      for (; fetched < std::min(begin + 2 * chunk.size, end); ++fetched) prefetch(fetched);
+      picker_.begin(batch_.nodes() + begin, chunk);
+      if (begin > first) pick(chunks_[1 - parity]);
+      begin += chunk.size;
     }
+    if (end > first) pick(chunks_[1 - parity]);
+    stream_.finish();
   }
 
-  LG_PREFETCHES void prefetch_indptr(int64_t begin, int64_t end) const {
-    const int64_t* nodes = batch_.nodes();
-    for (int64_t i = begin; i < end; ++i) __builtin_prefetch(&graph_.indptr[nodes[i]]);
-    if (!graph_.names) return;
-    for (int64_t i = begin; i < end; ++i) __builtin_prefetch(&graph_.names[nodes[i]]);
+  LG_PREFETCHES void prefetch(int64_t dst) const {
+    const int64_t node = batch_.nodes()[dst];
+    prefetch_degree(graph_, node);
+    if (graph_.names) __builtin_prefetch(&graph_.names[node]);
   }
 
-  void pick(Chunk& chunk) {
-    chunk.first_edge = num_picked_;
-    picker_.pick(batch_, batch_.nodes() + chunk.begin, chunk);
+  // A function of its own has the registers that its loops need.
+  __attribute__((noinline)) void pick(Chunk& chunk) {
+    const int64_t first_edge = chunk.first_edge = num_edges_;
+    picker_.pick(batch_, stream_, batch_.nodes() + chunk.begin, chunk);
     Edges& edges = batch_.edges();
     int32_t* indptr = edges.indptr.data() + chunk.begin + 1;
-    for (int i = 0; i < chunk.size; ++i) indptr[i] = int32_t(num_picked_ += chunk.count[i]);
+    for (int i = 0; i < chunk.size; ++i) indptr[i] = int32_t(num_edges_ += chunk.count[i]);
     if (edge_ids_) {
-      std::copy_n(chunk.values.data(), chunk.num_edges,
-                  reserve(edges.ids, num_picked_) + chunk.first_edge);
+      std::copy_n(stream_.reserve(chunk.num_edges), chunk.num_edges,
+                  reserve(edges.ids, num_edges_) + first_edge);
     }
-  }
-
-  void read(Chunk& chunk) {
-    int64_t* values = chunk.values.data();
-    for (int64_t i = 0; i < chunk.num_edges; ++i) {
-      values[i] = graph_.indices[values[i]];
-      batch_.prefetch(values[i]);
-    }
-  }
-
-  void relabel(const Chunk& chunk) {
-    batch_.reserve_nodes(chunk.num_edges);
-    const int64_t end = num_relabelled_ + chunk.num_edges;
-    int32_t* indices = reserve(batch_.edges().indices, end) + num_relabelled_;
-    batch_.add(chunk.values.data(), chunk.num_edges, indices);
-    num_relabelled_ = end;
+    stream_.append(chunk.num_edges);
   }
 
   Batch& batch_;
   const Csc<Index>& graph_;
   Picker& picker_;
   const bool edge_ids_;
-  Chunk* chunks_;
-  int64_t num_picked_ = 0, num_relabelled_ = 0;  // edges that have passed `pick` and `relabel`
+  EdgeStream<Batch, Index> stream_;
+  Chunk chunks_[2];
+  int64_t num_edges_ = 0;  // picked
 };
 
 }  // namespace lg

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "sample_neighbors/node_wise.h"
 #include "sample_neighbors/sample_neighbors.h"
 #include "sample_neighbors/uniform_positions.h"
 
@@ -12,46 +11,42 @@ namespace lg {
 template <class Index>
 class UniformPicker {
  public:
-  static constexpr bool kLooksAhead = false;
-
   UniformPicker(Workspace& workspace, const SampleRequest<Index>& request)
       : request_(request),
         uniform_(workspace.scratch<UniformPositions>()),
-        draws_(request.graph, request.batch) {
-    for (UniformChunk& group : groups_) group.replace = request.replace;
-  }
+        draws_(request.graph, request.batch) {}
 
-  int64_t start_hop(uint32_t hop) {
+  void start_hop(uint32_t hop) {
     hop_ = hop;
-    const int64_t fanout = request_.fanouts[hop];
-    for (UniformChunk& group : groups_) group.fanout = fanout;
-    return fanout;
+    chunk_size_ = kMinChunk;
   }
 
-  template <class Batch>
-  void pick(Batch& batch, const int64_t* nodes, Chunk& chunk) {
-    const Csc<Index>& graph = request_.graph;
+  int chunk_size() const { return chunk_size_; }
+
+  void begin(const int64_t* nodes, Chunk& chunk) {
+    const int64_t* indptr = request_.graph.indptr;
+    for (int i = 0; i < chunk.size; ++i) {
+      start_[chunk.parity][i] = indptr[nodes[i]];
+      end_[chunk.parity][i] = indptr[nodes[i] + 1];
+    }
+  }
+
+  template <class Batch, class Stream>
+  void pick(const Batch& batch, Stream& stream, const int64_t* nodes, Chunk& chunk) {
+    const int64_t *start = start_[chunk.parity], *end = end_[chunk.parity];
+    group_.begin(request_.fanouts[hop_], request_.replace);
     chunk.num_edges = 0;
     for (int i = 0; i < chunk.size; ++i) {
-      UniformChunk& group = groups_[i / kMaxUniformChunk];
-      const int k = i % kMaxUniformChunk;
-      group.size = k + 1;
-      group.draws[k] = draws_.of(nodes[i], hop_);
-      group.start[k] = graph.indptr[nodes[i]];
-      group.degree[k] = graph.indptr[nodes[i] + 1] - group.start[k];
-      chunk.count[i] = group.count(k);
+      chunk.count[i] = group_.add(draws_.of(nodes[i], hop_), start[i], end[i] - start[i]);
       chunk.num_edges += chunk.count[i];
     }
     batch.check_num_edges(chunk.first_edge + chunk.num_edges);
-    int64_t* const position = reserve(chunk.values, chunk.num_edges + kVectorSlack);
-    int64_t* end = position;
-    for (int i = 0; i < chunk.size; i += kMaxUniformChunk) {
-      end = uniform_.choose(groups_[i / kMaxUniformChunk], end);
-    }
-    // Each adjacency line is read once, soon: it need not stay in the larger caches.
-    for (int64_t i = 0; i < chunk.num_edges; ++i) {
-      __builtin_prefetch(&graph.indices[position[i]], 0, 0);
-    }
+    uniform_.choose(group_, stream.reserve(chunk.num_edges + kVectorSlack));
+    // Vectors are for kMinChunk that draw: where few do, the next chunk has more destinations.
+    const int num_idle = chunk.size - group_.num_drawn;
+    chunk_size_ = num_idle >= chunk.size * 3 / 4 ? 4 * kMinChunk
+                  : num_idle >= chunk.size / 2   ? 2 * kMinChunk
+                                                 : kMinChunk;
   }
 
  private:
@@ -59,7 +54,9 @@ class UniformPicker {
   UniformPositions& uniform_;
   const BatchDraws<Index> draws_;
   uint32_t hop_ = 0;
-  UniformChunk groups_[kMaxChunk / kMaxUniformChunk] = {};
+  int chunk_size_ = kMinChunk;
+  int64_t start_[2][kMaxChunk], end_[2][kMaxChunk];  // of the lists of the two chunks under way
+  UniformChunk group_;
 };
 
 }  // namespace lg

@@ -9,36 +9,32 @@
 namespace lg {
 
 int64_t* UniformPositions::choose(const UniformChunk& chunk, int64_t* position) {
-  if (chunk.fanout == kAllNeighbors) {
+  if (chunk.fanout() == kAllNeighbors) {
     for (int i = 0; i < chunk.size; ++i) {
-      for (int64_t j = 0; j < chunk.degree[i]; ++j) *position++ = chunk.start[i] + j;
+      for (int64_t j = 0; j < chunk.count[i]; ++j) *position++ = chunk.start[i] + j;
     }
     return position;
   }
-  reserve(words_, int64_t(kMaxUniformChunk) * chunk.num_blocks() * 4 + kVectorSlack);
 #ifdef LG_X86
-  if (chunk.fanout <= kMaxVectorFanout) {
-    if (used_isa() == Isa::kAvx512) return uniform_positions_avx512(chunk, words_.data(), position);
-    if (used_isa() == Isa::kAvx2) return uniform_positions_avx2(chunk, words_.data(), position);
+  if (chunk.fanout() <= kMaxVectorFanout) {
+    if (used_isa() == Isa::kAvx512) return uniform_positions_avx512(chunk, position);
+    if (used_isa() == Isa::kAvx2) return uniform_positions_avx2(chunk, position);
   }
 #endif
   return choose_portable(chunk, position);
 }
 
 int64_t* UniformPositions::choose_portable(const UniformChunk& chunk, int64_t* position) {
-  NodeDraws draws[kMaxUniformChunk];
-  int num_drawn = 0;
-  for (int i = 0; i < chunk.size; ++i) {
-    draws[num_drawn] = chunk.draws[i];
-    num_drawn += chunk.is_drawn(i);
-  }
-  draw_words(draws, num_drawn, chunk.num_blocks(), words_.data());
-  const uint32_t* words = words_.data();
-  for (int i = 0; i < chunk.size; ++i) {
-    const int64_t count = chunk.count(i);
-    if (chunk.is_drawn(i)) {
-      draw(chunk, i, words);
-      words += 4 * chunk.num_blocks();
+  NodeDraws draws[kMaxChunk];
+  for (int k = 0; k < chunk.num_drawn; ++k) draws[k] = chunk.draws(k);
+  const int64_t node_words = 4 * chunk.num_blocks();
+  const uint32_t* words = reserve(words_, chunk.num_drawn * node_words);
+  draw_words(draws, chunk.num_drawn, chunk.num_blocks(), words_.data());
+  for (int i = 0, k = 0; i < chunk.size; ++i) {
+    const int64_t count = chunk.count[i];
+    if (chunk.is_drawn[i]) {
+      draw(chunk, k++, words);
+      words += node_words;
       for (int64_t j = 0; j < count; ++j) position[j] = chunk.start[i] + pick_[j];
     } else {
       for (int64_t j = 0; j < count; ++j) position[j] = chunk.start[i] + j;
@@ -48,11 +44,11 @@ int64_t* UniformPositions::choose_portable(const UniformChunk& chunk, int64_t* p
   return position;
 }
 
-void UniformPositions::draw(const UniformChunk& chunk, int i, const uint32_t* words) {
-  const NodeDraws& draws = chunk.draws[i];
-  const uint32_t fanout = uint32_t(chunk.fanout), degree = uint32_t(chunk.degree[i]);
+void UniformPositions::draw(const UniformChunk& chunk, int k, const uint32_t* words) {
+  const NodeDraws draws = chunk.draws(k);
+  const uint32_t fanout = uint32_t(chunk.fanout()), degree = chunk.degree[k];
   uint32_t* pick = reserve(pick_, fanout);
-  if (chunk.replace) {
+  if (chunk.replace()) {
     sample_with_replacement(draws, words, degree, fanout, pick);
   } else if (fanout <= SmallPickedSet::kMaxSize) {
     SmallPickedSet picked;

@@ -1,6 +1,12 @@
-// uniform_positions_lanes.h: UniformPositions::choose() with vectors of sixteen draws, for the instruction set
-// that LG_LANES names (common/lanes.h).
+// uniform_positions_lanes.h: UniformPositions::choose() for the instruction set that LG_LANES names
+// (common/lanes.h).
+//
+// A lane is a destination: draw j of each is compared with the picks before it, as in
+// sample_without_replacement(). So words are used where Philox leaves them, and no lane needs another
+// but at the end, where picks are put side by side.
 #pragma once
+
+#include <algorithm>
 
 #include "common/draw.h"
 #include "sample_neighbors/vectors.h"
@@ -10,126 +16,117 @@
 namespace lg {
 namespace {
 
-// The draws of one node: draw j in lane j % 16 of row j / 16, below bound + j * growth.
-template <int kRows>
-inline void draw_rows(const NodeDraws& draws, const uint32_t* words, uint32_t fanout,
-                      uint32_t bound, uint32_t growth, Lanes (&drawn)[kRows]) {
-  Lanes low, bounds = Lanes::splat(bound);
-  if (growth) bounds = bounds + first_lanes();
-  for (int row = 0; row < kRows; ++row, bounds = bounds + Lanes::splat(growth * kLanes)) {
-    drawn[row] = multiply(Lanes::load(words + row * kLanes), bounds, low);
-    LaneMask unsure = less(low, bounds) & below(int(fanout) - row * kLanes);
-    if (__builtin_expect(unsure != 0, 0)) {  // as in draw_below()
-      alignas(64) uint32_t values[kLanes];
-      drawn[row].store(values);
-      for (; unsure; unsure &= unsure - 1) {
-        const uint32_t lane = uint32_t(__builtin_ctz(unsure)), j = row * kLanes + lane;
-        values[lane] = draw_below(draws, j, bound + j * growth, words[j]);
-      }
-      drawn[row] = Lanes::load(values);
-    }
-  }
+// What draw j is below is the degree plus this, in 32 bits.
+inline uint32_t bound_shift(const UniformChunk& chunk, uint32_t j) {
+  return chunk.replace() ? 0 : j + 1 - uint32_t(chunk.fanout());
 }
 
-// As sample_without_replacement(): a draw that was picked before becomes `last`, which is
-// first_last + j for draw j.
-template <int kRows>
-inline void replace_repeats(uint32_t fanout, uint32_t first_last, Lanes (&drawn)[kRows]) {
-  LaneMask repeated[kRows];
-  for (int row = 0; row < kRows; ++row) {
-    LaneMask mask = repeats(drawn[row]);
-    for (int before = 0; before < row; ++before) mask |= members(drawn[row], drawn[before]);
-    repeated[row] = mask & below(int(fanout) - row * kLanes);
+// Draws whose first attempt does not do are made again: as draw_below() makes them, one by one.
+__attribute__((noinline)) inline Vector draw_singly(const UniformChunk& chunk, int first_lane,
+                                                    uint32_t j, Vector words) {
+  alignas(64) uint32_t drawn[kVectorLanes];
+  words.store(drawn);
+  for (int l = 0; l < kVectorLanes && first_lane + l < chunk.num_drawn; ++l) {
+    const int k = first_lane + l;
+    drawn[l] = draw_below(chunk.draws(k), j, chunk.degree[k] + bound_shift(chunk, j), drawn[l]);
   }
-  // A draw may also equal the `last` of an earlier one that was replaced. That makes it one to
-  // replace in turn, and so on.
-  const auto spread = [&] {
-    bool more = false;
-    for (int row = 0; row < kRows; ++row) {
-      LaneMask mask = repeated[row];
-      for (int before = 0; before <= row; ++before) {
-        const Lanes draw = drawn[row] - Lanes::splat(first_last + before * kLanes);
-        mask |= odd(Lanes::splat(repeated[before]) >> draw);
-      }
-      mask &= below(int(fanout) - row * kLanes);
-      more |= mask != repeated[row];
-      repeated[row] = mask;
+  return Vector::load(drawn);
+}
+
+// Draws first to first + kCount - 1 of a vector of destinations, which use words of one block: to
+// picks[first].of[v] and so on. Lanes beyond the destinations that draw hold anything.
+template <int kCount>
+inline void pick_words(const UniformChunk& chunk, int group, int v, uint32_t first, const Lanes* words,
+                       Lanes* picks) {
+  const int first_lane = group + v * kVectorLanes;
+  const Vector degree = Vector::load(chunk.degree + first_lane);
+  Vector bound[kCount], drawn[kCount];
+  Flags sure = Flags::splat(true);
+  for (int i = 0; i < kCount; ++i) {
+    bound[i] = degree + Vector::splat(bound_shift(chunk, first + uint32_t(i)));
+    Vector low;
+    drawn[i] = multiply(words[i].of[v], bound[i], low);
+    sure = sure & at_least(low, bound[i]);
+  }
+  const LaneMask used = (LaneMask(1) << std::clamp(chunk.num_drawn - first_lane, 0, kVectorLanes)) - 1;
+  if (__builtin_expect((~bits(sure) & used) != 0, 0)) {
+    for (int i = 0; i < kCount; ++i) {
+      drawn[i] = draw_singly(chunk, first_lane, first + uint32_t(i), words[i].of[v]);
     }
-    return more;
+  }
+  if (!chunk.replace()) {
+    Flags found[kCount];
+    for (int i = 0; i < kCount; ++i) found[i] = Flags::splat(false);
+    for (uint32_t before = 0; before < first; ++before) {
+      for (int i = 0; i < kCount; ++i) found[i] = found[i] | equal(drawn[i], picks[before].of[v]);
+    }
+    for (int i = 0; i < kCount; ++i) {
+      for (int before = 0; before < i; ++before) {
+        found[i] = found[i] | equal(drawn[i], drawn[before]);
+      }
+      drawn[i] = select(found[i], bound[i] + Vector::splat(~0u), drawn[i]);
+    }
+  }
+  for (int i = 0; i < kCount; ++i) picks[first + uint32_t(i)].of[v] = drawn[i];
+}
+
+template <int kCount>
+inline void pick_block(const UniformChunk& chunk, int group, uint32_t first, Lanes* picks) {
+  Lanes words[4] = {Lanes::load(chunk.node_low + group), Lanes::load(chunk.node_high_hop + group),
+                    Lanes::splat(chunk.step), Lanes::splat(first / 4)};
+  philox_lanes(words[0], words[1], words[2], words[3], chunk.key0, chunk.key1);
+  for (int i = kCount; i < 4; ++i) picks[first + uint32_t(i)] = words[i];  // no one uses them
+  for (int v = 0; v < kVectors; ++v) pick_words<kCount>(chunk, group, v, first, words, picks);
+}
+
+struct Numbers {
+  uint32_t of[kMaxVectorFanout] = {};
+  constexpr Numbers() {
+    for (uint32_t i = 0; i < kMaxVectorFanout; ++i) of[i] = i;
+  }
+};
+constexpr Numbers kNumbers;
+
+inline int64_t* uniform_positions_lanes(const UniformChunk& chunk, int64_t* position) {
+  const uint32_t fanout = uint32_t(chunk.fanout());
+  const uint32_t num_words = 4 * chunk.num_blocks() * kLanes;
+  alignas(64) uint32_t words[kMaxVectorFanout * kMaxChunk];
+  uint32_t* rows = words;
+  for (int group = 0; group < chunk.num_drawn; group += kLanes, rows += num_words) {
+    Lanes* picks = reinterpret_cast<Lanes*>(rows);
+    uint32_t first = 0;
+    for (; first + 4 <= fanout; first += 4) pick_block<4>(chunk, group, first, picks);
+    if (fanout % 4 == 1) pick_block<1>(chunk, group, first, picks);
+    if (fanout % 4 == 2) pick_block<2>(chunk, group, first, picks);
+    if (fanout % 4 == 3) pick_block<3>(chunk, group, first, picks);
+    // In the place of each block's picks: by destination, four picks each.
+    for (uint32_t* row = rows; row < rows + num_words; row += 4 * kLanes, picks += 4) {
+      store_words(picks[0], picks[1], picks[2], picks[3], row);
+    }
+  }
+  // Whole fours are stored, and what is too much overwritten by the next destination.
+  static constexpr uint8_t kPlace[kLanes] = {0, 16, 32, 48, 4, 20, 36, 52, 8, 24, 40, 56, 12, 28, 44, 60};
+  const auto put = [&](auto fours) {
+  const uint32_t* group = words;
+  for (int i = 0, k = 0; i < chunk.size; ++i) {
+    const bool is_drawn = chunk.is_drawn[i];
+    const uint32_t* four = is_drawn ? group + kPlace[k] : kNumbers.of;
+    const int step = is_drawn ? 4 * kLanes : 4;
+    k += is_drawn;
+    if (k == kLanes) k = 0, group += num_words;
+    for (uint32_t j = 0; j < fours; ++j, four += step) {
+      store_plus(chunk.start[i], four, position + 4 * j);
+    }
+    position += chunk.count[i];
+  }
   };
-  spread();  // not worth a branch: whether it is needed cannot be predicted
-  while (spread()) continue;
-  Lanes last = Lanes::splat(first_last) + first_lanes();
-  for (int row = 0; row < kRows; ++row, last = last + Lanes::splat(kLanes)) {
-    drawn[row] = select(repeated[row], last, drawn[row]);
-  }
-}
-
-template <int kRows>
-int64_t* positions_of_rows(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
-  constexpr int kRowSize = kRows * kLanes;
-  const uint32_t fanout = uint32_t(chunk.fanout);
-  // The destinations that draw, side by side.
-  NodeDraws draws[kMaxUniformChunk];
-  alignas(64) uint32_t node_low[kLanes] = {}, node_high_hop[kLanes] = {};
-  uint32_t degree[kMaxUniformChunk];
-  int num_drawn = 0;
-  for (int i = 0; i < chunk.size; ++i) {
-    draws[num_drawn] = chunk.draws[i];
-    node_low[num_drawn] = draws[num_drawn].node_low;
-    node_high_hop[num_drawn] = draws[num_drawn].node_high_hop;
-    degree[num_drawn] = uint32_t(chunk.degree[i]);
-    num_drawn += chunk.is_drawn(i);
-  }
-  BlockVectors vectors(draws->key0, draws->key1, draws->step, Lanes::load(node_low),
-                       Lanes::load(node_high_hop), chunk.num_blocks());
-  for (int done = 0; done < num_drawn * int(chunk.num_blocks()); done += kLanes) {
-    vectors.next(words + 4 * done);
-  }
-
-  // One row a destination that draws; the row before them is for those that take all.
-  alignas(64) uint32_t picks[(1 + kMaxUniformChunk) * kRowSize];
-  for (int row = 0; row < kRows; ++row) {
-    (first_lanes() + Lanes::splat(row * kLanes)).store(picks + row * kLanes);
-  }
-  uint32_t* pick = picks + kRowSize;
-  for (int i = 0; i < num_drawn; ++i, words += 4 * chunk.num_blocks(), pick += kRowSize) {
-    Lanes drawn[kRows];
-    if (chunk.replace) {
-      draw_rows(draws[i], words, fanout, degree[i], 0, drawn);
-    } else {
-      const uint32_t first_last = degree[i] - fanout;
-      draw_rows(draws[i], words, fanout, first_last + 1, 1, drawn);
-      replace_repeats(fanout, first_last, drawn);
-    }
-    for (int row = 0; row < kRows; ++row) drawn[row].store(pick + row * kLanes);
-  }
-
-  // Whole rows are stored, and what is too much overwritten by the next.
-  const uint32_t* next = picks + kRowSize;
-  for (int i = 0; i < chunk.size; ++i) {
-    const bool is_drawn = chunk.is_drawn(i);
-    const uint32_t* row = is_drawn ? next : picks;
-    next += is_drawn ? kRowSize : 0;
-    for (int r = 0; r < kRows; ++r) {
-      store_plus(chunk.start[i], Lanes::load(row + r * kLanes), position + r * kLanes);
-    }
-    position += chunk.count(i);
+  switch (chunk.num_blocks()) {
+    case 2: put(std::integral_constant<uint32_t, 2>()); break;
+    case 3: put(std::integral_constant<uint32_t, 3>()); break;
+    case 4: put(std::integral_constant<uint32_t, 4>()); break;
+    default: put(chunk.num_blocks());
   }
   return position;
-}
-
-inline int64_t* uniform_positions_lanes(const UniformChunk& chunk, uint32_t* words,
-                                        int64_t* position) {
-  static_assert(kMaxUniformChunk == kLanes && kMaxVectorFanout == 4 * kLanes);
-  switch ((chunk.fanout + kLanes - 1) / kLanes) {
-    case 1:
-      return positions_of_rows<1>(chunk, words, position);
-    case 2:
-      return positions_of_rows<2>(chunk, words, position);
-    default:
-      return positions_of_rows<4>(chunk, words, position);
-  }
 }
 
 }  // namespace

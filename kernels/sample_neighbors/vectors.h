@@ -14,9 +14,8 @@ constexpr int64_t kMaxVectorFanout = 64;
 void draw_words_avx2(const NodeDraws* draws, int count, uint32_t num_blocks, uint32_t* words);
 void draw_words_avx512(const NodeDraws* draws, int count, uint32_t num_blocks, uint32_t* words);
 
-// UniformPositions::choose(), for fanouts from 1 to kMaxVectorFanout. Scratch memory: uint32
-// [kMaxUniformChunk * 4 * num_blocks + kVectorSlack] words.
-int64_t* uniform_positions_avx2(const UniformChunk& chunk, uint32_t* words, int64_t* position);
-int64_t* uniform_positions_avx512(const UniformChunk& chunk, uint32_t* words, int64_t* position);
+// UniformPositions::choose(), for fanouts from 1 to kMaxVectorFanout.
+int64_t* uniform_positions_avx2(const UniformChunk& chunk, int64_t* position);
+int64_t* uniform_positions_avx512(const UniformChunk& chunk, int64_t* position);
 
 }  // namespace lg

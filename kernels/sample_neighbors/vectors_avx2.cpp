@@ -14,8 +14,8 @@ void draw_words_avx2(const NodeDraws* draws, int count, uint32_t num_blocks, uin
   draw_words_lanes(draws, count, num_blocks, words);
 }
 
-int64_t* uniform_positions_avx2(const UniformChunk& chunk, uint32_t* words, int64_t* position) {
-  return uniform_positions_lanes(chunk, words, position);
+int64_t* uniform_positions_avx2(const UniformChunk& chunk, int64_t* position) {
+  return uniform_positions_lanes(chunk, position);
 }
 
 }  // namespace lg

@@ -16,24 +16,18 @@ inline uint32_t typed_hop(uint32_t hop, int32_t type) { return hop | uint32_t(ty
 template <class Index>
 class TypedPicker {
  public:
-  static constexpr bool kLooksAhead = true;
-
   TypedPicker(Workspace& workspace, const SampleTypedRequest<Index>& request)
       : request_(request),
         uniform_(workspace.scratch<UniformPositions>()),
         runs_(workspace.scratch<Runs>().runs),
         draws_(request.graph, request.batch) {}
 
-  int64_t start_hop(uint32_t hop) {
+  void start_hop(uint32_t hop) {
     hop_ = hop;
     fanouts_ = request_.fanouts.data() + hop * request_.num_types;
-    int64_t sum = 0;
-    for (int64_t type = 0; type < request_.num_types; ++type) {
-      if (fanouts_[type] == kAllNeighbors) return kAllNeighbors;
-      sum += fanouts_[type];
-    }
-    return sum;
   }
+
+  int chunk_size() const { return kMinChunk; }
 
   LG_PREFETCHES void begin(const int64_t* nodes, const Chunk& chunk) {
     for (int i = 0; i < chunk.size; ++i) {
@@ -44,17 +38,14 @@ class TypedPicker {
     }
   }
 
-  template <class Batch>
-  void pick(Batch& batch, const int64_t* nodes, Chunk& chunk) {
+  template <class Batch, class Stream>
+  void pick(Batch& batch, Stream& stream, const int64_t* nodes, Chunk& chunk) {
     find_runs(nodes, chunk);
     const int64_t num_edges = chunk.first_edge + chunk.num_edges;
     batch.check_num_edges(num_edges);
-    int64_t* position = reserve(chunk.values, chunk.num_edges + kVectorSlack);
+    int64_t* position = stream.reserve(chunk.num_edges + kVectorSlack);
     choose(position);
     if (request_.types.order) follow_order(position);
-    for (int64_t i = 0; i < chunk.num_edges; ++i) {
-      __builtin_prefetch(&request_.graph.indices[position[i]], 0, 0);
-    }
     int32_t* types = reserve(batch.edges().types, num_edges) + chunk.first_edge;
     for (const Run& run : runs_) types = std::fill_n(types, run.count, run.type);
   }
@@ -96,18 +87,13 @@ class TypedPicker {
 
   // Runs of one fanout are drawn from together.
   void choose(int64_t* position) {
-    UniformChunk chunk{};
-    chunk.replace = request_.replace;
     for (size_t r = 0; r < runs_.size();) {
-      chunk.fanout = runs_[r].fanout;
-      for (chunk.size = 0;
-           r < runs_.size() && chunk.size < kMaxUniformChunk && runs_[r].fanout == chunk.fanout;
-           ++r, ++chunk.size) {
-        chunk.draws[chunk.size] = runs_[r].draws;
-        chunk.start[chunk.size] = runs_[r].start;
-        chunk.degree[chunk.size] = runs_[r].degree;
+      const int64_t fanout = runs_[r].fanout;
+      group_.begin(fanout, request_.replace);
+      for (; r < runs_.size() && runs_[r].fanout == fanout && group_.size < kMaxChunk; ++r) {
+        group_.add(runs_[r].draws, runs_[r].start, runs_[r].degree);
       }
-      position = uniform_.choose(chunk, position);
+      position = uniform_.choose(group_, position);
     }
   }
 
@@ -127,6 +113,7 @@ class TypedPicker {
   const BatchDraws<Index> draws_;
   uint32_t hop_ = 0;
   const int64_t* fanouts_ = nullptr;
+  UniformChunk group_;
 };
 
 }  // namespace lg

@@ -16,26 +16,24 @@ namespace lg {
 template <class Index>
 class WeightedPicker {
  public:
-  static constexpr bool kLooksAhead = true;
-
   WeightedPicker(Workspace& workspace, const WeightedRequest<Index>& request)
       : request_(request),
         scratch_(workspace.scratch<Scratch>()),
         draws_(request.graph, request.batch) {}
 
-  int64_t start_hop(uint32_t hop) {
+  void start_hop(uint32_t hop) {
     hop_ = hop;
     fanout_ = request_.fanouts[hop];
     // Without replacement some trials bring a neighbour again, so there are some to spare.
     const int64_t wanted = request_.replace ? fanout_ : fanout_ + fanout_ / 4 + 1;
     num_ready_ = uint32_t(std::clamp<int64_t>((wanted + 1) / 2 * 2, 0, kMaxReady));
-    num_begun_ = num_picked_ = 0;
-    return fanout_;
   }
+
+  int chunk_size() const { return kMinChunk; }
 
   // Makes the first trials, and prefetches the slots that they, or all neighbours, are in.
   void begin(const int64_t* nodes, const Chunk& chunk) {
-    Ahead& ahead = scratch_.ahead[num_begun_++ % 2];
+    Ahead& ahead = scratch_.ahead[chunk.parity];
     NodeDraws draws[kMaxChunk];
     int num_drawn = 0;
     ahead.max_edges = 0;
@@ -67,11 +65,11 @@ class WeightedPicker {
     }
   }
 
-  template <class Batch>
-  void pick(Batch& batch, const int64_t*, Chunk& chunk) {
-    const Ahead& ahead = scratch_.ahead[num_picked_++ % 2];
+  template <class Batch, class Stream>
+  void pick(const Batch& batch, Stream& stream, const int64_t*, Chunk& chunk) {
+    const Ahead& ahead = scratch_.ahead[chunk.parity];
     batch.check_num_edges(chunk.first_edge + ahead.max_edges);
-    int64_t* const begin = reserve(chunk.values, ahead.max_edges + 1);
+    int64_t* const begin = stream.reserve(ahead.max_edges + 1);
     int64_t* position = begin;
     const Trial* trials = ahead.trials.data();
     for (int i = 0; i < chunk.size; ++i) {
@@ -87,9 +85,6 @@ class WeightedPicker {
           position[count] = dst.start + j;
           count += threshold_of(entries[j]) != 0;
         }
-      }
-      for (int64_t j = 0; j < count; ++j) {
-        __builtin_prefetch(&request_.graph.indices[position[j]], 0, 0);
       }
       chunk.count[i] = count;
       position += count;
@@ -139,8 +134,7 @@ class WeightedPicker {
   const BatchDraws<Index> draws_;
   int64_t fanout_ = 0;
   uint32_t hop_ = 0;
-  uint32_t num_ready_ = 0;                   // trials that begin() makes of each node
-  uint32_t num_begun_ = 0, num_picked_ = 0;  // chunks of this hop
+  uint32_t num_ready_ = 0;  // trials that begin() makes of each node
 };
 
 }  // namespace lg
