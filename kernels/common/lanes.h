@@ -95,9 +95,7 @@ inline Flags operator|(Flags a, Flags b) { return {_mm256_or_si256(a.v, b.v)}; }
 inline Flags operator&(Flags a, Flags b) { return {_mm256_and_si256(a.v, b.v)}; }
 inline Flags equal(Vector a, Vector b) { return {_mm256_cmpeq_epi32(a.v, b.v)}; }
 inline Flags at_least(Vector a, Vector b) { return equal(a, {_mm256_max_epu32(a.v, b.v)}); }
-inline LaneMask bits(Flags a) {
-  return LaneMask(_mm256_movemask_ps(_mm256_castsi256_ps(a.v)));
-}
+inline LaneMask bits(Flags a) { return LaneMask(_mm256_movemask_ps(_mm256_castsi256_ps(a.v))); }
 
 inline Vector select(Flags flags, Vector yes, Vector no) {
   return {_mm256_blendv_epi8(no.v, yes.v, flags.v)};
@@ -162,7 +160,8 @@ inline Lanes lookup(const Lanes& table, const Lanes& index) {
 inline void store_words(const Lanes& x, const Lanes& y, const Lanes& z, const Lanes& w,
                         uint32_t* to) {
 #if LG_LANES == 512
-  const __m512i xy_low = _mm512_unpacklo_epi32(x.of[0].v, y.of[0].v), zw_low = _mm512_unpacklo_epi32(z.of[0].v, w.of[0].v);
+  const __m512i xy_low = _mm512_unpacklo_epi32(x.of[0].v, y.of[0].v),
+                zw_low = _mm512_unpacklo_epi32(z.of[0].v, w.of[0].v);
   const __m512i xy_high = _mm512_unpackhi_epi32(x.of[0].v, y.of[0].v),
                 zw_high = _mm512_unpackhi_epi32(z.of[0].v, w.of[0].v);
   _mm512_storeu_si512(to, _mm512_unpacklo_epi64(xy_low, zw_low));

@@ -74,8 +74,7 @@ class SharedPicker {
   };
 
   template <class Batch, class Stream>
-  void keep_all(const Batch& batch, Stream& stream, int64_t start, int64_t degree,
-                Chunk& chunk) {
+  void keep_all(const Batch& batch, Stream& stream, int64_t start, int64_t degree, Chunk& chunk) {
     batch.check_num_edges(chunk.first_edge + chunk.num_edges + degree);
     int64_t* values = stream.reserve(chunk.num_edges + degree) + chunk.num_edges;
     for (int64_t j = 0; j < degree; ++j) values[j] = start + j;
@@ -83,8 +82,7 @@ class SharedPicker {
   }
 
   template <class Batch, class Stream>
-  void keep_below(const Batch& batch, Stream& stream, int64_t start, int64_t degree,
-                Chunk& chunk) {
+  void keep_below(const Batch& batch, Stream& stream, int64_t start, int64_t degree, Chunk& chunk) {
     const uint64_t threshold = draw_threshold(uint64_t(fanout_), uint64_t(degree));
     for_each_block(start, degree, [&](int64_t first, int64_t size, const uint64_t* words) {
       int64_t* values = stream.reserve(chunk.num_edges + size);
@@ -101,7 +99,7 @@ class SharedPicker {
   // A first threshold leaves somewhat more than `fanout`, rarely fewer; it decides nothing but cost.
   template <class Batch, class Stream>
   void keep_smallest(const Batch& batch, Stream& stream, int64_t start, int64_t degree,
-                Chunk& chunk) {
+                     Chunk& chunk) {
     batch.check_num_edges(chunk.first_edge + chunk.num_edges + fanout_);
     int64_t num_left = 0;
     for (int64_t expected = 2 * fanout_ + 8; num_left < fanout_; expected *= 2) {

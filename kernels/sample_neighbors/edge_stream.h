@@ -118,7 +118,7 @@ class EdgeStream {
   const Index* const indices_;
   std::vector<int64_t>& values_;
   int64_t inserted_ = 0, read_ = 0, fetched_ = 0, picked_ = 0;  // where the stages are, in values_
-  int64_t num_inserted_ = 0;                       // where they are in edges.indices
+  int64_t num_inserted_ = 0;                                    // where they are in edges.indices
 };
 
 }  // namespace lg

@@ -47,11 +47,7 @@ template <class Batch, class Index, class Picker>
 class NodeWise {
  public:
   NodeWise(Batch& batch, const Csc<Index>& graph, Picker& picker, bool edge_ids)
-      : batch_(batch),
-        graph_(graph),
-        picker_(picker),
-        edge_ids_(edge_ids),
-        stream_(batch, graph) {}
+      : batch_(batch), graph_(graph), picker_(picker), edge_ids_(edge_ids), stream_(batch, graph) {}
 
   void run(size_t num_hops, Expand expand) {
     int64_t first = 0;  // of the destinations to expand

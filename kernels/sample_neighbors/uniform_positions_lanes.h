@@ -36,8 +36,8 @@ __attribute__((noinline)) inline Vector draw_singly(const UniformChunk& chunk, i
 // Draws first to first + kCount - 1 of a vector of destinations, which use words of one block: to
 // picks[first].of[v] and so on. Lanes beyond the destinations that draw hold anything.
 template <int kCount>
-inline void pick_words(const UniformChunk& chunk, int group, int v, uint32_t first, const Lanes* words,
-                       Lanes* picks) {
+inline void pick_words(const UniformChunk& chunk, int group, int v, uint32_t first,
+                       const Lanes* words, Lanes* picks) {
   const int first_lane = group + v * kVectorLanes;
   const Vector degree = Vector::load(chunk.degree + first_lane);
   Vector bound[kCount], drawn[kCount];
@@ -48,7 +48,8 @@ inline void pick_words(const UniformChunk& chunk, int group, int v, uint32_t fir
     drawn[i] = multiply(words[i].of[v], bound[i], low);
     sure = sure & at_least(low, bound[i]);
   }
-  const LaneMask used = (LaneMask(1) << std::clamp(chunk.num_drawn - first_lane, 0, kVectorLanes)) - 1;
+  const LaneMask used =
+      (LaneMask(1) << std::clamp(chunk.num_drawn - first_lane, 0, kVectorLanes)) - 1;
   if (__builtin_expect((~bits(sure) & used) != 0, 0)) {
     for (int i = 0; i < kCount; ++i) {
       drawn[i] = draw_singly(chunk, first_lane, first + uint32_t(i), words[i].of[v]);
@@ -105,26 +106,34 @@ inline int64_t* uniform_positions_lanes(const UniformChunk& chunk, int64_t* posi
     }
   }
   // Whole fours are stored, and what is too much overwritten by the next destination.
-  static constexpr uint8_t kPlace[kLanes] = {0, 16, 32, 48, 4, 20, 36, 52, 8, 24, 40, 56, 12, 28, 44, 60};
+  static constexpr uint8_t kPlace[kLanes] = {0, 16, 32, 48, 4,  20, 36, 52,
+                                             8, 24, 40, 56, 12, 28, 44, 60};
   const auto put = [&](auto fours) {
-  const uint32_t* group = words;
-  for (int i = 0, k = 0; i < chunk.size; ++i) {
-    const bool is_drawn = chunk.is_drawn[i];
-    const uint32_t* four = is_drawn ? group + kPlace[k] : kNumbers.of;
-    const int step = is_drawn ? 4 * kLanes : 4;
-    k += is_drawn;
-    if (k == kLanes) k = 0, group += num_words;
-    for (uint32_t j = 0; j < fours; ++j, four += step) {
-      store_plus(chunk.start[i], four, position + 4 * j);
+    const uint32_t* group = words;
+    for (int i = 0, k = 0; i < chunk.size; ++i) {
+      const bool is_drawn = chunk.is_drawn[i];
+      const uint32_t* four = is_drawn ? group + kPlace[k] : kNumbers.of;
+      const int step = is_drawn ? 4 * kLanes : 4;
+      k += is_drawn;
+      if (k == kLanes) k = 0, group += num_words;
+      for (uint32_t j = 0; j < fours; ++j, four += step) {
+        store_plus(chunk.start[i], four, position + 4 * j);
+      }
+      position += chunk.count[i];
     }
-    position += chunk.count[i];
-  }
   };
   switch (chunk.num_blocks()) {
-    case 2: put(std::integral_constant<uint32_t, 2>()); break;
-    case 3: put(std::integral_constant<uint32_t, 3>()); break;
-    case 4: put(std::integral_constant<uint32_t, 4>()); break;
-    default: put(chunk.num_blocks());
+    case 2:
+      put(std::integral_constant<uint32_t, 2>());
+      break;
+    case 3:
+      put(std::integral_constant<uint32_t, 3>());
+      break;
+    case 4:
+      put(std::integral_constant<uint32_t, 4>());
+      break;
+    default:
+      put(chunk.num_blocks());
   }
   return position;
 }
