@@ -149,12 +149,10 @@ class Batch {
   int32_t add(int64_t node) { return table_.insert(node, nodes_); }
 
   void add(const int64_t* nodes, int64_t count, int32_t* local) {
-    with_table([&](auto& table, NodeList& list) {
-      for (int64_t i = 0; i < count; ++i) local[i] = table.insert(nodes[i], list);
-    });
+    insert_many(table_, nodes, count, nodes_, local);
   }
 
-  // Calls loop(table, nodes), to add many by table.insert(node, nodes): both stay in registers.
+  // Calls loop(table, nodes), which may add nodes by table.insert(node, nodes); both stay in registers.
   template <class Loop>
   void with_table(const Loop& loop) {
     auto&& table = table_.in_registers();

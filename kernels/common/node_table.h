@@ -161,4 +161,13 @@ class HashTable {
   uint32_t batch_ = 1;
 };
 
+// local[i] = table.insert(nodes[i], list)
+template <class Table, class Node>
+void insert_many(Table& table, const Node* nodes, int64_t count, NodeList& list, int32_t* local) {
+  auto&& inserter = table.in_registers();
+  NodeList known = list;  // in registers, too
+  for (int64_t i = 0; i < count; ++i) local[i] = inserter.insert(nodes[i], known);
+  list = known;
+}
+
 }  // namespace lg

@@ -49,9 +49,7 @@ class NeighborScan {
     NeighborRun runs[kPartRuns];
   };
 
-  LG_PREFETCHES void prefetch_indptr(int64_t i) const {
-    __builtin_prefetch(&graph_.indptr[nodes_[i]]);
-  }
+  LG_PREFETCHES void prefetch_indptr(int64_t i) const { prefetch_degree(graph_, nodes_[i]); }
 
   LG_PREFETCHES void prefetch_list(int64_t i) const { prefetch_neighbors(graph_, nodes_[i]); }
 

@@ -84,7 +84,7 @@ class Growth {
 
   LG_PREFETCHES void fetch_ahead() {
     if (head_ + kIndptrAhead < tail_) {
-      __builtin_prefetch(&request_.graph.indptr[queue_[size_t(head_ + kIndptrAhead)]]);
+      prefetch_degree(request_.graph, queue_[size_t(head_ + kIndptrAhead)]);
     }
     if (head_ + kListAhead < tail_) {
       prefetch_neighbors(request_.graph, queue_[size_t(head_ + kListAhead)]);

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/philox_many.h"
+#include "common/prefetch.h"
 #include "random_walk/random_walk.h"
 
 namespace lg {
@@ -49,7 +50,7 @@ class WalkGroup {
     int64_t start = first / num_walks, number = first % num_walks;
     for (int lane = 0; lane < count; ++lane) {
       const int64_t node = starts[start];
-      __builtin_prefetch(&graph_.indptr[node]);
+      prefetch_degree(graph_, node);
       start_[lane] = node;
       draws_[lane] = node_draws(key_, step_, hop, graph_.name(node));
       first_block_[lane] = uint32_t(number * blocks_per_walk);
@@ -127,7 +128,7 @@ class WalkGroup {
       const bool ends = fate < settings_.end_below, restarts = fate < settings_.restart_below;
       walk.place = restarts ? start_[walk.lane] : node;
       // No memory is to be fetched for a walk that ends, and no branch to be mispredicted.
-      __builtin_prefetch(&graph_.indptr[ends ? 0 : walk.place]);
+      prefetch_degree(graph_, ends ? 0 : walk.place);
       walks_[num_going] = walk;
       num_going += !ends;
     }

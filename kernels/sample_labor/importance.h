@@ -121,10 +121,7 @@ class Importance {
       check_num_sources(list.count + size);
       list.ids = reserve(memory_.nodes, list.count + size + 1);
       int32_t* edge_source = reserve(memory_.edge_source, num_edges + size) + num_edges;
-      const Index* sources = request_.graph.indices + run.begin;
-      for (int64_t j = 0; j < size; ++j) {
-        edge_source[j] = numbering.table.insert(sources[j], list);
-      }
+      insert_many(numbering.table, request_.graph.indices + run.begin, size, list, edge_source);
       first_edge[run.index + 1] = num_edges += size;
     };
     NeighborScan(request_.graph, nodes, num_dst_).run(prefetch, visit);

@@ -38,6 +38,9 @@ class Candidates {
   }
 
   int32_t add(int64_t node) { return table_.insert(node, list_); }
+  void add(const int64_t* nodes, int64_t count, int32_t* numbers) {
+    insert_many(table_, nodes, count, list_, numbers);
+  }
 
   // -1: no candidate.
   int32_t find(int64_t node) { return table_.find(node); }

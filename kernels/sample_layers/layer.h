@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/batch.h"
+#include "common/prefetch.h"
 
 namespace lg {
 
@@ -21,7 +22,7 @@ class Layer {
       : graph_(graph), count_(count), lists_(reserve(lists, count)) {
     constexpr int64_t kAhead = 32;
     for (int64_t i = 0; i < count; ++i) {
-      if (i + kAhead < count) __builtin_prefetch(&graph.indptr[destinations[i + kAhead]]);
+      if (i + kAhead < count) prefetch_degree(graph, destinations[i + kAhead]);
       lists_[i].start = graph.indptr[destinations[i]];
       lists_[i].degree = graph.indptr[destinations[i] + 1] - lists_[i].start;
       num_edges_ += lists_[i].degree;

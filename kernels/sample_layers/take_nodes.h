@@ -82,7 +82,8 @@ class TakeNodes {
     layer.for_each_block([&](int64_t node) { candidates.prefetch(node); },
                          [&](const int64_t* nodes, int count) {
                            candidates.expect(count);
-                           for (int i = 0; i < count; ++i) *source++ = candidates.add(nodes[i]);
+                           candidates.add(nodes, count, source);
+                           source += count;
                          });
   }
 

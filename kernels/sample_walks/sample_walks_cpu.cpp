@@ -115,7 +115,7 @@ class WalkWise {
     const int64_t count = num_edges_ - num_relabelled_;
     batch_.reserve_nodes(count);
     int32_t* indices = reserve(batch_.edges().indices, num_edges_) + num_relabelled_;
-    for (int64_t i = 0; i < count; ++i) indices[i] = batch_.add(scratch_.neighbors[i]);
+    batch_.add(scratch_.neighbors.data(), count, indices);
     num_relabelled_ = num_edges_;
   }
 

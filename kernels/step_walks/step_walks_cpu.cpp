@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/philox_many.h"
+#include "common/prefetch.h"
 
 namespace lg {
 namespace {
@@ -35,7 +36,7 @@ void step_group(const StepRequest<Index>& request, const StreamKey& key, int64_t
   Words4 words[kGroup];
   uint32_t block[kGroup];
   for (int64_t i = 0; i < count; ++i) {
-    __builtin_prefetch(&graph.indptr[request.places[first + i]]);
+    prefetch_degree(graph, request.places[first + i]);
     draws[i] = node_draws(key, request.step, request.hop, request.starts[first + i]);
     block[i] =
         uint32_t(request.numbers[first + i] * walks.blocks_per_walk() + walks.block_of(request.t));

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.benchmarks import goals
-from tests.benchmarks.contenders import FANOUTS, IN_MEMORY, MALLOC_2MB, Setting, comparison, contender, count, peers
+from tests.benchmarks.contenders import (
+    FANOUTS,
+    FORCED_SETS,
+    IN_MEMORY,
+    MALLOC_2MB,
+    Setting,
+    comparison,
+    contender,
+    count,
+    peers,
+)
 from tests.benchmarks.measure import Comparison, Report, Role, take_turns
 from tests.benchmarks.scale import Scale
 from tests.benchmarks.workers import ALL_CORES, HUGE_PAGE_MALLOC, Workers
@@ -71,6 +81,10 @@ def loaders(graph: str, scale: Scale, workers: Workers, report: Report) -> Itera
         two_threads: dict[str, Any] = {"batch_format": "blocks", "num_threads": 2}
         name = f"ours, topology in memory, {best}"
         contenders.append(contender(name, Role.OURS, in_memory, "load", **work, **two_threads))
+        for forced in FORCED_SETS:
+            here = work | two_threads | {"instruction_set": forced}
+            contenders.append(contender(f"ours, {forced}, {best}", Role.OURS, mapped, "load", **here))
+            contenders.append(contender(f"{name}, {forced}", Role.OURS, in_memory, "load", **here))
         for family, setting, worker in peers(LOADER_PEERS, graph, scale, workers):
             contenders.append(contender(setting.name, Role.PEER, worker, "load", family=family, **work | setting.work))
         wanted = goals.of_loader(graph, fanouts, [f"ours, {best}", name])

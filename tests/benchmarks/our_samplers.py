@@ -11,7 +11,7 @@ from lightning_gnnload.pipeline.slots import Slot
 from tests.benchmarks.errors import Unavailable
 from tests.benchmarks.graphs import GRAPHS, edge_weights
 from tests.benchmarks.memory import on_huge_pages
-from tests.benchmarks.ours import sample_into_slot
+from tests.benchmarks.ours import sample_into_slot, use
 from tests.benchmarks.seeds import seeds_of_turn
 from tests.benchmarks.serve import serve
 from tests.benchmarks.timing import timed
@@ -28,21 +28,35 @@ class OurSamplers:
         self._slot = Slot()
 
     def sample(
-        self, turn: int, num_batches: int, sampler: str, settings: dict[str, Any], weighted: bool = False
+        self,
+        turn: int,
+        num_batches: int,
+        sampler: str,
+        settings: dict[str, Any],
+        weighted: bool = False,
+        instruction_set: str | None = None,
     ) -> dict[str, Any]:
         """``sampler``: the name of a class of the package; ``settings``: its arguments.
 
         Raises:
             Unavailable: this version has no such sampler.
         """
+        use(instruction_set)
         kind = _named(sampler)
         data = self._weighted if weighted else self.data
         return sample_into_slot(data, kind(**settings), self._slot, turn, num_batches)
 
     def walk(
-        self, turn: int, num_batches: int, sampler: str, settings: dict[str, Any], weighted: bool
+        self,
+        turn: int,
+        num_batches: int,
+        sampler: str,
+        settings: dict[str, Any],
+        weighted: bool,
+        instruction_set: str | None = None,
     ) -> dict[str, Any]:
         """Walks, not a batch; ``settings``: arguments of the function ``sampler``."""
+        use(instruction_set)
         walk, num_steps = _named(sampler), 0
 
         def sample(request: tuple[int, Any]) -> None:

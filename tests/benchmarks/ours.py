@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import replace
 from typing import Any
 
-from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler, Sampler
+from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler, Sampler, ops
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -39,6 +39,11 @@ def sample_into_slot(data: GraphData, sampler: Sampler, slot: Slot, turn: int, n
     return timed(sample, range(num_batches)) | {"edges": num_edges / num_batches}
 
 
+def use(instruction_set: str | None) -> None:
+    """None: the machine's best."""
+    ops.use_instruction_set(instruction_set or ops.instruction_sets()[-1])
+
+
 class Ours:
     """Over one graph, as a data module would load it from its folder.
 
@@ -62,13 +67,21 @@ class Ours:
         self._services: list[subprocess.Popen[bytes]] = []
 
     def sample(
-        self, turn: int, num_batches: int, fanouts: list[int], expand: Any = "all", edge_ids: bool = False
+        self,
+        turn: int,
+        num_batches: int,
+        fanouts: list[int],
+        expand: Any = "all",
+        edge_ids: bool = False,
+        instruction_set: str | None = None,
     ) -> dict[str, Any]:
+        use(instruction_set)
         sampler = NeighborSampler(fanouts, expand=expand, edge_ids=edge_ids)
         return sample_into_slot(self.data, sampler, self._slot, turn, num_batches)
 
     def sample_once(self, turn: int, num_batches: int, fanouts: list[int]) -> dict[str, Any]:
         """As a user does it by hand: ``sampler.sample`` finds new memory for each batch."""
+        use(None)
         batches = seeds_of_turn(self.data.train, turn, num_batches)
         sampler = NeighborSampler(fanouts)
         made: list[MiniBatch] = []
@@ -76,9 +89,16 @@ class Ours:
         return reply | {"edges": sum(b.num_edges for batch in made for b in batch.blocks) / num_batches}
 
     def load(
-        self, turn: int, num_batches: int, fanouts: list[int], batch_format: Any, num_threads: int
+        self,
+        turn: int,
+        num_batches: int,
+        fanouts: list[int],
+        batch_format: Any,
+        num_threads: int,
+        instruction_set: str | None = None,
     ) -> dict[str, Any]:
         """The begin of an epoch, features and labels included; a turn is an epoch."""
+        use(instruction_set)
         loader = self._loader(fanouts, batch_format, num_threads)
         loader.set_epoch(turn)
         before = replace(loader.stats)

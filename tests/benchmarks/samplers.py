@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.benchmarks import goals
-from tests.benchmarks.contenders import MALLOC_2MB, TITLES, contender
+from tests.benchmarks.contenders import FORCED_SETS, MALLOC_2MB, TITLES, contender
 from tests.benchmarks.measure import Comparison, Report, Role, take_turns
 from tests.benchmarks.scale import Scale
 from tests.benchmarks.workers import HUGE_PAGE_MALLOC, Workers
@@ -97,8 +97,17 @@ def samplers(graph: str, scale: Scale, workers: Workers, report: Report) -> Iter
         for case in CASES:
             contenders = [
                 contender(
-                    name, Role.OURS, ours, case.task, **work, sampler=kind, settings=arguments, weighted=case.weighted
+                    f"{name}, {instruction_set}" if instruction_set else name,
+                    Role.OURS,
+                    ours,
+                    case.task,
+                    **work,
+                    sampler=kind,
+                    settings=arguments,
+                    weighted=case.weighted,
+                    instruction_set=instruction_set,
                 )
+                for instruction_set in (None, *FORCED_SETS)
                 for name, kind, arguments in case.ours
             ]
             contenders += [

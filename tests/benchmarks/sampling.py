@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.benchmarks import goals
-from tests.benchmarks.contenders import FANOUTS, SAMPLING_PEERS, comparison, contender, peers
+from tests.benchmarks.contenders import FANOUTS, FORCED_SETS, SAMPLING_PEERS, comparison, contender, peers
 from tests.benchmarks.measure import Comparison, Contender, Report, Role, check_same_work, take_turns
 from tests.benchmarks.report import number
 from tests.benchmarks.scale import Scale
@@ -19,7 +19,7 @@ _NEW_ONLY = ("pyg-lib", "torch-sparse")  # what they do is less than expand="all
 def sampling(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterator[Comparison]:
     ours, in_memory = workers.get("ours", graph=graph), workers.get("ours", graph=graph, in_memory=True)
     replay = workers.get("replay", graph=graph)
-    for fanouts in FANOUTS:
+    for fanouts in (*FANOUTS, [5, 5, 5]):
         work: dict[str, Any] = {"num_batches": scale.sampled_batches, "fanouts": fanouts}
         expands_all = [
             contender("ours", Role.OURS, ours, "sample", **work),
@@ -27,6 +27,11 @@ def sampling(graph: str, scale: Scale, workers: Workers, report: Report) -> Iter
             contender("ours, with edge ids", Role.OURS, ours, "sample", **work, edge_ids=True),
             contender("ours, NeighborSampler.sample", Role.OURS, ours, "sample_once", **work),
             contender(goals.REPLAY, Role.CEILING, replay, "replay", **work),
+        ]
+        expands_all += [
+            contender(f"{name}, {forced}", Role.OURS, worker, "sample", **work, instruction_set=forced)
+            for forced in FORCED_SETS
+            for name, worker in zip(goals.OURS, (ours, in_memory), strict=True)
         ]
         expands_new = [
             contender(goals.OURS_NEW[0], Role.OURS, ours, "sample", **work, expand="new"),
