@@ -39,10 +39,7 @@ class BlockVectors {
         node_high_hop_(node_high_hop),
         minus_num_blocks_(Lanes::splat(0u - num_blocks)),
         inverse_(Lanes::splat((1u << 31) / num_blocks)) {
-    // Which block each lane makes, so that store_words() puts them in sequence.
-    alignas(64) uint32_t order[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) order[lane] = uint32_t(place(lane));
-    sequence_ = Lanes::load(order);
+    sequence_ = Lanes::load(kPlace);  // so that store_words() puts blocks in sequence
   }
 
   void next(uint32_t* words) {

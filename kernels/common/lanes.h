@@ -156,7 +156,11 @@ inline Lanes lookup(const Lanes& table, const Lanes& index) {
 #endif
 }
 
-// The words x, y, z, w of lane l, side by side, as number place(l): the order is 0 4 8 12, 1 5 9 13, ...
+// Where store_words() puts the words of each lane, and which lane's words are there: its own inverse.
+alignas(64) constexpr uint32_t kPlace[kLanes] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                 2, 6, 10, 14, 3, 7, 11, 15};
+
+// The words x, y, z, w of lane l, side by side, as number kPlace[l].
 inline void store_words(const Lanes& x, const Lanes& y, const Lanes& z, const Lanes& w,
                         uint32_t* to) {
 #if LG_LANES == 512
@@ -187,9 +191,6 @@ inline void store_words(const Lanes& x, const Lanes& y, const Lanes& z, const La
   }
 #endif
 }
-
-// Where store_words() puts the words of a lane, and which lane's words are there: it is its own inverse.
-constexpr int place(int lane) { return lane % 4 * 4 + lane / 4; }
 
 // to[i] = base + from[i], for four of them.
 inline void store_plus(int64_t base, const uint32_t* from, int64_t* to) {

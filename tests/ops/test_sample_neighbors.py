@@ -97,6 +97,32 @@ def test_instruction_sets_agree_on_many_draws(fanout, replace):
         np.testing.assert_array_equal(batch.hops[0].edge_ids, batches[0].hops[0].edge_ids)
 
 
+@pytest.mark.parametrize("fanout", [1, 5, 16, 30])
+def test_runs_of_destinations_that_draw_or_do_not(fanout):
+    # Chunks grow while few destinations draw, up to 64, and then many of one chunk do: a second group of sixteen
+    # that is left out, or put beside the wrong destination, fails here.
+    runs = [(fanout + 30, 20), (fanout, 200), (fanout + 1, 70), (0, 130), (fanout + 7, 50), (1, 40), (3 * fanout, 90)]
+    degrees = np.concatenate([np.full(count, degree) for degree, count in runs])
+    degrees[::9] = fanout + 2
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    indices = np.random.default_rng(fanout).integers(0, len(degrees), indptr[-1])
+    for replace in (False, True):
+        assert_equals_oracle(indptr, indices, np.arange(len(degrees)), [fanout, 2], replace=replace)
+
+
+@pytest.mark.parametrize("num_edges", [0, 1, 127, 128, 129, 223, 224, 225, 226, 1023, 1024, 1248, 1249, 5000])
+@pytest.mark.parametrize("num_destinations", [1, 16, 17, 40])
+def test_hops_of_any_number_of_edges(num_edges, num_destinations):
+    # Edges are read 128 and inserted 224 behind where they are fetched, from a buffer that forgets by the thousand:
+    # one edge too many or too few in any stage fails here.
+    degrees = np.full(num_destinations, num_edges // num_destinations)
+    degrees[-1] += num_edges - degrees.sum()
+    indptr = np.concatenate([[0], np.cumsum(degrees), np.full(400, num_edges)])
+    indices = np.random.default_rng(num_edges).integers(0, len(indptr) - 1, num_edges)
+    for expand in ("all", "new"):
+        assert_equals_oracle(indptr, indices, np.arange(num_destinations), [-1, 3], expand=expand)
+
+
 @pytest.mark.parametrize("degree", [2**31 + 1, 3_000_000_000, 2**32 - 1])
 def test_draws_that_must_be_made_again(degree, tmp_path):
     # Near n = 2**31 half of all words are rejected: a missing or wrong retry fails here, and so does any
