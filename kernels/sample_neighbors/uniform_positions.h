@@ -63,7 +63,8 @@ class UniformChunk {
   NodeDraws draws(int k) const { return {key0, key1, node_low[k], node_high_hop[k], step}; }
 
  private:
-  int64_t fanout_ = 0, least_drawn_ = 0;
+  int64_t fanout_ = 0;
+  int64_t least_drawn_ = 0;  // is_drawn() (fanout.h), as the least degree
   bool replace_ = false;
 };
 

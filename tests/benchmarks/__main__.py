@@ -21,7 +21,7 @@ from tests.benchmarks.scale import QUICK, Scale
 from tests.benchmarks.suites import TOPICS, suites
 from tests.benchmarks.workers import Worker, Workers
 
-_DEFAULT_GRAPHS = tuple(graph for graph in TITLES if graph != GROWTH)
+_DEFAULT_GRAPHS = tuple(graph for graph in TITLES if graph not in ("g3", GROWTH))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

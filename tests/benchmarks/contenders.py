@@ -13,7 +13,7 @@ from tests.benchmarks.workers import HUGE_PAGE_MALLOC, Worker, Workers
 FANOUTS = ([15, 10, 5], [10, 25])  # nearest hop first
 FORCED_SETS = ops.instruction_sets()[1:-1]  # those of other machines: AVX2, where this one has AVX-512
 GROWTH = "growth"
-TITLES = {"debian": "Debian", "g2": "G2", "g1": "G1", GROWTH: "the large graph"}  # by size
+TITLES = {"debian": "Debian", "g2": "G2", "g3": "G3", "g1": "G1", GROWTH: "the large graph"}  # by size
 MALLOC_2MB = ", malloc on 2 MB pages"
 
 

@@ -16,8 +16,9 @@ from tests.benchmarks.serve import serve
 
 # In nodes, edges and train nodes as ogbn-arxiv, ogbn-products and ogbn-papers100M.
 G2 = Synthetic("chung-lu", num_nodes=170_000, num_edges=1_200_000, num_features=128, train_fraction=0.54)
+G3 = Synthetic("chung-lu", num_nodes=400_000, num_edges=20_000_000, num_features=128)  # between them
 G1 = Synthetic("chung-lu", num_nodes=2_400_000, num_edges=124_000_000, num_features=128)
-GRAPHS: dict[str, StoredDataset] = {"debian": Debian(), "g2": G2, "g1": G1, "growth": GrowthGraph()}
+GRAPHS: dict[str, StoredDataset] = {"debian": Debian(), "g2": G2, "g3": G3, "g1": G1, "growth": GrowthGraph()}
 
 
 def wide_indices(name: str) -> Path:
