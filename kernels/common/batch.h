@@ -115,15 +115,14 @@ class Batch {
   void add_seeds() {
     reserve_nodes(request_.num_seeds);
     for (int64_t i = 0; i < request_.num_seeds; ++i) {
+      if (in_range(request_.seeds[i], num_graph_nodes_)) prefetch(request_.seeds[i]);
+    }
+    for (int64_t i = 0; i < request_.num_seeds; ++i) {
       const int64_t seed = request_.seeds[i];
       if (!in_range(seed, num_graph_nodes_)) {
         fail<SeedError>("seeds[", i, "] is ", seed, ", but the graph has ", num_graph_nodes_,
                         " nodes: seeds must lie in [0, ", num_graph_nodes_, ").");
       }
-      prefetch(seed);
-    }
-    for (int64_t i = 0; i < request_.num_seeds; ++i) {
-      const int64_t seed = request_.seeds[i];
       const int32_t local = add(seed);
       if (local != i) {
         fail<SeedError>(
