@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import gc
 import os
 import signal
 from collections.abc import Callable
@@ -22,7 +21,6 @@ def in_child(work: Callable[[], Any]) -> tuple[int, str]:
             os.dup2(write, 1)
             os.dup2(write, 2)
             faulthandler.disable()
-            gc.freeze()  # what tests before have left is not freed amid this one, which may look at memory
             signal.signal(signal.SIGBUS, signal.SIG_DFL)
             signal.alarm(60)
             work()
