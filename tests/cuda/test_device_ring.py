@@ -91,7 +91,9 @@ def test_a_sampler_without_kernels_draws_on_the_host(device: EmulatedDevice, cap
         sampling.source(module("cuda", shared), source)
 
 
-@pytest.mark.parametrize(("changed", "is_shared"), [({}, False), ({"shares_devices": True}, True), ({"switching": True}, True)])
+@pytest.mark.parametrize(
+    ("changed", "is_shared"), [({}, False), ({"shares_devices": True}, True), ({"switching": True}, True)]
+)
 def test_a_device_that_trains_as_well_holds_less_of_the_graph(
     device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], is_shared: bool
 ) -> None:
