@@ -11,7 +11,7 @@ const T* data_or_null(const std::optional<Array<const T>>& array) {
 
 }  // namespace
 
-void bind_add_hop(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "add_hop",
       [](Workspace& workspace, int64_t num_graph_nodes, Array<const int64_t> known,

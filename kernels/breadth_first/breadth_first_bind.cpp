@@ -2,10 +2,8 @@
 #include "breadth_first/breadth_first.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   using Indptr = std::optional<Array<const int64_t>>;
   using Indices = std::optional<Array<const Index>>;
   m.def(
@@ -26,13 +24,6 @@ void bind_index(nb::module_& m) {
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "reversed_indptr"_a.noconvert().none(),
       "reversed_indices"_a.noconvert().none(), "position"_a.noconvert(), "roots"_a.noconvert(),
       "order"_a.noconvert(), "tree"_a.noconvert(), NoGil());
-}
-
-}  // namespace
-
-void bind_breadth_first(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

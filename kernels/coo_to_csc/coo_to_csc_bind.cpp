@@ -19,7 +19,7 @@ void bind_ids(nb::module_& m) {
 
 }  // namespace
 
-void bind_coo_to_csc(nb::module_& m) {
+LG_BIND(m) {
   bind_ids<int32_t, int32_t>(m);
   bind_ids<int32_t, int64_t>(m);
   bind_ids<int64_t, int32_t>(m);

@@ -2,10 +2,8 @@
 #include "deal_nodes/deal_nodes.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "deal_nodes",
       [](Array<const int64_t> indptr, Array<const Index> indices, Array<const uint8_t> is_seed,
@@ -16,13 +14,6 @@ void bind_index(nb::module_& m) {
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "is_seed"_a.noconvert(), "num_parts"_a,
       "node_capacity"_a, "seed_capacity"_a, "part_of"_a.noconvert(), NoGil());
-}
-
-}  // namespace
-
-void bind_deal_nodes(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -2,10 +2,8 @@
 #include "deal_seeds/deal_seeds.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "deal_seeds",
       [](Array<const int64_t> indptr, Array<const Index> indices, Array<const int64_t> seeds,
@@ -24,13 +22,6 @@ void bind_index(nb::module_& m) {
       "quotas"_a.noconvert(), "part"_a.noconvert(), "num_seeds"_a.noconvert(),
       "num_nodes"_a.noconvert(), "held"_a.noconvert(), "seen"_a.noconvert(), "held_nodes"_a,
       "hops"_a, "overlap_weight"_a, "smoothing"_a, "max_edges"_a, NoGil());
-}
-
-}  // namespace
-
-void bind_deal_seeds(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -2,10 +2,8 @@
 #include "grow_blocks/grow_blocks.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "grow_blocks",
       [](Array<const int64_t> indptr, Array<const Index> indices, Array<const int64_t> sources,
@@ -16,13 +14,6 @@ void bind_index(nb::module_& m) {
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "sources"_a.noconvert(), "most"_a,
       "block_of"_a.noconvert(), "sizes"_a.noconvert(), NoGil());
-}
-
-}  // namespace
-
-void bind_grow_blocks(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

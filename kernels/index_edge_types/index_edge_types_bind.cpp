@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_index_edge_types(nb::module_& m) {
+LG_BIND(m) {
   m.attr("MAX_EDGE_TYPES") = kMaxEdgeTypes;
   m.def(
       "count_edge_type_runs",

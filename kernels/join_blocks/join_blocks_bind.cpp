@@ -2,10 +2,8 @@
 #include "join_blocks/join_blocks.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "join_blocks",
       [](Array<const int64_t> indptr, Array<const Index> indices, Array<const int32_t> block_of,
@@ -16,13 +14,6 @@ void bind_index(nb::module_& m) {
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "block_of"_a.noconvert(),
       "sizes"_a.noconvert(), "is_large"_a.noconvert(), "most"_a, "joins"_a.noconvert(), NoGil());
-}
-
-}  // namespace
-
-void bind_join_blocks(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

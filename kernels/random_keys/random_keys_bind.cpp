@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_random_keys(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "random_keys",
       [](uint64_t seed, uint32_t epoch, Array<const int64_t> ids, Array<uint64_t> keys) {

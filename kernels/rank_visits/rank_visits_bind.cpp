@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_rank_visits(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "rank_visits",
       [](Array<const int64_t> starts, Array<const int64_t> visits, int64_t num_neighbors,

@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_round_robin(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "round_robin",
       [](const std::vector<Array<const int32_t>>& sequences, Array<const int64_t> starts,

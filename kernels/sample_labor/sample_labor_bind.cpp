@@ -2,10 +2,8 @@
 #include "sample_labor/sample_labor.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "sample_labor",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
@@ -29,13 +27,6 @@ void bind_index(nb::module_& m) {
       "fanouts"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(),
       "arena"_a.noconvert(), "importance"_a, "layer_dependency"_a, "fixed_count"_a,
       "estimate_sum"_a, "expand_new"_a, "edge_ids"_a, "max_local"_a = kMaxLocal);
-}
-
-}  // namespace
-
-void bind_sample_labor(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -2,10 +2,8 @@
 #include "sample_layers/sample_layers.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "sample_layers",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
@@ -34,13 +32,6 @@ void bind_index(nb::module_& m) {
       "step"_a, "hop"_a, "names"_a.noconvert().none(), "arena"_a.noconvert(), "replace"_a,
       "normalize"_a, "keep_known"_a, "expand_new"_a, "edge_ids"_a, "num_drawn"_a,
       "weights"_a.noconvert().none(), "max_local"_a = kMaxLocal);
-}
-
-}  // namespace
-
-void bind_sample_layers(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

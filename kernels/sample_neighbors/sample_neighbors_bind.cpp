@@ -2,10 +2,8 @@
 #include "sample_neighbors/sample_neighbors.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "sample_neighbors",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
@@ -24,13 +22,6 @@ void bind_index(nb::module_& m) {
       "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
       "fanouts"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(),
       "arena"_a.noconvert(), "replace"_a, "expand_new"_a, "edge_ids"_a, "max_local"_a = kMaxLocal);
-}
-
-}  // namespace
-
-void bind_sample_neighbors(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

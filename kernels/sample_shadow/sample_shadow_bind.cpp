@@ -2,10 +2,8 @@
 #include "sample_shadow/sample_shadow.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "sample_shadow",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
@@ -21,13 +19,6 @@ void bind_index(nb::module_& m) {
       "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
       "fanouts"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(),
       "arena"_a.noconvert(), "num_layers"_a, "edge_ids"_a, "max_local"_a = kMaxLocal);
-}
-
-}  // namespace
-
-void bind_sample_shadow(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -2,10 +2,9 @@
 #include "sample_typed/sample_typed.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
+  m.attr("MAX_TYPED_HOPS") = kMaxTypedHops;
   m.def(
       "sample_typed",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
@@ -31,14 +30,6 @@ void bind_index(nb::module_& m) {
       "seeds"_a.noconvert(), "fanouts"_a, "num_types"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a,
       "names"_a.noconvert().none(), "arena"_a.noconvert(), "replace"_a, "expand_new"_a,
       "edge_ids"_a);
-}
-
-}  // namespace
-
-void bind_sample_typed(nb::module_& m) {
-  m.attr("MAX_TYPED_HOPS") = kMaxTypedHops;
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -2,10 +2,9 @@
 #include "sample_walks/sample_walks.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
+  m.attr("MAX_VISITS") = kMaxVisits;
   m.def(
       "sample_walks",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices, Table table,
@@ -29,14 +28,6 @@ void bind_index(nb::module_& m) {
       "end_below"_a, "restart_below"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a,
       "names"_a.noconvert().none(), "arena"_a.noconvert(), "include_self"_a, "normalize"_a,
       "expand_new"_a, "max_local"_a = kMaxLocal);
-}
-
-}  // namespace
-
-void bind_sample_walks(nb::module_& m) {
-  m.attr("MAX_VISITS") = kMaxVisits;
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

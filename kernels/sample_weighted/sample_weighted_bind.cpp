@@ -2,10 +2,9 @@
 #include "sample_weighted/sample_weighted.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
+  m.attr("MAX_WEIGHTED_FANOUT") = kMaxWeightedFanout;
   m.def(
       "sample_weighted",
       [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
@@ -26,14 +25,6 @@ void bind_index(nb::module_& m) {
       "seeds"_a.noconvert(), "fanouts"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a,
       "names"_a.noconvert().none(), "arena"_a.noconvert(), "replace"_a, "expand_new"_a,
       "edge_ids"_a, "max_local"_a = kMaxLocal);
-}
-
-}  // namespace
-
-void bind_sample_weighted(nb::module_& m) {
-  m.attr("MAX_WEIGHTED_FANOUT") = kMaxWeightedFanout;
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_settle_nodes(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "settle_nodes",
       [](std::optional<Array<const uint64_t>> held, Array<int32_t> part, Array<int64_t> num_own) {

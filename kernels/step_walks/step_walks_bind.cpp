@@ -2,10 +2,8 @@
 #include "step_walks/step_walks.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "step_walks",
       [](Array<const int64_t> indptr, Array<const Index> indices, Table table,
@@ -30,13 +28,6 @@ void bind_index(nb::module_& m) {
       "places"_a.noconvert(), "starts"_a.noconvert(), "numbers"_a.noconvert(), "length"_a,
       "num_walks"_a, "end_below"_a, "restart_below"_a, "t"_a, "seed"_a, "epoch"_a, "step"_a,
       "hop"_a, "nodes"_a.noconvert(), "fates"_a.noconvert(), NoGil());
-}
-
-}  // namespace
-
-void bind_step_walks(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -2,10 +2,8 @@
 #include "vote_nodes/vote_nodes.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "vote_nodes",
       [](Array<const int64_t> indptr, Array<const Index> indices, Array<const uint8_t> open,
@@ -18,13 +16,6 @@ void bind_index(nb::module_& m) {
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "open"_a.noconvert(),
       "held"_a.noconvert().none(), "part"_a.noconvert(), "num_own"_a.noconvert(), "capacity"_a,
       "begin"_a, "end"_a, NoGil());
-}
-
-}  // namespace
-
-void bind_vote_nodes(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind
