@@ -1,5 +1,5 @@
 #include "add_hop/add_hop.h"
-#include "bind/bind.h"
+#include "bind/sampler.h"
 
 namespace lg::bind {
 namespace {

@@ -1,6 +1,5 @@
 // bind.cpp: the extension module lightning_gnnload.ops._kernels.
-#include "bind/bind.h"
-
+#include "bind/sampler.h"
 #include "common/error.h"
 #include "common/isa.h"
 
@@ -43,6 +42,15 @@ NB_MODULE(_kernels, m) {
   nb::set_leak_warnings(false);  // a Workspace may well live until the interpreter ends
   nb::register_exception_translator(translate);
   nb::class_<Workspace>(m, "Workspace").def(nb::init<int64_t, bool>(), "num_nodes"_a, "use_hash"_a);
+  nb::class_<AnyInput>(m, "SamplerInput")
+      .def(nb::init<Workspace&, Array<const int64_t>, AnyInput::Indices, Array<const int64_t>,
+                    uint64_t, uint32_t, uint32_t, uint32_t, Names, Bytes>(),
+           "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
+           "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(),
+           "arena"_a.noconvert(), nb::keep_alive<1, 2>())
+      .def_prop_rw(
+          "max_local", [](const AnyInput& input) { return input.batch.max_local; },
+          [](AnyInput& input, int64_t max_local) { input.batch.max_local = max_local; });
   m.attr("MAX_BUDGET") = kMaxDraws64;
   m.attr("MAX_FANOUT") = kMaxDraws;
   m.attr("MAX_HOPS") = kMaxHops;

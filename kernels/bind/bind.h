@@ -47,30 +47,6 @@ using Table = std::optional<Array<const AliasEntry>>;  // of a graph's weights, 
 
 inline const AliasEntry* entries(const Table& table) { return table ? table->data() : nullptr; }
 
-// The views must outlive the request.
-inline BatchRequest batch_request(const Array<const int64_t>& seeds, uint64_t seed, uint32_t epoch,
-                                  uint32_t step, uint32_t hop, const Bytes& arena,
-                                  int64_t max_local = kMaxLocal) {
-  return {seeds.data(), int64_t(seeds.size()), seed,     epoch, step, hop,
-          arena.data(), int64_t(arena.size()), max_local};
-}
-
-// Runs sample() without the GIL; what ops/dispatch.py makes a SampleLayout of.
-template <class Sample>
-nb::tuple sampled(const Sample& sample) {
-  const SampleLayout layout = [&] {
-    nb::gil_scoped_release no_gil;
-    return sample();
-  }();
-  nb::list hops;
-  for (const HopLayout& hop : layout.hops) {
-    hops.append(nb::make_tuple(hop.num_dst, hop.num_src, hop.num_edges, hop.indptr_offset,
-                               hop.indices_offset, hop.edge_ids_offset, hop.edge_weights_offset,
-                               hop.edge_types_offset));
-  }
-  return nb::make_tuple(layout.num_nodes, hops, layout.free_begin, layout.free_end);
-}
-
 // What defines functions of the module: registered by being compiled, called when it is imported.
 using Definition = void (*)(nb::module_&);
 std::vector<Definition>& definitions();

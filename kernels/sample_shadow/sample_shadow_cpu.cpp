@@ -10,8 +10,8 @@ namespace lg {
 template <class Index>
 SampleLayout sample_shadow(Workspace& workspace, const ShadowRequest<Index>& request) {
   const EdgeColumns columns{/*ids=*/request.edge_ids};
-  const SampleRequest<Index> scope{request.graph,     request.batch, request.fanouts,
-                                   /*replace=*/false, Expand::kNew,  /*edge_ids=*/false};
+  const SampleRequest<Index> scope{request, request.fanouts,
+                                   /*replace=*/false, Expand::kNew, /*edge_ids=*/false};
   return with_batch(workspace, request.graph.num_nodes, request.batch, columns, [&](auto& batch) {
     const int64_t num_seeds = batch.num_nodes();
     UniformPicker<Index> picker(workspace, scope);
