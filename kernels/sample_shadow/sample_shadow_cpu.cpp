@@ -1,9 +1,9 @@
 #include "sample_shadow/sample_shadow.h"
 
-#include "induce_subgraph/induce_subgraph.h"
 #include "sample_neighbors/node_wise.h"
 #include "sample_neighbors/pick_uniform.h"
 #include "sample_neighbors/sample_neighbors.h"
+#include "sample_shadow/induce_subgraph.h"
 
 namespace lg {
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "fuzz/node_wise.h"
-#include "index_edge_types/index_edge_types.h"
+#include "graph/index_edge_types.h"
 #include "sample_typed/pick_typed.h"
 
 namespace lg::fuzz {
