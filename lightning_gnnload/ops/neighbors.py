@@ -52,11 +52,7 @@ def sample_neighbors(
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_neighbors(
-            inputs.native,
-            fanouts,
-            as_flag("replace", replace),
-            expand == "new",
-            as_flag("edge_ids", edge_ids),
+            inputs.native, fanouts, as_flag("replace", replace), expand == "new", as_flag("edge_ids", edge_ids)
         )
     )
 

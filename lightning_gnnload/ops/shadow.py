@@ -15,11 +15,7 @@ from .neighbors import check_fanouts
 
 
 def sample_shadow(
-    inputs: SamplerInput,
-    fanouts: Sequence[int],
-    *,
-    num_layers: int,
-    edge_ids: bool = False,
+    inputs: SamplerInput, fanouts: Sequence[int], *, num_layers: int, edge_ids: bool = False
 ) -> SampleLayout:
     """Sample the scope of the seeds and all edges within it into the arena.
 
@@ -44,14 +40,7 @@ def sample_shadow(
     fanouts = check_fanouts(fanouts)
     check_hops("fanouts", len(fanouts), inputs.key)
     num_layers = check_num_layers(num_layers)
-    return SampleLayout.of(
-        kernels.sample_shadow(
-            inputs.native,
-            fanouts,
-            num_layers,
-            as_flag("edge_ids", edge_ids),
-        )
-    )
+    return SampleLayout.of(kernels.sample_shadow(inputs.native, fanouts, num_layers, as_flag("edge_ids", edge_ids)))
 
 
 def check_num_layers(num_layers: int) -> int:
