@@ -328,6 +328,11 @@ def test_wrong_arguments(change, error, message):
         sample_with(sample_neighbors, **(arguments | change))
 
 
+def test_an_input_that_is_none():
+    with pytest.raises(SamplerConfigError, match="inputs is None, but must be a SamplerInput"):
+        sample_neighbors(None, [2])
+
+
 @pytest.mark.parametrize("name", ["indptr", "indices", "seeds"])
 def test_an_arena_over_another_argument(name):
     # The kernel would read what it has just written: node ids beyond the graph.
