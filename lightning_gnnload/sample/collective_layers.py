@@ -18,7 +18,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.answers import MOST
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import Sampler, sampler_input
 from lightning_gnnload.sample.colleagues import Colleagues, Holding
 from lightning_gnnload.sample.hops import HopEdges, draw_hop
 from lightning_gnnload.sample.layerwise import LayerSampler
@@ -90,21 +90,15 @@ class _OneLayer(Sampler):
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         sampler = self._sampler
         return ops.sample_layers(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             [sampler.budgets[self._hop]],
             sampler.method,
-            key,
-            arena,
             replace=sampler.replace,
             normalize=sampler.normalize,
             keep_known=sampler.keep_known,
             edge_ids=sampler.edge_ids,
             num_drawn=self._num_drawn,
             weights=graph.weight_drawn_by,
-            names=None if graph.origin is None else graph.origin.node_ids,
         )
 
 

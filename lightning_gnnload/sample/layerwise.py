@@ -11,7 +11,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import Sampler, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 
 
@@ -109,14 +109,9 @@ class LayerSampler(Sampler):
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_layers(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.budgets,
             self.method,
-            key,
-            arena,
             importance_tree=graph.importance_tree(self.weighted) if self.method == "fastgcn" else None,
             replace=self.replace,
             normalize=self.normalize,
@@ -124,7 +119,6 @@ class LayerSampler(Sampler):
             expand=self.expand,
             edge_ids=self.edge_ids,
             weights=graph.weight_drawn_by if self.weighted else None,
-            names=graph.names,
         )
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import Sampler, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, typed_fanouts
 
 
@@ -66,16 +66,14 @@ class NeighborSampler(Sampler):
         return len(self.fanouts)
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        workspace = thread_workspace(graph.num_nodes)
+        inputs, fanouts = sampler_input(graph, seeds, key, arena), self.fanouts
         options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-        options["names"] = graph.names
-        topology, fanouts = (graph.indptr, graph.indices), self.fanouts
         if any(isinstance(fanout, dict) for fanout in fanouts):
             types = graph.edge_type_index
             if graph.origin is not None:
                 fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
-            return ops.sample_typed_neighbors(workspace, *topology, types, seeds, fanouts, key, arena, **options)
-        return ops.sample_neighbors(workspace, *topology, seeds, fanouts, key, arena, **options)  # type: ignore[arg-type]
+            return ops.sample_typed_neighbors(inputs, types, fanouts, **options)
+        return ops.sample_neighbors(inputs, fanouts, **options)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         settings = "".join(

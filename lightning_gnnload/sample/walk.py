@@ -12,7 +12,7 @@ from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import Sampler, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.naming import local_seeds
 
@@ -160,20 +160,14 @@ class RandomWalkSampler(Sampler):
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_walks(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.walks,
-            key,
-            arena,
             num_hops=self.num_layers,
             num_neighbors=self.num_neighbors,
             include_self=self.include_self,
             normalize=self.normalize,
             expand=self.expand,
             table=walk_table(graph, self.weighted),
-            names=graph.names,
         )
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import thread_workspace
+from lightning_gnnload.sample.base import sampler_input
 from lightning_gnnload.sample.fanouts import plain_fanouts
 from lightning_gnnload.sample.neighbor import NeighborSampler
 
@@ -72,18 +72,12 @@ class WeightedNeighborSampler(NeighborSampler):
         if self.on_zero != "ignore" and len(table.zero_nodes):
             self.tell_zero(graph.names_of(table.zero_nodes))
         return ops.sample_weighted(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
+            sampler_input(graph, seeds, key, arena),
             table,
-            seeds,
             self.fanouts,  # type: ignore[arg-type]
-            key,
-            arena,
             replace=self.replace,
             expand=self.expand,
             edge_ids=self.edge_ids,
-            names=graph.names,
         )
 
     def tell_zero(self, zero_nodes: np.ndarray) -> None:
