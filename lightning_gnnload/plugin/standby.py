@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.contributors import MAX_OUT

@@ -8,8 +8,7 @@ import time
 
 import torch
 
-from lightning_gnnload.pipeline.loans import Loans
-from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.pipeline.slots import Loans, Slot
 
 
 def lend(loans: Loans[str], token: str) -> torch.Tensor:

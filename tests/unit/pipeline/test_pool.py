@@ -4,7 +4,7 @@ import threading
 
 import torch
 
-from lightning_gnnload.pipeline.pool import SlotPool
+from lightning_gnnload.pipeline.slots import SlotPool
 
 
 def tensor_over(buffer, count: int = 4) -> torch.Tensor:
