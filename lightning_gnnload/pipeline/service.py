@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from lightning_gnnload.data import sockets
@@ -25,7 +25,6 @@ from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import FINAL, Failure
 from lightning_gnnload.pipeline.reception import Reception
-from lightning_gnnload.pipeline.repeating import repeating
 from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource, Payload
@@ -33,7 +32,7 @@ from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, T
 
 _POLL_S = 0.5
 _GOODBYE_S = 2.0
-_SIGN_OF_LIFE_S = 1.0
+_HEARTBEAT_S = 1.0
 
 
 class SamplerService:
@@ -230,7 +229,7 @@ class SamplerService:
     def _open_streams(self) -> None:
         try:
             while (stream := self._next_unopened()) is not None:
-                with repeating(self._tell_opening, _SIGN_OF_LIFE_S):
+                with self._heartbeat():
                     source = self._open_source(stream.spec)
                 with self._changed:
                     stream.source = source
@@ -246,6 +245,23 @@ class SamplerService:
                     return unopened[0]
                 self._changed.wait(_POLL_S)
             return None
+
+    @contextlib.contextmanager
+    def _heartbeat(self) -> Iterator[None]:
+        """Tells the trainers that this sampler lives, until the block ends."""
+        over = threading.Event()
+
+        def run() -> None:
+            while not over.wait(_HEARTBEAT_S):
+                self._tell_opening()
+
+        thread = threading.Thread(target=run, name="gnnload-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def _tell_opening(self) -> None:
         with self._changed:

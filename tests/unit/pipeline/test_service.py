@@ -90,7 +90,7 @@ def test_opening_may_take_longer_than_a_stall() -> None:
 
 def test_opening_waits_for_no_trainer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # One that computes for minutes: a connection holds some 280 signs of life.
-    monkeypatch.setattr(service_module, "_SIGN_OF_LIFE_S", 5e-4)
+    monkeypatch.setattr(service_module, "_HEARTBEAT_S", 5e-4)
 
     def open_source(spec: StreamSpec):
         time.sleep(1.5)
