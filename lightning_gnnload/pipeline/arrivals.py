@@ -11,7 +11,7 @@ import torch
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.pipeline.device_batches import Rows, keep_for
-from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.payload import Payload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event

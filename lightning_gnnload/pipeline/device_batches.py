@@ -8,7 +8,6 @@ begun the step before the last one: however far the host runs ahead of the devic
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,10 +17,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.features import Reads, bytes_of, gather
+from lightning_gnnload.data.features import Reads, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import Making
 from lightning_gnnload.pipeline.tables import summed_reads
 
@@ -30,13 +29,6 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
 
 _COUNTED_EVERY = 64
-
-
-class Draws(Protocol):
-    """What draws: :class:`.OnDevice`, or :class:`.Uploaded`."""
-
-    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """Raises SeedError: a seed is not a node, or repeats."""
 
 
 class Rows(Protocol):
@@ -112,30 +104,20 @@ class DeviceBatches:
         """
         workload = self.source.workload
         seeds, key = workload.seeds_of(request), workload.key_of(request)
-        began, cpu_began = time.monotonic(), time.thread_time()
         with self.device.side_stream():
             if len(handed := tuple(self._handed)) == 2:
                 handed[0].wait()
-            sample = self.draws.sample(seeds, key)
-            sampled = time.monotonic()
-            batch = self._gathered(sample, seeds, key)
-            gathered, cpu_ended = time.monotonic(), time.thread_time()
+            sample, batch, timing = timed(
+                lambda: self.draws.sample(seeds, key),
+                lambda sample: self._gathered(sample, seeds, key),
+                request.rank,
+            )
+            began = time.monotonic()
             converted = self.convert(batch)
             ready = self.device.record()
             reads = self._reads() if self._counts(request) else ()
-        making = Making(
-            len(seeds),
-            batch.num_nodes,
-            _num_edges(sample),
-            made_by=request.rank,
-            thread=threading.current_thread().name,
-            began_s=began,
-            sample_ms=(sampled - began) * 1e3,
-            gather_ms=(gathered - sampled) * 1e3,
-            cpu_ms=(cpu_ended - cpu_began) * 1e3,
-            reads=reads,
-        )
-        return MadeOnDevice(making, converted, (gathered, time.monotonic()), ready, self)
+        making = Making(len(seeds), batch.num_nodes, _num_edges(sample), timing, reads)
+        return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def hand_over(self, made: MadeOnDevice) -> Any:
         """The batch, for work in the current stream. The host does not wait."""
@@ -174,15 +156,10 @@ class DeviceBatches:
         )
 
     def _labels(self, seeds: np.ndarray) -> torch.Tensor | None:
-        """Gathered on the host, which knows the seeds: few rows, and the device need not hold all nodes' labels."""
-        y = self.source.data.y
-        if y is None:
-            return None
-        rows = torch.empty((len(seeds), *y.shape[1:]), dtype=y.dtype)
-        if not rows.numel():
-            return rows.to(self.device.torch_device)
-        gather(y, torch.from_numpy(seeds), rows)
-        return self.device.put(bytes_of(rows)).view(y.dtype).view(rows.shape)
+        labels = self.source.labels_of(seeds)
+        if labels is None or not labels.numel():
+            return None if labels is None else labels.to(self.device.torch_device)
+        return self.device.put(bytes_of(labels)).view(labels.dtype).view(labels.shape)
 
 
 def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:

@@ -18,8 +18,9 @@ from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, MadeOnDevice
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import SlotPool
-from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import Delivery, Fill, LoaderStats
 
 Convert = Callable[[MiniBatch], Any]

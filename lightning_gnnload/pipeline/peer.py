@@ -12,8 +12,8 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Loans, Slot
-from lightning_gnnload.pipeline.source import Payload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Event

@@ -13,8 +13,8 @@ from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.crew import Crew
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.peer import SamplerPeer
-from lightning_gnnload.pipeline.source import Payload
 from lightning_gnnload.pipeline.stats import Fill
 from lightning_gnnload.pipeline.streams import ReadStream, StreamSpec
 from lightning_gnnload.pipeline.wire import Message

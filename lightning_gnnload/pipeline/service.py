@@ -24,10 +24,11 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import FINAL, Failure
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.reception import Reception
 from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
-from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, Trainer
 
 _POLL_S = 0.5
@@ -175,7 +176,8 @@ class SamplerService:
                 stream, step, slot = job
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
-                payload = replace(stream.opened.make(request, slot.memory), made_by=self.rank)
+                payload = stream.opened.make(request, slot.memory)
+                payload = replace(payload, timing=replace(payload.timing, made_by=self.rank))
                 stage = "publish"
                 self._publish(stream, step, slot, payload)
         except BaseException as error:  # a thread that ended in silence would leave the trainers waiting

@@ -19,8 +19,8 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.pipeline.arrivals import Arrivals
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws, Rows
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, Rows
+from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.device_agreement import UNAVAILABLE, agreed
 from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.gathering import Gathering

@@ -16,13 +16,12 @@ import torch
 from lightning_gnnload.errors import TrainerDiedError
 from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader, OpenedSlot
-from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.sample.uploaded import Uploaded
 from tests.cuda.emulated import EmulatedDevice

@@ -25,10 +25,10 @@ from lightning_gnnload.errors import CudaUnavailableError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.topology import Topology
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
+from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
 from lightning_gnnload.sample.on_device_parts import OnDeviceParts, can_sample_parts
 from lightning_gnnload.sample.parts import PartSampler

@@ -12,7 +12,7 @@ import torch
 from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.pipeline.device_source import DeviceSource
+from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.plugin import device_ring
 from lightning_gnnload.plugin.device_ring import SamplerDevice, reader_of
 from lightning_gnnload.sample import placement

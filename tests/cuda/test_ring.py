@@ -171,7 +171,7 @@ def test_nothing_is_read_from_the_device_of_a_lost_sampler() -> None:
         makers = []
         for step in range(NUM_STEPS):
             batch, payload = queue.take(stream, step)
-            makers.append(payload.made_by)
+            makers.append(payload.timing.made_by)
             assert batch.nodes.tolist() == wanted(made)[step][3]
         assert set(makers) == {2}
         queue.close_stream(stream)
