@@ -1,4 +1,4 @@
-"""DeviceBatches: the mini-batches of a phase, made on the device that trains on them.
+"""Mini-batches on the device that trains on them: made there, or brought from samplers and completed there.
 
 A sampling thread gives its work to a side stream of its own: draws, then gathers. The host waits there once a batch,
 when the draws are done, to learn how much was drawn; now and then also for what was read from where. The consumer's
@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.features import Reads, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.pipeline.device_tables import DeviceTable
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import Making
 from lightning_gnnload.pipeline.tables import summed_reads
@@ -27,21 +30,9 @@ from lightning_gnnload.pipeline.tables import summed_reads
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
     from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.pipeline.queue import BatchQueue
 
 _COUNTED_EVERY = 64
-
-
-class Rows(Protocol):
-    """A table whose rows a device gathers: :class:`.DeviceFeatures`."""
-
-    def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
-
-    def reads(self) -> Reads:
-        """Since the last call, from where. The host may wait; raises what went wrong unnoticed."""
-
-    def close(self) -> None:
-        """No gather may be under way."""
 
 
 class MadeOnDevice(NamedTuple):
@@ -62,15 +53,49 @@ class MadeOnDevice(NamedTuple):
     maker: DeviceBatches
 
 
-class DeviceBatches:
-    """Makes mini-batches on a device, equal to those that ``source`` makes on the host. Thread-safe.
+class FeatureFetcher:
+    """Gathers the features of mini-batches on a device, by work of side streams, and hands these over.
 
     Args:
         source: the phase's mini-batches; its workload and labels are used, not its stores.
+        tables: by name: ``"x"`` and those of ``source.data.tables``. Phases may share them; what they read is then
+            counted together, by whichever comes to count.
+        device: where mini-batches come to lie.
+    """
+
+    def __init__(self, source: BatchSource, tables: Mapping[str, DeviceTable], device: Device) -> None:
+        self.source = source
+        self.tables = dict(tables)
+        self.device = device
+        self._handed: deque[Event] = deque(maxlen=2)
+        """Of the last two steps that were given to the device, when it begins them."""
+
+    def _complete(self, batch: MiniBatch) -> MiniBatch:
+        """With its features."""
+        stores, nodes = self.source.data.stores, batch.nodes
+        tables = {
+            name: table.gather(nodes).view(nodes.numel(), *stores[name].row_shape)
+            for name, table in self.tables.items()
+        }
+        return replace(batch, x=tables.pop("x", None), tables=tables)
+
+    def _hand_over(self, batch: Any, ready: Event) -> Any:
+        """The batch, for work in the current stream. The host does not wait."""
+        ready.wait()
+        if self.device.torch_device.type == "cuda":
+            keep_for(batch, torch.cuda.current_stream(self.device.torch_device))
+        self._handed.append(self.device.record())
+        return batch
+
+
+class DeviceBatches(FeatureFetcher):
+    """Makes mini-batches on a device, equal to those that ``source`` makes on the host. Thread-safe.
+
+    Args:
+        source: as :class:`FeatureFetcher` has it.
         draws: draws them.
-        rows: the tables, by name: ``"x"`` and those of ``source.data.tables``. Phases may share them; what they read is
-            then counted together, by whichever comes to count.
-        device: where they come to lie.
+        tables: as :class:`FeatureFetcher` has them.
+        device: likewise.
         convert: makes of a MiniBatch what the model expects.
         max_threads: that may make mini-batches at once; None for any number.
 
@@ -81,19 +106,16 @@ class DeviceBatches:
         self,
         source: BatchSource,
         draws: Draws,
-        rows: Mapping[str, Rows],
+        tables: Mapping[str, DeviceTable],
         device: Device,
         *,
         convert: Callable[[MiniBatch], Any],
         max_threads: int | None = None,
     ) -> None:
-        self.source = source
+        super().__init__(source, tables, device)
         self.draws = draws
-        self.rows = dict(rows)
-        self.device = device
         self.convert = convert
         self.max_threads = max_threads
-        self._handed: deque[Event] = deque(maxlen=2)
 
     def make(self, request: BatchRequest) -> MadeOnDevice:
         """One mini-batch, by work in the calling thread's side stream.
@@ -109,7 +131,7 @@ class DeviceBatches:
                 handed[0].wait()
             sample, batch, timing = timed(
                 lambda: self.draws.sample(seeds, key),
-                lambda sample: self._gathered(sample, seeds, key),
+                lambda sample: self._complete(self._batch_of(sample, seeds, key)),
                 request.rank,
             )
             began = time.monotonic()
@@ -121,11 +143,7 @@ class DeviceBatches:
 
     def hand_over(self, made: MadeOnDevice) -> Any:
         """The batch, for work in the current stream. The host does not wait."""
-        made.ready.wait()
-        if self.device.torch_device.type == "cuda":
-            keep_for(made.batch, torch.cuda.current_stream(self.device.torch_device))
-        self._handed.append(self.device.record())
-        return made.batch
+        return self._hand_over(made.batch, made.ready)
 
     def _counts(self, request: BatchRequest) -> bool:
         """Whether this batch tells what was read since one last did: not every one, as the host waits for it."""
@@ -133,33 +151,85 @@ class DeviceBatches:
         return is_last or request.step % _COUNTED_EVERY == _COUNTED_EVERY - 1
 
     def _reads(self) -> Reads:
-        return summed_reads([rows.reads() for rows in self.rows.values()])
+        return summed_reads([table.reads() for table in self.tables.values()])
 
-    def _gathered(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
-        stores = self.source.data.stores
-        tables = {
-            name: rows.gather(sample.nodes).view(sample.nodes.numel(), *stores[name].row_shape)
-            for name, rows in self.rows.items()
-        }
-        return MiniBatch(
-            sample.nodes,
-            len(seeds),
-            [
-                Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights)
-                for hop in reversed(sample.hops)
-            ],
-            tables.pop("x", None),
-            self._labels(seeds),
-            key.epoch,
-            key.step,
-            tables,
-        )
+    def _batch_of(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
+        blocks = [
+            Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights)
+            for hop in reversed(sample.hops)
+        ]
+        return MiniBatch(sample.nodes, len(seeds), blocks, y=self._labels(seeds), epoch=key.epoch, step=key.step)
 
     def _labels(self, seeds: np.ndarray) -> torch.Tensor | None:
         labels = self.source.labels_of(seeds)
         if labels is None or not labels.numel():
             return None if labels is None else labels.to(self.device.torch_device)
         return self.device.put(bytes_of(labels)).view(labels.dtype).view(labels.shape)
+
+
+class _Fetched(NamedTuple):
+    """A mini-batch of ``step``, complete once the device is ``ready``."""
+
+    step: int
+    batch: MiniBatch
+    payload: Payload
+    ready: Event
+
+
+class DevicePrefetcher(FeatureFetcher):
+    """Takes a trainer's mini-batches from its queue, copies them to its device, and gathers their features there.
+
+    All of that is work of a side stream. The next mini-batch, if it has come, is begun before one is handed over, so
+    that it arrives while that one is trained on. The host waits only where it is two steps ahead of the device, so that
+    no more than three mini-batches lie there. Used by one thread.
+
+    Args:
+        source: as :class:`FeatureFetcher` has it.
+        tables: likewise.
+        device: likewise.
+
+    Source: GNNLab (EuroSys'22), section 5.2: trainers extract, in a pipeline with training.
+    """
+
+    def __init__(self, source: BatchSource, tables: Mapping[str, DeviceTable], device: Device) -> None:
+        super().__init__(source, tables, device)
+        self._ahead: dict[int, _Fetched] = {}  # by stream
+        self._copied: deque[tuple[Event, MiniBatch]] = deque()
+
+    def take(self, queue: BatchQueue, stream: int, step: int, stop: int) -> tuple[MiniBatch, Payload] | None:
+        """As :meth:`.BatchQueue.take`, for work in the current stream; steps end before ``stop``."""
+        fetched = self._ahead.pop(stream, None)
+        if fetched is None or fetched.step != step:
+            fetched = self._fetch(queue, stream, step)
+        if fetched is None:
+            return None
+        if step + 1 < stop and queue.has_come(stream, step + 1):
+            following = self._fetch(queue, stream, step + 1)
+            assert following is not None, "it has come"
+            self._ahead[stream] = following
+        handed = tuple(self._handed)
+        batch = self._hand_over(fetched.batch, fetched.ready)
+        if len(handed) == 2:
+            handed[0].synchronize()
+        return batch, fetched.payload
+
+    def forget(self, stream: int) -> None:
+        """Nobody wants more of it."""
+        self._ahead.pop(stream, None)
+
+    def _fetch(self, queue: BatchQueue, stream: int, step: int) -> _Fetched | None:
+        while self._copied and self._copied[0][0].is_done():
+            self._copied.popleft()  # which gives its slot back
+        with self.device.side_stream():
+            taken = queue.take(stream, step)
+            if taken is None:
+                return None
+            batch, payload = taken
+            if batch.nodes.device != self.device.torch_device:  # else it came from a sampler's device
+                there = batch.to(self.device.torch_device, non_blocking=True)
+                self._copied.append((self.device.record(), batch))
+                batch = there
+            return _Fetched(step, self._complete(batch), payload, self.device.record())
 
 
 def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:

@@ -14,10 +14,9 @@ from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.contributed import place_alone
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, MadeOnDevice
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher, MadeOnDevice
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
@@ -169,8 +168,8 @@ class SampledLoader(EpochLoader):
         convert: makes of a MiniBatch what the model expects.
         pinned: write to page-locked memory, for asynchronous copies to a CUDA device.
         on_device: asked when mini-batches are first needed; makes them in the host's place, unless it gives None.
-        arrivals: asked likewise by what stands in this loader's place where others sample; brings their mini-batches to
-            the device, unless it gives None.
+        prefetcher: asked likewise by what stands in this loader's place where others sample; brings their mini-batches
+            to the device, unless it gives None.
         make_again: what another process is sent in this loader's place, where it is given to a Trainer that spawns its
             ranks: threads, slots and mapped data stay here.
     """
@@ -185,7 +184,7 @@ class SampledLoader(EpochLoader):
         convert: Convert | None = None,
         pinned: bool = False,
         on_device: Callable[[], DeviceBatches | None] = lambda: None,
-        arrivals: Callable[[], Arrivals | None] = lambda: None,
+        prefetcher: Callable[[], DevicePrefetcher | None] = lambda: None,
         make_again: Callable[[], SampledLoader] | None = None,
     ) -> None:
         super().__init__(source, num_ranks, rank)
@@ -193,7 +192,7 @@ class SampledLoader(EpochLoader):
         self.num_threads = num_threads
         self.convert: Convert = convert or (lambda batch: batch)
         self.on_device = on_device
-        self.arrivals = arrivals
+        self.prefetcher = prefetcher
         self._slots = SlotPool(pinned=pinned)
 
     def __reduce__(self) -> tuple[Any, ...]:

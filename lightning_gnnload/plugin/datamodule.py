@@ -339,7 +339,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             convert=convert,
             pinned=pinned,
             on_device=partial(self._sampling.batches, self, source, convert),
-            arrivals=partial(self._sampling.arrivals, self, source),
+            prefetcher=partial(self._sampling.prefetcher, self, source),
             make_again=partial(self._loader_elsewhere, phase),
         )
         trainer = self.trainer

@@ -13,8 +13,7 @@ from lightning_gnnload.cache.device.budget import Allowance, memory_of
 from lightning_gnnload.cache.device.late import LateFeatures
 from lightning_gnnload.cache.nodetype import fitting
 from lightning_gnnload.cache.sharers import Meeting
-from lightning_gnnload.pipeline.device_batches import Rows
-from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.caching import Opening
 from lightning_gnnload.plugin.compat import TrainerFn, pl
@@ -38,11 +37,11 @@ class DeviceRows:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, Rows] = {}
+        self._rows: dict[str, DeviceTable] = {}
         self._late: list[_Late] = []
         self._probing: Probing | None = None
 
-    def open(self, module: GraphDataModule, source: BatchSource, device: Device) -> dict[str, Rows]:
+    def open(self, module: GraphDataModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
         """The tables of ``source`` by name.
 
         Raises:
@@ -66,13 +65,13 @@ class DeviceRows:
         for each in rows.values():
             each.close()
 
-    def _opened(self, name: str, module: GraphDataModule, source: BatchSource, device: Device) -> Rows:
+    def _opened(self, name: str, module: GraphDataModule, source: BatchSource, device: Device) -> DeviceTable:
         levels = fitting(module.caching.levels.get(name, ()), source.data, name)
         if (reason := _why_not(levels)) is not None:
             if reason:
                 _log.warning("Features %r are gathered on the host: %s.", name, reason)
             source.features[name].open()
-            return HostRows(source.features[name], device)
+            return HostTable(source.features[name], device)
         opening = module.caching.opening(name, module, Gathering.of_devices(module.trainer))
         if not opening.levels:
             return _on_device(opening, None, source.workload, device)

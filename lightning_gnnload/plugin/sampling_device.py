@@ -18,8 +18,8 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError, LoaderConfigError
-from lightning_gnnload.pipeline.arrivals import Arrivals
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, Rows
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher
+from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.device_agreement import UNAVAILABLE, agreed
 from lightning_gnnload.plugin.device_rows import DeviceRows
@@ -58,7 +58,7 @@ class SamplingDevice:
         self._topologies: dict[int, tuple[Graph, Topology]] = {}
         self._drawings: dict[Sampler, Draws] = {}
         self._rows = DeviceRows()
-        self._agreed: set[object] = set()  # samplers, and Arrivals, that all ranks have devices for
+        self._agreed: set[object] = set()  # samplers, and DevicePrefetcher, that all ranks have devices for
         self._refused: set[object] = set()  # those that one of them has none for
         self._said: set[str] = set()
 
@@ -100,7 +100,7 @@ class SamplingDevice:
             self._say(str(error))
             return None
 
-    def arrivals(self, module: GraphDataModule, source: BatchSource) -> Arrivals | None:
+    def prefetcher(self, module: GraphDataModule, source: BatchSource) -> DevicePrefetcher | None:
         """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
         gather them, for which ``"auto"`` says why, once.
 
@@ -111,18 +111,18 @@ class SamplingDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
             return None
-        if Arrivals in self._refused:
+        if DevicePrefetcher in self._refused:
             return None
         if (reason := why_not_gathered(source, module.batch_format)) is None:
             gathering = Gathering.of_devices(module.trainer)
             try:
-                with self._opening, self._meeting(Arrivals, module, gathering) as meeting:
+                with self._opening, self._meeting(DevicePrefetcher, module, gathering) as meeting:
                     device, _ = agreed(lambda: (_device(module, computes_on), None), meeting)
-                    return Arrivals(self._opened_rows(module, source, device, meeting), device)
+                    return DevicePrefetcher(source, self._opened_rows(module, source, device, meeting), device)
             except UNAVAILABLE as error:
                 if must:
                     raise
-                self._refused.add(Arrivals)
+                self._refused.add(DevicePrefetcher)
                 reason = str(error)
         self._say(reason, what="Features are gathered by the samplers")
         return None
@@ -178,10 +178,10 @@ class SamplingDevice:
 
     def _opened_rows(
         self, module: GraphDataModule, source: BatchSource, device: Device, meeting: Meeting | None
-    ) -> dict[str, Rows]:
+    ) -> dict[str, DeviceTable]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 
-        def opened() -> dict[str, Rows]:
+        def opened() -> dict[str, DeviceTable]:
             try:
                 return self._rows.open(module, source, device)
             except CacheDisagreementError:

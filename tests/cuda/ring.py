@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload.errors import TrainerDiedError
-from lightning_gnnload.pipeline.arrivals import Arrivals
+from lightning_gnnload.pipeline.device_batches import DevicePrefetcher
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader, OpenedSlot
-from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
@@ -118,9 +118,9 @@ class Ring:
         )
 
     def loader(self, *, gathers: bool = True) -> QueueLoader:
-        rows = {name: HostRows(store, self.device) for name, store in self.source.features.items()}
-        arrivals = Arrivals(rows, self.device)
-        local = SampledLoader(self.source, num_threads=0, arrivals=lambda: arrivals if gathers else None)
+        tables = {name: HostTable(store, self.device) for name, store in self.source.features.items()}
+        prefetcher = DevicePrefetcher(self.source, tables, self.device)
+        local = SampledLoader(self.source, num_threads=0, prefetcher=lambda: prefetcher if gathers else None)
         return QueueLoader(self.queue, local, phase="train", loader=0, reload=0, limit=lambda: float("inf"))
 
     @property

@@ -26,7 +26,7 @@ from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
-from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
@@ -54,7 +54,7 @@ def loader(
     source: BatchSource, device: Device, draws=drawn_on_device, rows=None, convert=None, **settings
 ) -> SampledLoader:
     if rows is None:
-        rows = {name: HostRows(store, device) for name, store in source.features.items()}
+        rows = {name: HostTable(store, device) for name, store in source.features.items()}
     device.record().synchronize()
     convert = convert or (lambda batch: batch)
     batches = DeviceBatches(source, draws(source, device), rows, device, convert=convert, max_threads=1)

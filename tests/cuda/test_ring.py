@@ -35,7 +35,7 @@ def source(**settings) -> BatchSource:
 
 def tables() -> GraphData:
     age = np.arange(300, dtype=np.int16).reshape(300, 1)
-    return toy_data(tables={"age": age})
+    return toy_data(tables={"age": age, "year": age[:, 0], "track": np.arange(1800.0).reshape(300, 2, 3)})
 
 
 @pytest.mark.parametrize(
