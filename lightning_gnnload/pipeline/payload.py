@@ -44,8 +44,8 @@ class Payload:
 
     Attributes:
         reads: where the features came from, nearest tier first; empty where their store does not count.
-        tables: named tables; ``positions`` are those of node types, as in :class:`.tables.Places`.
-        edge_tables: edge features of all hops by name, as in :class:`.tables.Places`.
+        tables: named tables; ``positions`` are those of node types, as in :class:`.tables.TablePlaces`.
+        edge_tables: edge features of all hops by name, as in :class:`.tables.TablePlaces`.
     """
 
     layout: SampleLayout

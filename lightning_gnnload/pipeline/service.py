@@ -23,13 +23,13 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
+from lightning_gnnload.pipeline.connections import TrainerConnections
 from lightning_gnnload.pipeline.failure import FINAL, Failure
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.reception import Reception
 from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, Trainer
+from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 
 _POLL_S = 0.5
 _GOODBYE_S = 2.0
@@ -88,13 +88,13 @@ class SamplerService:
         self.num_threads = num_threads
         self.first_trainer_rank = first_trainer_rank
         self.takeover = takeover
-        self.handlers: dict[str, Callable[[Trainer, wire.Message], None]] = {}
+        self.handlers: dict[str, Callable[[TrainerPeer, wire.Message], None]] = {}
         self.companions: list[Callable[[], None]] = []
         self._open_source = open_source
         self._connect_by = time.monotonic() + connect_timeout_s
         self._listener = wire.listen(job, sampler)
         self._changed = threading.Condition()
-        self._trainers: list[Trainer] = []
+        self._trainers: list[TrainerPeer] = []
         self._slot_bytes = FIRST_SLOT_BYTES
         self._breakdown: Failure | None = None
         self._failure: Failure | None = None
@@ -275,19 +275,19 @@ class SamplerService:
     # The reading thread.
 
     def _read(self) -> None:
-        reception = Reception(self._listener, welcome=self._welcome, hear=self._hear, ended=self._ended)
+        connections = TrainerConnections(self._listener, welcome=self._welcome, hear=self._hear, ended=self._ended)
         try:
-            reception.run(lambda: self._stopping)
+            connections.run(lambda: self._stopping)
         except Exception as error:
             self._fail_with(error, "read")
 
-    def _welcome(self, channel: wire.Channel, message: wire.Message) -> Trainer:
+    def _welcome(self, channel: wire.Channel, message: wire.Message) -> TrainerPeer:
         if message["version"] != wire.PROTOCOL_VERSION:
             raise QueueProtocolError(
                 f"trainer rank {message['rank']} speaks version {message['version']} of the protocol, and this sampler "
                 f"version {wire.PROTOCOL_VERSION}: install one release for all ranks."
             )
-        trainer = Trainer(channel, message["trainer"], message["rank"], message["device"])
+        trainer = TrainerPeer(channel, message["trainer"], message["rank"], message["device"])
         with self._changed:
             self._trainers.append(trainer)
             with contextlib.suppress(OSError):  # it is gone already: its end will be read next
@@ -297,7 +297,7 @@ class SamplerService:
             self._changed.notify_all()
         return trainer
 
-    def _hear(self, trainer: Trainer, message: wire.Message, fds: list[int]) -> None:
+    def _hear(self, trainer: TrainerPeer, message: wire.Message, fds: list[int]) -> None:
         with self._changed:
             if message["kind"] == "bye" and message["num_bytes"]:
                 self._outcome = adopt_sealed(fds.pop() if fds else -1, message["num_bytes"])
@@ -306,7 +306,7 @@ class SamplerService:
             self._handle(trainer, message)
             self._changed.notify_all()
 
-    def _handle(self, trainer: Trainer, message: wire.Message) -> None:
+    def _handle(self, trainer: TrainerPeer, message: wire.Message) -> None:
         kind, number = message["kind"], message.get("stream", -1)
         if kind == "open":
             spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
@@ -331,7 +331,7 @@ class SamplerService:
         else:
             raise QueueProtocolError(f"trainer rank {trainer.rank} sent {message!r:.200}, which it must not")
 
-    def _ended(self, trainer: Trainer) -> None:
+    def _ended(self, trainer: TrainerPeer) -> None:
         with self._changed:
             if not trainer.said_bye:
                 self._fail(Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye."))
@@ -396,4 +396,4 @@ class SamplerService:
             trainer.channel.finish()
         for trainer in self._trainers:
             trainer.channel.drain(_GOODBYE_S)
-            trainer.part()
+            trainer.close()

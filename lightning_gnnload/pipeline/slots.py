@@ -120,11 +120,11 @@ class Slot:
             self._pinned_address = None
 
 
-class _Loan(weakref.ref, Generic[Token]):
+class _LentBuffer(weakref.ref, Generic[Token]):
     token: Token
 
 
-class Loans(Generic[Token]):
+class LentBuffers(Generic[Token]):
     """Lends buffers over slots, and tells which of them nobody uses any more.
 
     A buffer comes back when the last tensor over it is gone: in any thread, in the middle of a garbage collection or
@@ -133,7 +133,7 @@ class Loans(Generic[Token]):
 
     Example:
         >>> import torch
-        >>> loans, slot = Loans(), Slot()
+        >>> loans, slot = LentBuffers(), Slot()
         >>> tensor = torch.frombuffer(loans.lend(slot, "a slot's name"), dtype=torch.uint8, count=3)
         >>> len(loans), list(loans.returned())
         (1, [])
@@ -143,13 +143,13 @@ class Loans(Generic[Token]):
     """
 
     def __init__(self) -> None:
-        self._returned: deque[_Loan[Token]] = deque()
-        self._out: dict[int, _Loan[Token]] = {}  # a weak reference must be kept for its callback to come
+        self._returned: deque[_LentBuffer[Token]] = deque()
+        self._out: dict[int, _LentBuffer[Token]] = {}  # a weak reference must be kept for its callback to come
 
     def lend(self, slot: Slot, token: Token) -> Any:
         """A buffer over ``slot`` for ``torch.frombuffer``; ``token`` names it when it comes back."""
         buffer = slot.buffer()
-        loan: _Loan[Token] = _Loan(buffer, self._returned.append)
+        loan: _LentBuffer[Token] = _LentBuffer(buffer, self._returned.append)
         loan.token = token
         self._out[id(loan)] = loan
         return buffer
@@ -176,7 +176,7 @@ class SlotPool:
     def __init__(self, *, pinned: bool = False) -> None:
         self.pinned = pinned
         self._free: list[Slot] = []
-        self._loans: Loans[Slot] = Loans()
+        self._loans: LentBuffers[Slot] = LentBuffers()
         self._num_bytes = FIRST_SLOT_BYTES
         self._lock = threading.Lock()
 

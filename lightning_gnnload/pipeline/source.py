@@ -21,7 +21,7 @@ from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, Dev
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.tables import Places, TableLayout, fill_tables, place_tables
+from lightning_gnnload.pipeline.tables import TableLayout, TablePlaces, fill_tables, place_tables
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class BatchSource:
         gather(self.data.y, torch.from_numpy(seeds), labels)
         return labels
 
-    def _draw(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> tuple[SampleLayout, MiniBatch, Places]:
+    def _draw(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> tuple[SampleLayout, MiniBatch, TablePlaces]:
         while True:
             try:
                 layout = self._sample_into(seeds, key, slot)
@@ -162,7 +162,7 @@ class BatchSource:
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
 
-    def _gather(self, batch: MiniBatch, places: Places, request: BatchRequest, slot: AnySlot) -> Reads:
+    def _gather(self, batch: MiniBatch, places: TablePlaces, request: BatchRequest, slot: AnySlot) -> Reads:
         reads = fill_tables(places, self.features, request if self.announces else None, slot.array)
         if places.y is not None and self.data.y is not None:
             gather(self.data.y, batch.seeds, places.y.view(slot.array))

@@ -126,7 +126,7 @@ class Ring:
     @property
     def slots_on_device(self) -> list[bool]:
         """Of the slots that came, which lie on a device."""
-        slots = [slot for peer in self.queue._crew.peers for slot in peer._slots.values()]
+        slots = [slot for peer in self.queue._pool.peers for slot in peer._slots.values()]
         return [isinstance(slot, OpenedSlot) for slot in slots]
 
 

@@ -22,7 +22,7 @@ from lightning_gnnload.pipeline import sealed, wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
+from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.tables import TableLayout
 from tests.fuzz.damage import damage_bytes, damage_json, odd_value
 
@@ -146,7 +146,7 @@ def _understand(random: Random, message: wire.Message) -> None:
     elif kind == "open":
         StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
     elif kind == "share":
-        trainer = Trainer(channel=None, index=0, rank=0)  # type: ignore[arg-type]
+        trainer = TrainerPeer(channel=None, index=0, rank=0)  # type: ignore[arg-type]
         stream = Stream(trainer, 0, StreamSpec("train", 0, 0, 0, 2, 9), 1)
         stream.add_share(message["ranges"], message["slots"])
         assert all(2 <= steps[0] <= steps[-1] < 9 for steps in stream.shares)

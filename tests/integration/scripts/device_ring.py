@@ -63,7 +63,7 @@ class Watch(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         self.slots |= {
-            type(slot).__name__ for peer in trainer.strategy.queue._crew.peers for slot in peer._slots.values()
+            type(slot).__name__ for peer in trainer.strategy.queue._pool.peers for slot in peer._slots.values()
         }
 
 

@@ -8,15 +8,15 @@ import time
 
 import torch
 
-from lightning_gnnload.pipeline.slots import Loans, Slot
+from lightning_gnnload.pipeline.slots import LentBuffers, Slot
 
 
-def lend(loans: Loans[str], token: str) -> torch.Tensor:
+def lend(loans: LentBuffers[str], token: str) -> torch.Tensor:
     return torch.frombuffer(loans.lend(Slot(), token), dtype=torch.int64, count=4)
 
 
 def test_a_buffer_returns_after_its_last_tensor() -> None:
-    loans: Loans[str] = Loans()
+    loans: LentBuffers[str] = LentBuffers()
     tensor = lend(loans, "first")
     part = tensor[2:].view(1, 2)
     del tensor
@@ -28,7 +28,7 @@ def test_a_buffer_returns_after_its_last_tensor() -> None:
 
 
 def test_what_ends_in_another_thread_or_in_a_cycle_returns_too() -> None:
-    loans: Loans[str] = Loans()
+    loans: LentBuffers[str] = LentBuffers()
     holder = [lend(loans, "thread")]
     thread = threading.Thread(target=holder.clear)
     thread.start()
@@ -42,7 +42,7 @@ def test_what_ends_in_another_thread_or_in_a_cycle_returns_too() -> None:
 
 
 def test_buffers_outlive_those_who_lent_them() -> None:
-    loans: Loans[str] = Loans()
+    loans: LentBuffers[str] = LentBuffers()
     tensor = lend(loans, "orphan")
     tensor.fill_(7)
     del loans
@@ -54,7 +54,7 @@ def test_interrupts_are_not_lost_where_a_buffer_returns() -> None:
     # A handler that raises inside a finalizer's Python code is reported and forgotten: a callback by
     # weakref.finalize loses about half of these interrupts. A few may be lost in others' callbacks, such as those of
     # the garbage collector. Were half lost, at most 5 of 50 would be with probability 2e-9.
-    loans, slot = Loans[str](), Slot()
+    loans, slot = LentBuffers[str](), Slot()
 
     def is_interrupted() -> bool:
         timer = threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGINT))

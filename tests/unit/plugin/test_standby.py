@@ -201,7 +201,7 @@ def test_sampling_comes_first(play: Callable[..., Play]) -> None:
     made = running.note_what_is_made()
     for step in (0, 1):
         assert running.queue.take(running.stream, step) is not None
-    running.queue._crew.free_returned()
+    running.queue._pool.free_returned()
     running.task(12)
     running.until("gradient")
     assert made == [2, 3, 12]

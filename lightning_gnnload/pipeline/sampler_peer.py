@@ -13,7 +13,7 @@ from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolE
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.slots import Loans, Slot
+from lightning_gnnload.pipeline.slots import LentBuffers, Slot
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Event
@@ -48,7 +48,7 @@ class SamplerPeer:
         self.heard_at = time.monotonic()
         self._slots: dict[int, Slot | OpenedSlot] = {}
         self._filled: set[int] = set()
-        self._loans: Loans[int] = Loans()  # by slot number
+        self._loans: LentBuffers[int] = LentBuffers()  # by slot number
         self._copies: deque[tuple[Event, int]] = deque()  # from device slots, in the order of their stream
 
     @property
@@ -148,7 +148,7 @@ class SamplerPeer:
         elif number in self._slots:
             self._slots.pop(number).close()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Closes the connection. Mini-batches that came stay, and tensors over them."""
         if self.channel is not None:
             self.channel.close()
@@ -156,9 +156,9 @@ class SamplerPeer:
         for number in self._slots.keys() - self._filled:
             self._slots.pop(number).close()
 
-    def part(self) -> None:
-        """Hangs up, and leaves every slot to the tensors that use it."""
-        self.hang_up()
+    def close(self) -> None:
+        """Disconnects, and leaves every slot to the tensors that use it."""
+        self.disconnect()
         for slot in self._slots.values():
             slot.close()
         self._slots.clear()
