@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torchmetrics import Metric
@@ -13,9 +13,6 @@ from torchmetrics import Metric
 from lightning_gnnload.errors import SwitchingError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 
 
 class Understudy:
@@ -26,15 +23,14 @@ class Understudy:
     group. Dropout draws from the mini-batch's own seed, so that a gradient does not depend on when it is computed.
 
     Args:
-        strategy: of this sampler.
-        trainer: Lightning's.
+        trainer: Lightning's, on this sampler; its strategy knows the device and the precision.
         datamodule: whose transfer hooks apply.
     """
 
-    def __init__(self, strategy: FactoredStrategy, trainer: pl.Trainer, datamodule: Any) -> None:
+    def __init__(self, trainer: pl.Trainer, datamodule: Any) -> None:
+        self._strategy = strategy = trainer.strategy
         assert strategy.lightning_module is not None
         self.module = strategy.lightning_module
-        self._strategy = strategy
         self._trainer = trainer
         self.module.trainer = trainer
         compat.attach_data_hooks(trainer, self.module, datamodule)

@@ -7,7 +7,7 @@ import re
 
 from lightning_gnnload.errors import LaunchError
 from lightning_gnnload.plugin.compat import environments
-from lightning_gnnload.plugin.strategy.roles import RolePlan
+from lightning_gnnload.plugin.job import RolePlan
 
 _SEVERAL = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 

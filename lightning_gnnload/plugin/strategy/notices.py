@@ -11,15 +11,13 @@ import socket
 import time
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from torch.distributed import DistError, Store
 
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.failure import Failure
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+from lightning_gnnload.plugin.job import Job
+from lightning_gnnload.plugin.strategy.rendezvous import launch_store
 
 NOTICE_S = 2.0
 """By then a rank that ends has told its sampler, and the sampler has left a notice."""
@@ -30,8 +28,8 @@ _POLL_S = 0.1
 class Notices:
     """Failures of one launch. On a single machine there are none to leave, and none to find."""
 
-    def __init__(self, strategy: FactoredStrategy) -> None:
-        self._strategy = strategy
+    def __init__(self, job: Job) -> None:
+        self._job = job
 
     def leave(self, failure: Failure) -> None:
         """For ranks on other machines. The first notice counts."""
@@ -55,14 +53,13 @@ class Notices:
             return Failure("trainer", 0, True, "train", text).error()
 
     def _store(self) -> Store | None:
-        if self._strategy.num_nodes == 1:
+        if self._job.roles.num_nodes == 1:
             return None
         # Samplers come here for the first time, maybe after the store's end: they must not wait for it, as torch's
         # client would, for seconds more than it is told.
-        environment = self._strategy.cluster_environment
-        assert environment is not None
+        environment = self._job.environment
         try:
             socket.create_connection((environment.main_address, environment.main_port), NOTICE_S).close()
         except OSError as error:
             raise DistError(str(error)) from error
-        return self._strategy.store(timedelta(seconds=NOTICE_S))
+        return launch_store(self._job, timedelta(seconds=NOTICE_S))

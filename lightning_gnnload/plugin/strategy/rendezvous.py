@@ -20,8 +20,7 @@ import torch.distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.plugin.compat import environments
-from lightning_gnnload.plugin.strategy.roles import RolePlan
+from lightning_gnnload.plugin.job import Job, RolePlan
 
 LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
@@ -31,28 +30,19 @@ _stores: dict[tuple[str, int], Store] = {}
 """By address and port: a later Trainer of a script meets where the first one did, as the port is taken."""
 
 
-def launch_store(
-    environment: environments.ClusterEnvironment,
-    *,
-    num_nodes: int,
-    is_host: bool,
-    session: int,
-    timeout: timedelta | None,
-) -> Store:
-    """The part of the job's store that belongs to one launch.
+def launch_store(job: Job, timeout: timedelta | None) -> Store:
+    """The part of the job's store that belongs to one launch. Local rank 0 of node 0 keeps it, or torchrun's agent.
 
     Args:
-        environment: knows the main address and port.
-        num_nodes: machines of the job.
-        is_host: this rank keeps the store, unless torchrun's agent does.
-        session: counts launches, alike in every rank.
-        timeout: how long to wait for the one who keeps it, and for each key; None for torch's own.
+        job: knows the main address and port, and this rank's place.
+        timeout: how long to wait for the rank that keeps it, and for each key; None for torch's own.
     """
-    address, port = environment.main_address, environment.main_port
-    is_local = num_nodes == 1 or is_loopback(address)
+    address, port = job.environment.main_address, job.environment.main_port
+    is_local = job.roles.num_nodes == 1 or is_loopback(address)
     _choose_interface(address, port, is_local)
+    is_host = job.node_rank == 0 and job.local_rank == 0
     store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
-    return PrefixStore(f"gnnload/{session}", store)
+    return PrefixStore(f"gnnload/{job.session}", store)
 
 
 def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: timedelta | None) -> Store:

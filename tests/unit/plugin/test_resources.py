@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.plugin.strategy.decision import RoleDecision
+from lightning_gnnload.plugin.job import RoleDecision, RolePlan
 from lightning_gnnload.plugin.strategy.resources import (
     MAX_QUEUE_DEPTH,
     Stage,
@@ -20,7 +20,6 @@ from lightning_gnnload.plugin.strategy.resources import (
     kept_to,
     queue_depth,
 )
-from lightning_gnnload.plugin.strategy.roles import RolePlan
 
 STAGES = st.lists(
     st.builds(

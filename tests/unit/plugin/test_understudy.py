@@ -50,7 +50,7 @@ def understudy(model: Model, **settings: Any) -> Understudy:
         accelerator="cpu", devices=2, strategy=strategy, logger=False, enable_checkpointing=False, **settings
     )
     strategy._lightning_module = model
-    return Understudy(strategy, trainer, None)
+    return Understudy(trainer, None)
 
 
 BATCH = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
