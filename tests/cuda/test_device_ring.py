@@ -57,7 +57,7 @@ def test_a_sampler_draws_on_its_device_and_places_the_graph_once(device: Emulate
     drawn = [sampling.source(module(setting), source) for _ in range(2)]
     assert all(isinstance(each, DeviceSource) for each in drawn)
     assert drawn[0]._draws.topology is drawn[1]._draws.topology
-    assert sampling.about
+    assert drawn[0]._draws.topology.about
 
 
 @pytest.mark.parametrize(("root", "setting"), [(GPU, "cpu"), (torch.device("cpu"), "auto")])
@@ -85,13 +85,15 @@ def test_a_sampler_without_kernels_draws_on_the_host(device: EmulatedDevice, cap
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert sampling.source(module("auto", shared), source) is source
-    assert caplog.messages == ["Sampler rank 2 samples on the CPU: LaborSampler has no kernels for a device"]
+    assert caplog.messages == ["Sampler rank 2 samples on the CPU: LaborSampler has no kernels for a device."]
     assert isinstance(sampling.source(module("auto"), toy_source()), DeviceSource), "another phase's sampler may have"
     with pytest.raises(LoaderConfigError, match=r"sampling_device='cuda', but LaborSampler has no kernels"):
         sampling.source(module("cuda", shared), source)
 
 
-@pytest.mark.parametrize(("changed", "is_shared"), [({}, False), ({"shares_devices": True}, True), ({"switching": True}, True)])
+@pytest.mark.parametrize(
+    ("changed", "is_shared"), [({}, False), ({"shares_devices": True}, True), ({"switching": True}, True)]
+)
 def test_a_device_that_trains_as_well_holds_less_of_the_graph(
     device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], is_shared: bool
 ) -> None:
