@@ -43,14 +43,18 @@ class MadeOnDevice(NamedTuple):
         batch: what the model expects; not for use before ``ready``.
         convert_s: when turning it into that began and ended.
         ready: when the device is done with it.
-        maker: hands it over. A loader keeps none, as it outlives the fit, and the device's memory with it.
+        maker: what made it. A loader keeps none, as it outlives the fit, and the device's memory with it.
     """
 
     payload: Making
     batch: Any
     convert_s: tuple[float, float]
     ready: Event
-    maker: DeviceBatches
+    maker: FeatureFetcher
+
+    def hand_over(self) -> Any:
+        """The batch, for work in the current stream. The host does not wait."""
+        return self.maker.hand_over(self.batch, self.ready)
 
 
 class FeatureFetcher:
@@ -67,8 +71,7 @@ class FeatureFetcher:
         self.source = source
         self.tables = dict(tables)
         self.device = device
-        self._handed: deque[Event] = deque(maxlen=2)
-        """Of the last two steps that were given to the device, when it begins them."""
+        self._handed: deque[Event] = deque(maxlen=2)  # when the device begins the last two steps that it was given
 
     def _complete(self, batch: MiniBatch) -> MiniBatch:
         """With its features."""
@@ -79,8 +82,8 @@ class FeatureFetcher:
         }
         return replace(batch, x=tables.pop("x", None), tables=tables)
 
-    def _hand_over(self, batch: Any, ready: Event) -> Any:
-        """The batch, for work in the current stream. The host does not wait."""
+    def hand_over(self, batch: Any, ready: Event) -> Any:
+        """The batch, for work in the current stream once it is ready. The host does not wait."""
         ready.wait()
         if self.device.torch_device.type == "cuda":
             keep_for(batch, torch.cuda.current_stream(self.device.torch_device))
@@ -140,10 +143,6 @@ class DeviceBatches(FeatureFetcher):
             reads = self._reads() if self._counts(request) else ()
         making = Making(len(seeds), batch.num_nodes, _num_edges(sample), timing, reads)
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
-
-    def hand_over(self, made: MadeOnDevice) -> Any:
-        """The batch, for work in the current stream. The host does not wait."""
-        return self._hand_over(made.batch, made.ready)
 
     def _counts(self, request: BatchRequest) -> bool:
         """Whether this batch tells what was read since one last did: not every one, as the host waits for it."""
@@ -208,7 +207,7 @@ class DevicePrefetcher(FeatureFetcher):
             assert following is not None, "it has come"
             self._ahead[stream] = following
         handed = tuple(self._handed)
-        batch = self._hand_over(fetched.batch, fetched.ready)
+        batch = self.hand_over(fetched.batch, fetched.ready)
         if len(handed) == 2:
             handed[0].synchronize()
         return batch, fetched.payload

@@ -37,6 +37,9 @@ class _Made(NamedTuple):
     batch: Any
     convert_s: tuple[float, float]
 
+    def hand_over(self) -> Any:
+        return self.batch
+
 
 class EpochLoader:
     """What Lightning asks of a train loader: a length, the epoch, and a place in it that survives a restart.
@@ -257,6 +260,4 @@ class SampledLoader(EpochLoader):
                 made.payload, request.step, asked_s=asked_s, taken_s=taken_s, convert_s=made.convert_s, fill=fill
             )
         )
-        if isinstance(made, MadeOnDevice):
-            return made.maker.hand_over(made)
-        return made.batch
+        return made.hand_over()

@@ -246,12 +246,12 @@ class BatchQueue:
 
     def _share(self, number: int, owed: Iterable[range], *, more_slots: int) -> None:
         """Asks the living samplers for steps, each for its part of every range."""
-        heirs = self._pool.alive
+        peers = self._pool.alive
         owed = list(owed)
-        if not heirs:
+        if not peers:
             self._streams[number].orphans += owed
-        for place, peer in enumerate(heirs):
-            parts = [part for steps in owed if (part := steps[place :: len(heirs)])]
+        for place, peer in enumerate(peers):
+            parts = [part for steps in owed if (part := steps[place :: len(peers)])]
             if parts:
                 peer.shares.setdefault(number, []).extend(parts)
                 # All at once, as the slots are for the first step of all: one that knew but some could fill them with

@@ -48,7 +48,7 @@ class SamplerPeer:
         self.heard_at = time.monotonic()
         self._slots: dict[int, Slot | OpenedSlot] = {}
         self._filled: set[int] = set()
-        self._loans: LentBuffers[int] = LentBuffers()  # by slot number
+        self._lent: LentBuffers[int] = LentBuffers()  # by slot number
         self._copies: deque[tuple[Event, int]] = deque()  # from device slots, in the order of their stream
 
     @property
@@ -112,7 +112,7 @@ class SamplerPeer:
         """
         slot = self._slots[number]
         if isinstance(slot, Slot):
-            return payload.view(self._loans.lend(slot, number))
+            return payload.view(self._lent.lend(slot, number))
         copied, done = slot.copy(payload.end)
         self._copies.append((done, number))
         return payload.view(copied)
@@ -123,11 +123,11 @@ class SamplerPeer:
 
     @property
     def num_lent(self) -> int:
-        return len(self._loans)
+        return len(self._lent)
 
     def free_returned(self) -> None:
         """Gives the slots back whose tensors are gone, and those that are copied."""
-        for number in self._loans.returned():
+        for number in self._lent.returned():
             self.free(number)
         while self._copies and self._copies[0][0].is_done():
             self.free(self._copies.popleft()[1])

@@ -253,24 +253,22 @@ class SamplerService:
         """Tells the trainers that this sampler lives, until the block ends."""
         over = threading.Event()
 
-        def run() -> None:
+        def beat() -> None:
             while not over.wait(_HEARTBEAT_S):
-                self._tell_opening()
+                with self._changed:
+                    # Who has read nothing for minutes has many of these to read; to wait for it would keep all others
+                    # waiting.
+                    for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
+                        with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
+                            trainer.channel.send("opening")
 
-        thread = threading.Thread(target=run, name="gnnload-heartbeat", daemon=True)
+        thread = threading.Thread(target=beat, name="gnnload-heartbeat", daemon=True)
         thread.start()
         try:
             yield
         finally:
             over.set()
             thread.join()
-
-    def _tell_opening(self) -> None:
-        with self._changed:
-            # Who has read nothing for minutes has many of these to read; to wait for it would keep all others waiting.
-            for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
-                with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
-                    trainer.channel.send("opening")
 
     # The reading thread.
 

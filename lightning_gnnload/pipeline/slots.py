@@ -133,12 +133,12 @@ class LentBuffers(Generic[Token]):
 
     Example:
         >>> import torch
-        >>> loans, slot = LentBuffers(), Slot()
-        >>> tensor = torch.frombuffer(loans.lend(slot, "a slot's name"), dtype=torch.uint8, count=3)
-        >>> len(loans), list(loans.returned())
+        >>> lent, slot = LentBuffers(), Slot()
+        >>> tensor = torch.frombuffer(lent.lend(slot, "a slot's name"), dtype=torch.uint8, count=3)
+        >>> len(lent), list(lent.returned())
         (1, [])
         >>> del tensor
-        >>> list(loans.returned()), len(loans)
+        >>> list(lent.returned()), len(lent)
         (["a slot's name"], 0)
     """
 
@@ -149,17 +149,17 @@ class LentBuffers(Generic[Token]):
     def lend(self, slot: Slot, token: Token) -> Any:
         """A buffer over ``slot`` for ``torch.frombuffer``; ``token`` names it when it comes back."""
         buffer = slot.buffer()
-        loan: _LentBuffer[Token] = _LentBuffer(buffer, self._returned.append)
-        loan.token = token
-        self._out[id(loan)] = loan
+        reference: _LentBuffer[Token] = _LentBuffer(buffer, self._returned.append)
+        reference.token = token
+        self._out[id(reference)] = reference
         return buffer
 
     def returned(self) -> Iterator[Token]:
         """The tokens of what came back since the last call."""
         while self._returned:
-            loan = self._returned.popleft()
-            self._out.pop(id(loan), None)  # Ctrl-C may have come before it was put there
-            yield loan.token
+            reference = self._returned.popleft()
+            self._out.pop(id(reference), None)  # Ctrl-C may have come before it was put there
+            yield reference.token
 
     def __len__(self) -> int:
         """How many are out, or came back unnoticed as yet."""
@@ -176,7 +176,7 @@ class SlotPool:
     def __init__(self, *, pinned: bool = False) -> None:
         self.pinned = pinned
         self._free: list[Slot] = []
-        self._loans: LentBuffers[Slot] = LentBuffers()
+        self._lent: LentBuffers[Slot] = LentBuffers()
         self._num_bytes = FIRST_SLOT_BYTES
         self._lock = threading.Lock()
 
@@ -188,7 +188,7 @@ class SlotPool:
     def take(self) -> Slot:
         """A slot to write to: one that came back, or a new one."""
         with self._lock:
-            self._free.extend(self._loans.returned())
+            self._free.extend(self._lent.returned())
             if self._free:
                 return self._free.pop()
             num_bytes = self._num_bytes
@@ -204,4 +204,4 @@ class SlotPool:
         """A buffer over ``slot``, which returns to the pool when the buffer's last user is gone."""
         with self._lock:
             self._num_bytes = max(self._num_bytes, slot.num_bytes)
-            return self._loans.lend(slot, slot)
+            return self._lent.lend(slot, slot)
