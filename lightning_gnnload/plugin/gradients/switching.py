@@ -23,9 +23,8 @@ from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.gradients.contributions import Contributions
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
-from lightning_gnnload.plugin.gradients.director import Director
+from lightning_gnnload.plugin.gradients.director import Contributions, Director
 from lightning_gnnload.plugin.job import Job
 
 

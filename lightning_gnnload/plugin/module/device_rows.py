@@ -16,7 +16,7 @@ from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.module.caching import Opening
+from lightning_gnnload.plugin.module.caching import CachedModule, Opening
 from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.plugin.module.probing import Probing
 from lightning_gnnload.sample.workload import Workload
@@ -24,7 +24,6 @@ from lightning_gnnload.sample.workload import Workload
 if TYPE_CHECKING:
     from lightning_gnnload.cache.device.features import DeviceFeatures
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class DeviceRows:
         self._late: list[_Late] = []
         self._probing: Probing | None = None
 
-    def open(self, module: GraphDataModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
+    def open(self, module: CachedModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
         """The tables of ``source`` by name.
 
         Raises:
@@ -65,7 +64,7 @@ class DeviceRows:
         for each in rows.values():
             each.close()
 
-    def _opened(self, name: str, module: GraphDataModule, source: BatchSource, device: Device) -> DeviceTable:
+    def _opened(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> DeviceTable:
         levels = fitting(module.caching.levels.get(name, ()), source.data, name)
         if (reason := _why_not(levels)) is not None:
             if reason:

@@ -18,6 +18,7 @@ from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, Cu
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.source import BatchSource, Draws
+from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_rows import DeviceRows
 from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
@@ -28,7 +29,6 @@ from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 
@@ -54,7 +54,7 @@ class TrainerDevice:
         self._refused: set[object] = set()  # those that one of them has none for
 
     def batches(
-        self, module: GraphDataModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
+        self, module: CachedModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
     ) -> DeviceBatches | None:
         """A phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None where
         the host makes them. With ``"auto"``, what the device cannot do is said once.
@@ -90,7 +90,7 @@ class TrainerDevice:
             self._device.say(str(error))
             return None
 
-    def prefetcher(self, module: GraphDataModule, source: BatchSource) -> DevicePrefetcher | None:
+    def prefetcher(self, module: CachedModule, source: BatchSource) -> DevicePrefetcher | None:
         """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
         gather them, for which ``"auto"`` says why, once.
 
@@ -139,7 +139,7 @@ class TrainerDevice:
 
     def _open(
         self,
-        module: GraphDataModule,
+        module: CachedModule,
         source: BatchSource,
         convert: Callable[[MiniBatch], Any],
         computes_on: torch.device,
@@ -156,7 +156,7 @@ class TrainerDevice:
         return DeviceBatches(source, draw, rows, device, convert=convert, max_threads=1 if draws else None)
 
     def _meeting(
-        self, what: object, module: GraphDataModule, gathering: Gathering
+        self, what: object, module: CachedModule, gathering: Gathering
     ) -> AbstractContextManager[Meeting | None]:
         """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
         not be waited for. None once they have agreed."""
@@ -167,7 +167,7 @@ class TrainerDevice:
         return nullcontext() if sharers is None else sharers.meet()
 
     def _opened_rows(
-        self, module: GraphDataModule, source: BatchSource, device: Device, meeting: Meeting | None
+        self, module: CachedModule, source: BatchSource, device: Device, meeting: Meeting | None
     ) -> dict[str, DeviceTable]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 
@@ -187,7 +187,7 @@ class TrainerDevice:
             self._rows.close()
             raise
 
-    def _drawing(self, module: GraphDataModule, source: BatchSource, device: Device) -> Draws:
+    def _drawing(self, module: CachedModule, source: BatchSource, device: Device) -> Draws:
         workload, trainer = source.workload, module.trainer
         if workload.sampler not in self._drawings:
             rank, num_ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
@@ -220,7 +220,7 @@ def _uploaded(source: BatchSource, device: Device) -> Uploaded:
     return Uploaded(source.workload.sampler, source.workload.graph, device)
 
 
-def _device(module: GraphDataModule, computes_on: torch.device) -> Device:
+def _device(module: CachedModule, computes_on: torch.device) -> Device:
     """Raises CudaUnavailableError: why it cannot be used, or not for such mini-batches."""
     from lightning_gnnload.ops.cuda.opening import open_device
 
@@ -233,12 +233,12 @@ def _device(module: GraphDataModule, computes_on: torch.device) -> Device:
     return device
 
 
-def _cache_devices(module: GraphDataModule) -> set[str]:
+def _cache_devices(module: CachedModule) -> set[str]:
     """Where the caches are wanted."""
     return {level.device for levels in module.caching.levels.values() for level in levels}
 
 
-def _root_device(module: GraphDataModule) -> torch.device:
+def _root_device(module: CachedModule) -> torch.device:
     """Where the trainer computes; without a trainer, where mini-batches by hand are wanted."""
     if module.trainer is not None:
         return module.trainer.strategy.root_device

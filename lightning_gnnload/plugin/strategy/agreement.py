@@ -11,6 +11,7 @@ import platform
 import time
 from dataclasses import replace
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -144,8 +145,6 @@ def _with_samplers(decision: RoleDecision, job: Job) -> RoleDecision:
 
 def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
     """What the measured times depend on, apart from data and model."""
-    import lightning_gnnload
-
     device = job.device
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -155,5 +154,5 @@ def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
         "machine": platform.machine(),
-        "versions": [lightning_gnnload.__version__, torch.__version__, pl.__version__],
+        "versions": [version("lightning-gnnload"), torch.__version__, pl.__version__],
     }

@@ -18,10 +18,9 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
-from lightning_gnnload.plugin.gradients.lag import StalenessStats
-from lightning_gnnload.plugin.gradients.reduction import DelayedReduction
+from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.gradients.switching import (
     PassesOverSteps,
@@ -31,14 +30,13 @@ from lightning_gnnload.plugin.gradients.switching import (
     several_loaders,
 )
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision
-from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.plugin.strategy import ranks, resources
 from lightning_gnnload.plugin.strategy.agreement import agree
-from lightning_gnnload.plugin.strategy.environment import check_environment
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
+from lightning_gnnload.plugin.strategy.rendezvous import check_environment
 from lightning_gnnload.plugin.strategy.roles import check_role_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 

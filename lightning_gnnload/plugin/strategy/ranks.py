@@ -37,16 +37,14 @@ from lightning_gnnload.plugin.compat import (
     pl,
     requeue_signals,
 )
-from lightning_gnnload.plugin.gradients.standby import Standby
-from lightning_gnnload.plugin.gradients.understudy import Understudy
+from lightning_gnnload.plugin.gradients.standby import Standby, Understudy
 from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.caching import close_caches, open_on_sampler
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy import lives
 from lightning_gnnload.plugin.strategy.adoption import adopt
-from lightning_gnnload.plugin.strategy.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
-from lightning_gnnload.plugin.strategy.rendezvous import leave_group
+from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, Notices, leave_group
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
 _LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightning_gnnload.pipeline.stats import Delivery, Fill
-from lightning_gnnload.plugin.monitor.levers import Levers
+from lightning_gnnload.plugin.monitor.report import Levers
 from lightning_gnnload.plugin.monitor.stall import MIN_STEPS, QUIET_S, Cause, StallWatch, StepTimes, blame, explain
 from tests.unit.plugin.deliveries import delivery
 

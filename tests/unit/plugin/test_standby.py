@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin.gradients.exchange import Exchange, state_of
+from lightning_gnnload.plugin.gradients.contributors import Exchange, state_of
 from lightning_gnnload.plugin.gradients.standby import Standby
 from tests.unit.toy import content, toy_source
 

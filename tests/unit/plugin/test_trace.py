@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.plugin.monitor.timeline import draw_timeline
 from lightning_gnnload.plugin.monitor.trace import (
     Span,
     TraceWindow,
+    draw_timeline,
     join_parts,
     rows_of,
     spans_of,
