@@ -26,9 +26,9 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OfOneLightning, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
-from lightning_gnnload.plugin.module.devices import DeviceChoice, TrainerDevice
 from lightning_gnnload.plugin.module.parting import Parting, Partitioned
 from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_expansion, check_numbers
+from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 

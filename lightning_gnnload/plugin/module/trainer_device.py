@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefe
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
-from lightning_gnnload.plugin.module.device_rows import DeviceRows
+from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
 from lightning_gnnload.plugin.module.settings import check_choice
@@ -49,7 +49,7 @@ class TrainerDevice:
         self._opening = threading.Lock()
         self._device = RankDevice("Mini-batches are made on the CPU")
         self._drawings: dict[Sampler, Draws] = {}
-        self._rows = DeviceRows()
+        self._tables = DeviceTables()
         self._agreed: set[object] = set()  # samplers, and DevicePrefetcher, that all ranks have devices for
         self._refused: set[object] = set()  # those that one of them has none for
 
@@ -108,7 +108,7 @@ class TrainerDevice:
             try:
                 with self._opening, self._meeting(DevicePrefetcher, module, gathering) as meeting:
                     device, _ = agreed(lambda: (_device(module, computes_on), None), meeting)
-                    return DevicePrefetcher(source, self._opened_rows(module, source, device, meeting), device)
+                    return DevicePrefetcher(source, self._opened_tables(module, source, device, meeting), device)
             except UNAVAILABLE as error:
                 if must:
                     raise
@@ -119,7 +119,7 @@ class TrainerDevice:
 
     def begin_step(self, num_updates: int) -> None:
         """Before each training step, after so many optimizer steps."""
-        self._rows.begin_step(num_updates)
+        self._tables.begin_step(num_updates)
 
     def close(self) -> None:
         """Gives back the device's memory. What lay there is put there again when it is next needed."""
@@ -128,7 +128,7 @@ class TrainerDevice:
             self._drawings.clear()
             self._agreed.clear()
             self._refused.clear()
-            self._rows.close()
+            self._tables.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process has a device of its own."""
@@ -152,8 +152,8 @@ class TrainerDevice:
 
         with self._meeting(source.workload.sampler, module, Gathering.of(module.trainer)) as meeting:
             device, draw = agreed(drawing, meeting)
-            rows = self._opened_rows(module, source, device, meeting)
-        return DeviceBatches(source, draw, rows, device, convert=convert, max_threads=1 if draws else None)
+            tables = self._opened_tables(module, source, device, meeting)
+        return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
 
     def _meeting(
         self, what: object, module: CachedModule, gathering: Gathering
@@ -166,14 +166,14 @@ class TrainerDevice:
         sharers = gathering.sharers("devices")
         return nullcontext() if sharers is None else sharers.meet()
 
-    def _opened_rows(
+    def _opened_tables(
         self, module: CachedModule, source: BatchSource, device: Device, meeting: Meeting | None
     ) -> dict[str, DeviceTable]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 
         def opened() -> dict[str, DeviceTable]:
             try:
-                return self._rows.open(module, source, device)
+                return self._tables.open(module, source, device)
             except CacheDisagreementError:
                 raise
             except CacheShareError as error:
@@ -184,7 +184,7 @@ class TrainerDevice:
         try:
             return agreed(opened, meeting)
         except UNAVAILABLE:
-            self._rows.close()
+            self._tables.close()
             raise
 
     def _drawing(self, module: CachedModule, source: BatchSource, device: Device) -> Draws:
