@@ -75,7 +75,7 @@ class RankDevice:
 
         Args:
             workload: what is drawn.
-            request: the mini-batch to compare; its rank's part is the one that is placed now.
+            request: the mini-batch to compare. Of a partition, its rank's part is placed now.
             place: :meth:`place`, with all that it needs besides a graph.
             device: this rank's.
         """
@@ -83,7 +83,8 @@ class RankDevice:
         drawing: OnDevice | OnDeviceParts
         if isinstance(sampler, PartSampler):
             drawing = OnDeviceParts(sampler, place, device)
-            drawing.open(request.rank)  # each trainer trains on one part
+            if request.num_ranks > 1:
+                drawing.open(request.rank)  # each trainer trains on one part
         else:
             heed_zero_weights(sampler, workload.graph)
             drawing = OnDevice(sampler, place(workload.graph), device)
