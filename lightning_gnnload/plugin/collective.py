@@ -10,11 +10,9 @@ from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.rendezvous import join_local_store, open_local_store
-from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
-from lightning_gnnload.sample.distributed_exchange import DEFAULT_TIMEOUT_S, DistributedExchange
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
+from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, DistributedExchange, Exchange, ThreadExchange
+from lightning_gnnload.sample.group.group import Colleagues
 from lightning_gnnload.sample.workload import Workload
 
 

@@ -14,8 +14,7 @@ from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.device_agreement import UNAVAILABLE
-from lightning_gnnload.sample.device_check import check_device
-from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
+from lightning_gnnload.sample.on_device import OnDevice, can_sample, check_device, draws_by_weight, heed_zero_weights
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device

@@ -26,11 +26,17 @@ from lightning_gnnload.plugin.device_rows import DeviceRows
 from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.settings import check_choice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.device_check import check_device
-from lightning_gnnload.sample.on_device import OnDevice, draws_by_weight, heed_zero_weights
-from lightning_gnnload.sample.on_device_parts import OnDeviceParts, can_sample_parts
+from lightning_gnnload.sample.on_device import (
+    OnDevice,
+    OnDeviceParts,
+    Uploaded,
+    can_sample_parts,
+    can_upload,
+    check_device,
+    draws_by_weight,
+    heed_zero_weights,
+)
 from lightning_gnnload.sample.parts import PartSampler
-from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device

@@ -17,9 +17,9 @@ from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample import collective_layers, collective_shadow, collective_walks, nodewise
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.build import ArenaBuilder, check_seeds
-from lightning_gnnload.sample.colleagues import Colleagues, Operation
 from lightning_gnnload.sample.collective_shadow import Laying
-from lightning_gnnload.sample.exchange import Exchange
+from lightning_gnnload.sample.group.exchange import Exchange
+from lightning_gnnload.sample.group.group import Colleagues, Operation
 from lightning_gnnload.sample.hops import HopEdges
 from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler

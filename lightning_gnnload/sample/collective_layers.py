@@ -17,12 +17,11 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.answers import MOST
 from lightning_gnnload.sample.base import Sampler, thread_workspace
-from lightning_gnnload.sample.colleagues import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.messages import MOST, Message, narrow
 from lightning_gnnload.sample.hops import HopEdges, draw_hop
 from lightning_gnnload.sample.layerwise import LayerSampler
-from lightning_gnnload.sample.messages import Message, narrow
 from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists, weight_columns
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.build import ArenaBuilder
-from lightning_gnnload.sample.colleagues import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.hops import HopEdges
-from lightning_gnnload.sample.messages import Message, narrow
 from lightning_gnnload.sample.naming import edge_names
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.nodewise import (

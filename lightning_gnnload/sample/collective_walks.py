@@ -19,9 +19,9 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.ops import DrawKey, Walks
 from lightning_gnnload.sample.build import check_seeds
-from lightning_gnnload.sample.colleagues import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.hops import HopEdges
-from lightning_gnnload.sample.messages import Message, narrow
 from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists, weight_columns
 from lightning_gnnload.sample.walk import RandomWalkSampler, walk_table
 

@@ -18,13 +18,12 @@ from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey
-from lightning_gnnload.sample.answers import MOST, Answer
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.build import ArenaBuilder
-from lightning_gnnload.sample.colleagues import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.messages import MOST, Answer, Message, narrow
 from lightning_gnnload.sample.hops import HopEdges, draw_hop, join_lists
 from lightning_gnnload.sample.labor import LaborSampler
-from lightning_gnnload.sample.messages import Message, narrow
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 

@@ -29,11 +29,16 @@ from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
-from lightning_gnnload.sample.on_device_parts import OnDeviceParts, can_sample_parts
+from lightning_gnnload.sample.on_device import (
+    OnDevice,
+    OnDeviceParts,
+    Uploaded,
+    can_sample,
+    can_sample_parts,
+    draws_by_weight,
+)
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.uploaded import Uploaded
 from tests.unit.parts import partition_of
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from lightning_gnnload import Graph
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import open_colleagues
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
+from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
+from lightning_gnnload.sample.group.group import Colleagues
 from tests.unit.parts import partition_of
 
 

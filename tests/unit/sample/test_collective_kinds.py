@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, LayerSampler, RandomWalkSampler, Sampler, ShadowSampler
 from lightning_gnnload.errors import ExchangeError, SamplerConfigError, SeedError
-from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
+from lightning_gnnload.sample.group.group import Colleagues
 from lightning_gnnload.sample.walk import random_walk
 from tests.ops.graphs import random_weights
 from tests.unit.sample.ranks import disjoint, over_parts

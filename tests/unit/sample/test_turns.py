@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import ExchangeError
-from lightning_gnnload.sample.messages import Message, narrow
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
-from lightning_gnnload.sample.turns import Turns
+from lightning_gnnload.sample.group.all_to_all import Turns
+from lightning_gnnload.sample.group.exchange import ThreadExchange
+from lightning_gnnload.sample.group.messages import Message, narrow
 from tests.unit.sample.ranks import Slow, on_ranks
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from lightning_gnnload.errors import ExchangeError
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.parcels import FAILED, LEAVING, OPEN, Parcel
+from lightning_gnnload.sample.group.exchange import Exchange
+from lightning_gnnload.sample.group.messages import FAILED, LEAVING, OPEN, Parcel
 
 Serve = Callable[[int, np.ndarray], np.ndarray]
 """Makes the result of a rank's task: uint8 ``[bytes]`` both."""

@@ -13,10 +13,9 @@ import numpy as np
 
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import ExchangeError, PartitionError, PartitionMismatchError
-from lightning_gnnload.sample.answers import Answer
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.messages import Message, narrow
-from lightning_gnnload.sample.turns import Turns
+from lightning_gnnload.sample.group.all_to_all import Turns
+from lightning_gnnload.sample.group.exchange import Exchange
+from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
 PROTOCOL = 1
 """Of messages; ranks that speak another refuse each other."""
