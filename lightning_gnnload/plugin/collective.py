@@ -12,7 +12,7 @@ from lightning_gnnload.plugin.gathering import Gathering
 from lightning_gnnload.plugin.rendezvous import join_local_store, open_local_store
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, DistributedExchange, Exchange, ThreadExchange
-from lightning_gnnload.sample.group.group import Colleagues
+from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.workload import Workload
 
 
@@ -29,7 +29,7 @@ class Collective:
     """
 
     def __init__(self) -> None:
-        self.colleagues: Colleagues | None = None
+        self.colleagues: SamplingGroup | None = None
         self._gathering: Gathering | None = None  # nobody has met yet: mini-batches are read by hand
 
     def meet(self, partition: Partition, trainer: pl.Trainer | None) -> None:

@@ -19,7 +19,7 @@ from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.build import ArenaBuilder, check_seeds
 from lightning_gnnload.sample.collective_shadow import Laying
 from lightning_gnnload.sample.group.exchange import Exchange
-from lightning_gnnload.sample.group.group import Colleagues, Operation
+from lightning_gnnload.sample.group.group import Operation, SamplingGroup
 from lightning_gnnload.sample.hops import HopEdges
 from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler
@@ -37,7 +37,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 """What ranks can ask each other for; alike on all of them."""
 
-_DRAWERS: dict[type[Sampler], Callable[[Any, Colleagues, Paradigm], HopDrawer]] = {
+_DRAWERS: dict[type[Sampler], Callable[[Any, SamplingGroup, Paradigm], HopDrawer]] = {
     NeighborSampler: nodewise.node_wise,
     WeightedNeighborSampler: nodewise.node_wise,
     LaborSampler: nodewise.node_wise,
@@ -46,13 +46,13 @@ _DRAWERS: dict[type[Sampler], Callable[[Any, Colleagues, Paradigm], HopDrawer]] 
 }
 
 
-def open_colleagues(partition: Partition, exchange: Exchange) -> Colleagues:
+def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
     """Meets the other ranks, all of which call this. To be closed on all of them.
 
     Raises:
-        PartitionError, PartitionMismatchError, ExchangeError: as :class:`.Colleagues` has them.
+        PartitionError, PartitionMismatchError, ExchangeError: as :class:`.SamplingGroup` has them.
     """
-    return Colleagues(partition, exchange, OPERATIONS)
+    return SamplingGroup(partition, exchange, OPERATIONS)
 
 
 class CollectiveSampler(Sampler):
@@ -76,7 +76,7 @@ class CollectiveSampler(Sampler):
     Source: DSP (PPoPP'23), section 4.
     """
 
-    def __init__(self, sampler: Sampler, colleagues: Colleagues, paradigm: Paradigm = "push") -> None:
+    def __init__(self, sampler: Sampler, colleagues: SamplingGroup, paradigm: Paradigm = "push") -> None:
         kinds: list[type[Sampler]] = [*_DRAWERS, ShadowSampler]
         if type(sampler) not in kinds:
             known = ", ".join(kind.__name__ for kind in kinds)

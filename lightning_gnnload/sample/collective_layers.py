@@ -18,14 +18,14 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler, thread_workspace
-from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Holding, SamplingGroup
 from lightning_gnnload.sample.group.messages import MOST, Message, narrow
 from lightning_gnnload.sample.hops import HopEdges, draw_hop
 from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists, weight_columns
 
 
-def layer_wise(sampler: LayerSampler, colleagues: Colleagues, paradigm: Paradigm) -> HopDrawer:
+def layer_wise(sampler: LayerSampler, group: SamplingGroup, paradigm: Paradigm) -> HopDrawer:
     """How a hop of LayerSampler is drawn.
 
     Raises:
@@ -38,27 +38,27 @@ def layer_wise(sampler: LayerSampler, colleagues: Colleagues, paradigm: Paradigm
             f"{sampler} draws by importance to the whole graph, which no rank holds. Give method='ladies' or 'dsp'; "
             "FastGCN's is for graphs that are small enough to be sampled whole."
         )
-    columns = weight_columns(colleagues, sampler.weighted)
+    columns = weight_columns(group, sampler.weighted)
     if sampler.method == "dsp" and paradigm == "push" and not columns:
-        return _edge_drawer(sampler, colleagues)
+        return _edge_drawer(sampler, group)
     columns += ["edge_starts"] if sampler.edge_ids else []
 
     def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
-        graph, new_ids = pull_lists(colleagues, nodes, columns, num_drawn=first)
+        graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
         drawn = draw_hop(_OneLayer(sampler, hop, first), graph, np.arange(len(nodes)), key)
         return HopEdges(**{**drawn.arrays(), "counts": drawn.counts[first:], "neighbors": new_ids[drawn.neighbors]})
 
     return draw
 
 
-def _edge_drawer(sampler: LayerSampler, colleagues: Colleagues) -> HopDrawer:
-    node_ids = np.asarray(colleagues.partition.node_ids)
+def _edge_drawer(sampler: LayerSampler, group: SamplingGroup) -> HopDrawer:
+    node_ids = np.asarray(group.partition.node_ids)
     limits = {"neighbors": len(node_ids), "edge_ids": MOST}
 
     def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
         frontier = nodes[first:]
         degrees = np.empty(len(frontier), np.int64)
-        for answer in colleagues.ask("degrees", frontier):
+        for answer in group.ask("degrees", frontier):
             degrees[answer.places] = answer.numbers("degrees", MOST, len(answer.places))
         counts, places, weights = ops.draw_layer(
             degrees,
@@ -70,7 +70,7 @@ def _edge_drawer(sampler: LayerSampler, colleagues: Colleagues) -> HopDrawer:
         )
         settings = {"edge_ids": sampler.edge_ids}
         found = {name: np.empty(len(places), np.int64) for name in ("neighbors", *["edge_ids"] * sampler.edge_ids)}
-        for answer in colleagues.ask("edges", np.repeat(frontier, counts), settings, {"places": narrow(places)}):
+        for answer in group.ask("edges", np.repeat(frontier, counts), settings, {"places": narrow(places)}):
             for name, values in found.items():
                 values[answer.places] = answer.numbers(name, limits[name], len(answer.places))
         return HopEdges(counts, found["neighbors"], found.get("edge_ids"), weights)

@@ -13,7 +13,7 @@ import numpy as np
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.build import ArenaBuilder
-from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Holding, SamplingGroup
 from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.hops import HopEdges
 from lightning_gnnload.sample.naming import edge_names
@@ -34,19 +34,19 @@ Laying = Callable[[np.ndarray, DrawKey, np.ndarray], SampleLayout]
 """Lays a mini-batch: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids."""
 
 
-def scope_wise(sampler: ShadowSampler, colleagues: Colleagues, paradigm: Paradigm) -> Laying:
+def scope_wise(sampler: ShadowSampler, group: SamplingGroup, paradigm: Paradigm) -> Laying:
     """How ShadowSampler's mini-batches are laid.
 
     Pushed, the scope goes to the owners of its lists, who send the edges within it; pulled, they send the lists.
     """
-    draw = node_wise(NeighborSampler(sampler.fanouts, expand="new"), colleagues, paradigm)
+    draw = node_wise(NeighborSampler(sampler.fanouts, expand="new"), group, paradigm)
 
     def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        scope = _find_scope(draw, len(sampler.fanouts), colleagues, seeds, key)
+        scope = _find_scope(draw, len(sampler.fanouts), group, seeds, key)
         num_dst = len(seeds) if sampler.num_layers == 1 else len(scope)
         ask = _push if paradigm == "push" else _pull
-        edges = ask(colleagues, scope, num_dst, sampler.edge_ids)
-        build = ArenaBuilder(colleagues.partition, scope, arena)
+        edges = ask(group, scope, num_dst, sampler.edge_ids)
+        build = ArenaBuilder(group.partition, scope, arena)
         build.add_hop(**edges.arrays())
         layout = build.layout()
         # All layers are parts of one subgraph; the nearest has the edges into the seeds.
@@ -57,24 +57,24 @@ def scope_wise(sampler: ShadowSampler, colleagues: Colleagues, paradigm: Paradig
     return lay
 
 
-def _find_scope(draw: HopDrawer, num_hops: int, colleagues: Colleagues, seeds: np.ndarray, key: DrawKey) -> np.ndarray:
+def _find_scope(draw: HopDrawer, num_hops: int, group: SamplingGroup, seeds: np.ndarray, key: DrawKey) -> np.ndarray:
     """All nodes that some hops find, by their new ids, int64 ``[V]``, seeds first."""
     nodes, first = seeds, 0
     for hop in range(num_hops):
         edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
         drawn = HopEdges(np.concatenate([np.zeros(first, np.int64), edges.counts]), edges.neighbors)
-        first, (nodes, _) = len(nodes), relabel(colleagues.partition, nodes, drawn)
+        first, (nodes, _) = len(nodes), relabel(group.partition, nodes, drawn)
     return nodes
 
 
-def _push(colleagues: Colleagues, scope: np.ndarray, num_dst: int, edge_ids: bool) -> HopEdges:
-    shared = {"scope": narrow(np.sort(scope), colleagues.partition.num_nodes)}
-    answers = colleagues.ask("within", scope[:num_dst], {"edge_ids": edge_ids}, shared=shared)
-    return edges_of(colleagues, answers, len(scope), ["edge_ids"] if edge_ids else [])
+def _push(group: SamplingGroup, scope: np.ndarray, num_dst: int, edge_ids: bool) -> HopEdges:
+    shared = {"scope": narrow(np.sort(scope), group.partition.num_nodes)}
+    answers = group.ask("within", scope[:num_dst], {"edge_ids": edge_ids}, shared=shared)
+    return edges_of(group, answers, len(scope), ["edge_ids"] if edge_ids else [])
 
 
-def _pull(colleagues: Colleagues, scope: np.ndarray, num_dst: int, edge_ids: bool) -> HopEdges:
-    graph, new_ids = pull_lists(colleagues, scope[:num_dst], ["edge_starts"] if edge_ids else [])
+def _pull(group: SamplingGroup, scope: np.ndarray, num_dst: int, edge_ids: bool) -> HopEdges:
+    graph, new_ids = pull_lists(group, scope[:num_dst], ["edge_starts"] if edge_ids else [])
     kept = _within(graph, np.arange(num_dst), new_ids, np.sort(scope), edge_ids)
     counts = np.concatenate([kept.counts, np.zeros(len(scope) - num_dst, np.int64)])
     return HopEdges(counts, new_ids[kept.neighbors], kept.edge_ids)

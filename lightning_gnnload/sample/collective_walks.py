@@ -19,7 +19,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.ops import DrawKey, Walks
 from lightning_gnnload.sample.build import check_seeds
-from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Holding, SamplingGroup
 from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.hops import HopEdges
 from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists, weight_columns
@@ -31,13 +31,13 @@ Step = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.
 _FATE_BITS = 2
 
 
-def walk_wise(sampler: RandomWalkSampler, colleagues: Colleagues, paradigm: Paradigm) -> HopDrawer:
+def walk_wise(sampler: RandomWalkSampler, group: SamplingGroup, paradigm: Paradigm) -> HopDrawer:
     """How a hop of RandomWalkSampler is drawn: walks by all ranks, then the nodes visited most often by this one."""
-    node_ids, new_ids = np.asarray(colleagues.partition.node_ids), np.asarray(colleagues.partition.new_ids)
+    node_ids, new_ids = np.asarray(group.partition.node_ids), np.asarray(group.partition.new_ids)
 
     def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
         frontier = nodes[first:]
-        traces = _walk(colleagues, frontier, sampler.walks, key, paradigm, sampler.weighted)
+        traces = _walk(group, frontier, sampler.walks, key, paradigm, sampler.weighted)
         counts, neighbors, weights = ops.rank_visits(
             node_ids[frontier],
             np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), sampler.walks.num_walks * sampler.walks.length),
@@ -51,7 +51,7 @@ def walk_wise(sampler: RandomWalkSampler, colleagues: Colleagues, paradigm: Para
 
 
 def collective_random_walk(
-    colleagues: Colleagues,
+    colleagues: SamplingGroup,
     starts: Any,
     length: int,
     *,
@@ -88,11 +88,11 @@ def collective_random_walk(
 
 
 def _walk(
-    colleagues: Colleagues, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
+    group: SamplingGroup, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
 ) -> np.ndarray:
     """Traces by ids of the whole graph, int64 ``[D * W, T + 1]``, -1 after the end; ``starts`` are new ids."""
-    take_step = (_pushed if paradigm == "push" else _pulled)(colleagues, walks, key, weighted)
-    node_ids = np.asarray(colleagues.partition.node_ids)
+    take_step = (_pushed if paradigm == "push" else _pulled)(group, walks, key, weighted)
+    node_ids = np.asarray(group.partition.node_ids)
     begun = np.repeat(starts, walks.num_walks)
     names = node_ids[begun]
     numbers = np.tile(np.arange(walks.num_walks), len(starts))
@@ -111,29 +111,29 @@ def _walk(
     return traces
 
 
-def _pushed(colleagues: Colleagues, walks: Walks, key: DrawKey, weighted: bool) -> Step:
+def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) -> Step:
     settings = {"walks": astuple(walks), "key": astuple(key), "weighted": weighted}
-    num_steps = colleagues.partition.num_nodes << _FATE_BITS  # that there can be
+    num_steps = group.partition.num_nodes << _FATE_BITS  # that there can be
 
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
         columns = {
-            "names": narrow(names, colleagues.partition.num_nodes),
+            "names": narrow(names, group.partition.num_nodes),
             "numbers": narrow(numbers, walks.num_walks),
         }
         steps = np.empty(len(places), np.int64)
-        for answer in colleagues.ask("step", places, {**settings, "t": t}, columns):
+        for answer in group.ask("step", places, {**settings, "t": t}, columns):
             steps[answer.places] = answer.numbers("steps", num_steps, len(answer.places))
         return steps >> _FATE_BITS, steps & (1 << _FATE_BITS) - 1
 
     return take_step
 
 
-def _pulled(colleagues: Colleagues, walks: Walks, key: DrawKey, weighted: bool) -> Step:
-    columns = weight_columns(colleagues, weighted)
+def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) -> Step:
+    columns = weight_columns(group, weighted)
 
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
         stood_on, row = np.unique(places, return_inverse=True)
-        graph, new_ids = pull_lists(colleagues, stood_on, columns)
+        graph, new_ids = pull_lists(group, stood_on, columns)
         table = walk_table(graph, weighted)
         nodes, fates = ops.step_walks(graph.indptr, graph.indices, row, names, numbers, walks, key, t, table=table)
         return new_ids[nodes], fates

@@ -20,7 +20,7 @@ from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.build import ArenaBuilder
-from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Holding, SamplingGroup
 from lightning_gnnload.sample.group.messages import MOST, Answer, Message, narrow
 from lightning_gnnload.sample.hops import HopEdges, draw_hop, join_lists
 from lightning_gnnload.sample.labor import LaborSampler
@@ -36,7 +36,7 @@ EVERY_TYPE = "every type"
 MOST_TYPES = 2**31  # blocks have them as int32
 
 
-def node_wise(sampler: Sampler, colleagues: Colleagues, paradigm: Paradigm) -> HopDrawer:
+def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> HopDrawer:
     """How a hop of NeighborSampler, WeightedNeighborSampler or LaborSampler is drawn.
 
     LABOR with ``importance`` solves for all lists of a hop together, so they are pulled in any case.
@@ -44,17 +44,17 @@ def node_wise(sampler: Sampler, colleagues: Colleagues, paradigm: Paradigm) -> H
     Raises:
         SamplerConfigError: the graph lacks what the sampler draws by.
     """
-    check(sampler, colleagues)
+    check(sampler, group)
     if paradigm == "push" and not getattr(sampler, "importance", 0):
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             task = {"sampler": describe(sampler, hop), "key": astuple(key)}
-            answers = colleagues.ask("draw", nodes[first:], task)
-            return edges_of(colleagues, answers, len(nodes) - first, drawn_columns(sampler))
+            answers = group.ask("draw", nodes[first:], task)
+            return edges_of(group, answers, len(nodes) - first, drawn_columns(sampler))
     else:
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
-            graph, new_ids = pull_lists(colleagues, nodes[first:], columns_of(sampler))
+            graph, new_ids = pull_lists(group, nodes[first:], columns_of(sampler))
             drawn = draw_hop(one_hop(describe(sampler, hop), graph), graph, np.arange(len(nodes) - first), key)
             return HopEdges(**{**drawn.arrays(), "neighbors": new_ids[drawn.neighbors]})
 
@@ -62,12 +62,12 @@ def node_wise(sampler: Sampler, colleagues: Colleagues, paradigm: Paradigm) -> H
 
 
 def pull_lists(
-    colleagues: Colleagues, nodes: np.ndarray, columns: list[str], *, num_drawn: int = 0
+    group: SamplingGroup, nodes: np.ndarray, columns: list[str], *, num_drawn: int = 0
 ) -> tuple[Graph, np.ndarray]:
     """The adjacency lists of some nodes, as a small graph here.
 
     Args:
-        colleagues: the ranks that hold them.
+        group: the ranks that hold them.
         nodes: new ids, int64 ``[D]``, distinct.
         columns: ``"edge_weight"``, ``"edge_type"``, ``"edge_starts"``, as far as they are needed.
         num_drawn: of so many of the first nodes the lists are left out.
@@ -77,29 +77,29 @@ def pull_lists(
         ids of all of them.
     """
     starts = np.zeros(len(nodes), np.int64)
-    asked = colleagues.ask("lists", nodes[num_drawn:], {"columns": columns})
+    asked = group.ask("lists", nodes[num_drawn:], {"columns": columns})
     answers = [replace(answer, places=num_drawn + answer.places) for answer in asked]
     if "edge_starts" in columns:
         for answer in answers:
             starts[answer.places] = answer.numbers("edge_starts", MOST, len(answer.places))
-    edges = edges_of(colleagues, answers, len(nodes), set(columns) - {"edge_starts"})
-    new_ids, indices = relabel(colleagues.partition, nodes, edges)
+    edges = edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"})
+    new_ids, indices = relabel(group.partition, nodes, edges)
     indptr = np.full(len(new_ids) + 1, len(edges.neighbors), np.int64)
     indptr[0] = 0
     np.cumsum(edges.counts, out=indptr[1 : len(nodes) + 1])
     reach = np.zeros(len(new_ids), np.uint8)
     reach[num_drawn : len(nodes)] = 1
     origin = Origin(
-        np.asarray(colleagues.partition.node_ids)[new_ids],
+        np.asarray(group.partition.node_ids)[new_ids],
         reach,
         np.concatenate([starts, np.zeros(len(new_ids) - len(nodes), np.int64)]),
     )
     return Graph(indptr, indices, edges.edge_weight, edges.edge_type, origin=origin), new_ids
 
 
-def weight_columns(colleagues: Colleagues, weighted: bool) -> list[str]:
+def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
     """What has to come with lists that are drawn from by weight where the graph has weights."""
-    return ["edge_weight"] if weighted and colleagues.holding.graph.edge_weight is not None else []
+    return ["edge_weight"] if weighted and group.holding.graph.edge_weight is not None else []
 
 
 def relabel(partition: Partition, nodes: np.ndarray, edges: HopEdges) -> tuple[np.ndarray, np.ndarray]:
@@ -118,11 +118,11 @@ _NO_EDGES: dict[str, np.ndarray] = {
 }
 
 
-def edges_of(colleagues: Colleagues, answers: list[Answer], num_nodes: int, columns: Collection[str]) -> HopEdges:
+def edges_of(group: SamplingGroup, answers: list[Answer], num_nodes: int, columns: Collection[str]) -> HopEdges:
     """What the owners drew, in the frontier's order.
 
     Args:
-        colleagues: of which they are.
+        group: of which they are.
         answers: of none of them where the frontier is empty.
         num_nodes: of the frontier.
         columns: ``"edge_ids"``, ``"edge_weight"``, ``"edge_type"``, as far as they were asked for.
@@ -130,8 +130,8 @@ def edges_of(colleagues: Colleagues, answers: list[Answer], num_nodes: int, colu
     Raises:
         ExchangeError: one of them sent no edges of this graph.
     """
-    answers = answers or [Answer(colleagues.rank, np.empty(0, np.int64), _NO_EDGES)]
-    edges = [_edges(answer, colleagues.partition.num_nodes, columns) for answer in answers]
+    answers = answers or [Answer(group.rank, np.empty(0, np.int64), _NO_EDGES)]
+    edges = [_edges(answer, group.partition.num_nodes, columns) for answer in answers]
     return join_lists([answer.places for answer in answers], edges, num_nodes)
 
 
@@ -211,7 +211,7 @@ def on_wire(holding: Holding, edges: HopEdges) -> dict[str, np.ndarray]:
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (NeighborSampler, WeightedNeighborSampler, LaborSampler)}
 
 
-def check(sampler: Sampler, colleagues: Colleagues) -> None:
+def check(sampler: Sampler, group: SamplingGroup) -> None:
     """That the parts have what the sampler draws by.
 
     Raises:
@@ -219,15 +219,15 @@ def check(sampler: Sampler, colleagues: Colleagues) -> None:
         GraphFormatError: it has no edge types.
     """
     if isinstance(sampler, WeightedNeighborSampler):
-        _ = colleagues.holding.graph.alias_table  # made now, before others wait for it
+        _ = group.holding.graph.alias_table  # made now, before others wait for it
         if sampler.on_zero != "ignore":
-            num_nodes, answers = colleagues.partition.num_nodes, colleagues.ask_all("zero_nodes")
+            num_nodes, answers = group.partition.num_nodes, group.ask_all("zero_nodes")
             nodes = np.concatenate([answer.numbers("nodes", num_nodes) for answer in answers])
             if len(nodes):
                 sampler.tell_zero(np.sort(nodes))
     assert isinstance(sampler, NeighborSampler | LaborSampler)
     if any(isinstance(fanout, dict) for fanout in sampler.fanouts):
-        answers = colleagues.ask_all("num_types")
+        answers = group.ask_all("num_types")
         known = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
         named = [kind for fanout in sampler.fanouts if isinstance(fanout, dict) for kind in fanout]
         if bad := [kind for kind in named if not 0 <= kind < max(known, 1)]:

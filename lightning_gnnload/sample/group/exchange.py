@@ -14,7 +14,7 @@ from torch import distributed
 from lightning_gnnload.errors import ExchangeError
 
 DEFAULT_TIMEOUT_S = 300.0
-"""A rank's thread of turns comes to every turn, whatever the others of its process do."""
+"""A rank's thread comes to every round, whatever the others of its process do."""
 
 
 class Exchange(ABC):
@@ -78,47 +78,47 @@ class ThreadExchange(Exchange):
 
 
 class _Table:
-    """What all ranks see. Each lays down what it brings to a turn, and takes what is its own when all have come.
+    """What all ranks see. Each lays down what it brings to a round, and takes what is its own when all have come.
 
-    Two turns' things lie here at most: a rank that has come to turn t + 1 has taken all of turn t, and nobody comes to
-    turn t + 2 before it has.
+    Two rounds' things lie here at most: a rank that has come to round t + 1 has taken all of round t, and nobody comes to
+    round t + 2 before it has.
     """
 
     def __init__(self, num_ranks: int, timeout_s: float) -> None:
         self.brought: list[dict[int, Sequence[np.ndarray]]] = [{} for _ in range(num_ranks)]
         self._timeout_s = timeout_s
-        self._num_turns = [0] * num_ranks
+        self._num_rounds = [0] * num_ranks
         self._gone: set[int] = set()
         self._changed = threading.Condition()
 
     def meet(self, rank: int, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
         with self._changed:
-            turn = self._num_turns[rank]
-            self._num_turns[rank] += 1
-            self.brought[rank].pop(turn - 2, None)
-            self.brought[rank][turn] = outgoing
+            at = self._num_rounds[rank]
+            self._num_rounds[rank] += 1
+            self.brought[rank].pop(at - 2, None)
+            self.brought[rank][at] = outgoing
             self._changed.notify_all()
-            all_came = self._changed.wait_for(lambda: self._have_come(turn) or self._lost(turn), self._timeout_s)
-            if lost := self._lost(turn):
+            all_came = self._changed.wait_for(lambda: self._have_come(at) or self._lost(at), self._timeout_s)
+            if lost := self._lost(at):
                 raise ExchangeError(f"rank {rank} lost {_ranks(lost)}, which closed while others still sampled.")
             if not all_came:
-                late = [each for each, turns in enumerate(self._num_turns) if turns <= turn]
+                late = [each for each, rounds in enumerate(self._num_rounds) if rounds <= at]
                 raise ExchangeError(
                     f"rank {rank} waited {self._timeout_s:g} s for {_ranks(late)}. All ranks open and close the "
                     "exchange alike; if one only takes long, give a larger timeout_s."
                 )
-            return [brought[turn][rank] for brought in self.brought]
+            return [brought[at][rank] for brought in self.brought]
 
     def leave(self, rank: int) -> None:
         with self._changed:
             self._gone.add(rank)
             self._changed.notify_all()
 
-    def _have_come(self, turn: int) -> bool:
-        return min(self._num_turns) > turn
+    def _have_come(self, at: int) -> bool:
+        return min(self._num_rounds) > at
 
-    def _lost(self, turn: int) -> list[int]:
-        return [rank for rank in sorted(self._gone) if self._num_turns[rank] <= turn]
+    def _lost(self, at: int) -> list[int]:
+        return [rank for rank in sorted(self._gone) if self._num_rounds[rank] <= at]
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -164,7 +164,7 @@ class DistributedExchange(Exchange):
             store: where the ranks find each other; for this exchange alone.
             rank: this one, of ``num_ranks``.
             num_ranks: how many.
-            timeout_s: how long to wait for the others, when they meet and in each turn.
+            timeout_s: how long to wait for the others, when they meet and in each round.
             interface: of the network, ``"lo"`` for ranks of one machine; None leaves it to gloo.
 
         Raises:

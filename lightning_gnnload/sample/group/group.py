@@ -1,4 +1,4 @@
-"""Colleagues: the ranks that sample together, each with the adjacency lists of one part, as one of them sees them."""
+"""SamplingGroup: the ranks that sample together, each with the adjacency lists of one part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import ExchangeError, PartitionError, PartitionMismatchError
-from lightning_gnnload.sample.group.all_to_all import Turns
+from lightning_gnnload.sample.group.all_to_all import AllToAll
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
@@ -68,7 +68,7 @@ class Traffic:
         return self.bytes_sent + self.bytes_received
 
 
-class Colleagues:
+class SamplingGroup:
     """The ranks that hold one part each and sample together; to be opened by all of them.
 
     Any thread may :meth:`ask`. Close it on every rank when nothing is sampled any more, or :meth:`fail`.
@@ -98,7 +98,7 @@ class Colleagues:
         except BaseException:
             exchange.close()
             raise
-        self._turns = Turns(exchange, self._serve)
+        self._all_to_all = AllToAll(exchange, self._serve)
 
     @property
     def rank(self) -> int:
@@ -109,9 +109,9 @@ class Colleagues:
         return self._exchange.num_ranks
 
     @property
-    def num_turns(self) -> int:
+    def num_rounds(self) -> int:
         """All-to-alls so far."""
-        return self._turns.num_turns
+        return self._all_to_all.num_rounds
 
     def ask(
         self,
@@ -160,13 +160,13 @@ class Colleagues:
         Raises:
             ExchangeError: a rank failed meanwhile.
         """
-        self._turns.close()
+        self._all_to_all.close()
 
     def fail(self, reason: str) -> None:
         """Tells all ranks that this one cannot go on, and waits for none of them. Safe to call twice."""
-        self._turns.fail(reason)
+        self._all_to_all.fail(reason)
 
-    def __enter__(self) -> Colleagues:
+    def __enter__(self) -> SamplingGroup:
         return self
 
     def __exit__(
@@ -179,7 +179,7 @@ class Colleagues:
 
     def _answers(self, operation: str, places: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         remote = {rank: task.to_bytes() for rank, task in tasks.items() if rank != self.rank}
-        pending = self._turns.ask(remote)
+        pending = self._all_to_all.ask(remote)
         arrays: dict[int, Mapping[str, np.ndarray]] = {}
         if self.rank in tasks:
             arrays[self.rank] = self._do(tasks[self.rank])

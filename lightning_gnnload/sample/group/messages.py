@@ -1,4 +1,4 @@
-"""What ranks that sample together tell each other, as bytes: messages, the answers in them, and what a turn carries.
+"""What ranks that sample together tell each other, as bytes: messages, the answers in them, and what a round carries.
 
 A message is self-describing, so that ranks need agree on nothing before they meet. Nothing in it is executed, and of
 what comes back nothing is believed before it is looked at.
@@ -122,12 +122,12 @@ class Answer:
 
 @dataclass
 class Parcel:
-    """Tasks and results, each uint8 ``[bytes]`` by the ticket that its asker gave it.
+    """Tasks and results, each uint8 ``[bytes]`` by the number that its asker gave it.
 
     Attributes:
         state: of the rank that brings it.
         reason: why that rank has failed.
-        is_busy: the rank brings somebody something to this turn, here or to another rank.
+        is_busy: the rank brings somebody something to this round, here or to another rank.
     """
 
     state: int = OPEN
@@ -144,8 +144,8 @@ class Parcel:
         """uint8 ``[bytes]``; none at all from a rank that is idle."""
         if self.state == OPEN and not self.is_busy:
             return np.empty(0, np.uint8)
-        arrays = {f"task {ticket}": data for ticket, data in self.tasks.items()}
-        arrays |= {f"result {ticket}": data for ticket, data in self.results.items()}
+        arrays = {f"task {number}": data for number, data in self.tasks.items()}
+        arrays |= {f"result {number}": data for number, data in self.results.items()}
         about = {"state": self.state, "reason": self.reason, "busy": self.is_busy}
         return Message(about, arrays).to_bytes()
 
@@ -167,9 +167,9 @@ class Parcel:
 def _called(kind: str, arrays: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
     found = {}
     for name, data in arrays.items():
-        which, ticket = name.split()
+        which, number = name.split()
         if which == kind:
-            found[int(ticket)] = data
+            found[int(number)] = data
     return found
 
 

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import ExchangeError
 from lightning_gnnload.sample.collective import OPERATIONS, CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
-from lightning_gnnload.sample.group.group import Colleagues, Holding
+from lightning_gnnload.sample.group.group import Holding, SamplingGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, Parcel, join
 from tests.unit.sample.ranks import disjoint, on_ranks
 from tests.unit.sample.test_collective import random_graph
@@ -48,7 +48,7 @@ def sample_beside(operations: Mapping[str, Any], sampler: Sampler | None, paradi
     """What the first of two ranks gets or raises, where the second does these operations."""
 
     def work(exchange: Exchange) -> Any:
-        with Colleagues(PARTITION, exchange, operations if exchange.rank == 1 else OPERATIONS) as colleagues:
+        with SamplingGroup(PARTITION, exchange, operations if exchange.rank == 1 else OPERATIONS) as colleagues:
             if exchange.rank == 1:
                 return None
             if sampler is None:
