@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gnnload.cache.chances import Chances, UniformChances, WeightedChances
 from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.presence import presence, presence_by_walks
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.chances import Chances, UniformChances, WeightedChances
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.presence import presence, presence_by_walks
 from lightning_gnnload.sample.shadow import ShadowSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler

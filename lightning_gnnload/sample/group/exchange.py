@@ -80,8 +80,8 @@ class ThreadExchange(Exchange):
 class _Table:
     """What all ranks see. Each lays down what it brings to a round, and takes what is its own when all have come.
 
-    Two rounds' things lie here at most: a rank that has come to round t + 1 has taken all of round t, and nobody comes to
-    round t + 2 before it has.
+    Two rounds' things lie here at most: a rank that has come to round t + 1 has taken all of round t, and nobody comes
+    to round t + 2 before it has.
     """
 
     def __init__(self, num_ranks: int, timeout_s: float) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.chances import Chances, UniformChances, WeightedChances, chunks, log_missed
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.sample.chances import Chances, UniformChances, WeightedChances, chunks, log_missed
 from lightning_gnnload.sample.walk import RandomWalkSampler
 
 
