@@ -14,7 +14,7 @@ from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.device_agreement import UNAVAILABLE
-from lightning_gnnload.sample.on_device import OnDevice, can_sample, check_device, draws_by_weight, heed_zero_weights
+from lightning_gnnload.sample.on_device import OnDevice, can_sample, check_device
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -95,14 +95,14 @@ class SamplerDevice:
             is_shared = self._strategy.trainers is not None or self._strategy.switching
             room = budget_beside_model(device) if is_shared else budget_alone(device)
             budget = max(room - self._strategy.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0)
-            weighted = any(draws_by_weight(getattr(module, name)) for name in ("sampler", "eval_sampler"))
+            weighted = any(getattr(module, name).weighting == "always" for name in ("sampler", "eval_sampler"))
             trainer = getattr(module, "trainer", None)
             progress = trainer is not None and trainer.progress_bar_callback is not None
             self._topology = place(graph, device, weighted=weighted, budget_bytes=budget, progress=progress)
             self._exporter = DeviceExporter(runtime_of(device))
             if progress:
                 say(f"Sampler rank {self._strategy.global_rank} samples on {device.torch_device}: {self.about}")
-        heed_zero_weights(sampler, graph)
+        sampler.check_graph(graph)
         drawing = OnDevice(sampler, self._topology, device)
         check_device(drawing, source.workload, BatchRequest(0, 0, 0, source.workload.num_ranks))
         return DeviceSource(source, drawing, device, self._exporter)

@@ -33,8 +33,6 @@ from lightning_gnnload.sample.on_device import (
     can_sample_parts,
     can_upload,
     check_device,
-    draws_by_weight,
-    heed_zero_weights,
 )
 from lightning_gnnload.sample.parts import PartSampler
 
@@ -214,7 +212,7 @@ class SamplingDevice:
                 of_parts.open(module.trainer.global_rank)  # each trainer trains on one part
             drawing: OnDevice | OnDeviceParts = of_parts
         else:
-            heed_zero_weights(sampler, graph)
+            sampler.check_graph(graph)
             drawing = OnDevice(sampler, place(graph), device)
         rank, num_ranks = (0, 1) if module.trainer is None else (module.trainer.global_rank, module.trainer.world_size)
         check_device(drawing, source.workload, BatchRequest(0, 0, rank, num_ranks))
@@ -225,7 +223,7 @@ class SamplingDevice:
         from lightning_gnnload.sample.placement import place
 
         if id(graph) not in self._topologies:
-            weighted = any(map(draws_by_weight, (module.sampler, module.eval_sampler)))
+            weighted = any(each.weighting == "always" for each in (module.sampler, module.eval_sampler))
             trainer = module.trainer
             progress = trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None
             topology = place(graph, device, weighted=weighted, progress=progress)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,11 +18,7 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, GnnLoadError, KernelCompileError
 from lightning_gnnload.ops import DrawKey, HopLayout
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.layerwise import LayerSampler
-from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.parts import PartSampler, place_seeds
-from lightning_gnnload.sample.walk import RandomWalkSampler
-from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
@@ -37,24 +33,11 @@ NUM_SEEDS = 64
 
 def can_sample(sampler: Sampler) -> str | None:
     """Why no device can draw as ``sampler`` does; None where one can."""
-    if type(sampler) not in _DRIVERS:  # a subclass may draw otherwise
+    if not sampler.declares("sample_on_device"):
         return f"{type(sampler).__name__} has no kernels for a device"
-    if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
+    if "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type, which has no kernels for a device"
     return None
-
-
-def draws_by_weight(sampler: Sampler) -> bool:
-    """Whether it needs a topology with alias tables."""
-    return isinstance(sampler, WeightedNeighborSampler)
-
-
-def heed_zero_weights(sampler: Sampler, graph: Graph) -> None:
-    """Does what ``on_zero`` of a sampler by weight says, which on the CPU is done as it samples."""
-    if not isinstance(sampler, WeightedNeighborSampler) or sampler.on_zero == "ignore":
-        return
-    if len(zero_nodes := graph.alias_table.zero_nodes):
-        sampler.tell_zero(graph.names_of(zero_nodes))
 
 
 class OnDevice:
@@ -70,7 +53,7 @@ class OnDevice:
     """
 
     def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
-        if topology.has_weights and getattr(sampler, "weighted", False):
+        if topology.has_weights and sampler.weighting == "optional":
             raise CudaUnavailableError(
                 f"{sampler!r} draws by edge weight in this graph, which has no kernels for a device; "
                 "sampling_device='cpu' draws so, and weighted=False as if there were no weights."
@@ -99,7 +82,7 @@ class OnDevice:
             workspace = self._idle.pop()
         except IndexError:
             workspace = DeviceWorkspace(self.device, self.topology.num_nodes)
-        sample = _DRIVERS[type(self.sampler)](self.sampler, workspace, self.topology, seeds, key)
+        sample = self.sampler.sample_on_device(workspace, self.topology, seeds, key)
         self._idle.append(workspace)
         return sample
 
@@ -108,7 +91,7 @@ def can_sample_parts(sampler: Sampler) -> str | None:
     """As :func:`.can_sample`, for a sampler that may be a PartSampler."""
     if not isinstance(sampler, PartSampler):
         return can_sample(sampler)
-    if getattr(sampler, "edge_ids", False):
+    if "edge_ids" in (sampler.columns or ()):
         return "edge ids of a part are turned into those of the whole graph on the host"
     return can_sample(sampler.sampler)
 
@@ -167,7 +150,7 @@ class OnDeviceParts:
 
 def can_upload(sampler: Sampler) -> str | None:
     """Why what ``sampler`` draws cannot come to a device so; None where it can."""
-    if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
+    if "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type, which a DeviceHop does not carry"
     return None
 
@@ -279,61 +262,3 @@ def _pairs(sample: DeviceSample, expected: MiniBatch) -> Iterator[tuple[str, tor
             ("edge_weights", hop.edge_weights, block.edge_weight),
         ):
             yield f"{name} of hop {number}", mine, hosts
-
-
-# Drivers are imported when a batch is drawn: without a device nobody needs them.
-
-
-def _neighbors(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-
-    options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
-    return sample_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
-
-
-def _weighted(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
-
-    options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
-    return sample_weighted_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
-
-
-def _walks(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.walks import sample_walks
-
-    return sample_walks(
-        workspace,
-        topology,
-        seeds,
-        sampler.walks,
-        key,
-        num_hops=sampler.num_layers,
-        num_neighbors=sampler.num_neighbors,
-        include_self=sampler.include_self,
-        normalize=sampler.normalize,
-        expand=sampler.expand,
-    )
-
-
-def _layers(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.layers import sample_layers
-
-    names = ("replace", "normalize", "keep_known", "expand", "edge_ids")
-    options = {name: getattr(sampler, name) for name in names}
-    return sample_layers(workspace, topology, seeds, sampler.budgets, sampler.method, key, **options)
-
-
-_DRIVERS: dict[type[Sampler], Callable[..., DeviceSample]] = {
-    NeighborSampler: _neighbors,
-    WeightedNeighborSampler: _weighted,
-    RandomWalkSampler: _walks,
-    LayerSampler: _layers,
-}

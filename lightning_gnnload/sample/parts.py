@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +12,12 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.base import Relayed, Sampler
 from lightning_gnnload.sample.naming import name_batch
 from lightning_gnnload.sample.workload import Workload
 
 
-class PartSampler(Sampler):
+class PartSampler(Relayed):
     """Samples the seeds of each part in that part, and gives what ``sampler`` gives on the whole graph, id for id.
 
     Seeds, nodes and edge ids are those of the whole graph, so that features, labels and caches need not know of parts.
@@ -36,22 +35,8 @@ class PartSampler(Sampler):
 
     def __init__(self, sampler: Sampler, partition: Partition) -> None:
         check_reach(sampler, partition)
-        self.sampler = sampler
+        super().__init__(sampler)
         self.partition = partition
-
-    @property
-    def num_layers(self) -> int:
-        return self.sampler.num_layers
-
-    @property
-    def reach(self) -> int | None:
-        return self.sampler.reach
-
-    def __getattr__(self, name: str) -> Any:
-        """A setting of the sampler's."""
-        if name == "sampler":  # not there yet, while a copy is made
-            raise AttributeError(name)
-        return getattr(self.sampler, name)
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         """As :meth:`.Sampler.sample_into`, with ``graph`` the whole one, whose lists are not read.

@@ -23,9 +23,9 @@ from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import MissingExtraError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.partition.build import partition_graph
+from lightning_gnnload.sample.base import Paradigm
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.nodewise import Paradigm
 from tests.benchmarks.graphs import edge_weights
 
 SAMPLERS: dict[str, Sampler] = {

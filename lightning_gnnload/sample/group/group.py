@@ -17,7 +17,7 @@ from lightning_gnnload.sample.group.all_to_all import AllToAll
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Of messages; ranks that speak another refuse each other."""
 
 
@@ -43,6 +43,14 @@ class Holding:
 
 Operation = Callable[[Holding, np.ndarray, Message], Mapping[str, np.ndarray]]
 """Serves a task: ``(what this rank holds, int64 rows of its own nodes, the task) -> arrays of the result``."""
+OPERATIONS: dict[str, Operation] = {}
+"""What ranks can ask each other for; alike on all of them."""
+
+
+def operation(serve: Operation) -> Operation:
+    """Enters a function in :data:`OPERATIONS`, by its name."""
+    OPERATIONS[serve.__name__] = serve
+    return serve
 
 
 @dataclass
@@ -87,7 +95,9 @@ class SamplingGroup:
         ExchangeError: another rank is gone, late, or runs another version.
     """
 
-    def __init__(self, partition: Partition, exchange: Exchange, operations: Mapping[str, Operation]) -> None:
+    def __init__(
+        self, partition: Partition, exchange: Exchange, operations: Mapping[str, Operation] = OPERATIONS
+    ) -> None:
         self.partition = partition
         self.traffic: dict[str, Traffic] = {}
         self._exchange = exchange

@@ -11,10 +11,10 @@ import pytest
 
 from lightning_gnnload import LayerSampler, NeighborSampler, Sampler, ShadowSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import ExchangeError
-from lightning_gnnload.sample.collective import OPERATIONS, CollectiveSampler
+from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
-from lightning_gnnload.sample.group.group import Holding, SamplingGroup
+from lightning_gnnload.sample.group.group import OPERATIONS, Holding, SamplingGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, Parcel, join
 from tests.unit.sample.ranks import disjoint, on_ranks
 from tests.unit.sample.test_collective import random_graph
