@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import EDGE_COLUMNS, MiniBatch, hop_arrays
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError, GnnLoadError, KernelCompileError
+from lightning_gnnload.errors import (
+    CudaUnavailableError,
+    DeviceMemoryError,
+    GnnLoadError,
+    KernelCompileError,
+    SamplerConfigError,
+)
 from lightning_gnnload.ops import DrawKey, HopLayout
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.parts import PartSampler, place_seeds
@@ -195,16 +201,19 @@ def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
     def tensor(offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
         return memory[offset - begin : offset - begin + count * dtype.itemsize].view(dtype)
 
-    def of_edges(offset: int, dtype: torch.dtype) -> torch.Tensor | None:
-        return None if offset < 0 else tensor(offset, hop.num_edges, dtype)
-
+    arrays = {name: tensor(*place) for name, place in hop_arrays(hop).items()}
+    if "edge_type" in arrays:
+        raise SamplerConfigError(
+            "a sampler whose columns do not say so has blocks with edge_type, which no DeviceHop carries. Declare "
+            "them in Sampler.columns: its mini-batches are then made on the host."
+        )
     return DeviceHop(
         hop.num_dst,
         hop.num_src,
-        tensor(hop.indptr_offset, hop.num_dst + 1, torch.int32),
-        tensor(hop.indices_offset, hop.num_edges, torch.int32),
-        of_edges(hop.edge_ids_offset, torch.int64),
-        of_edges(hop.edge_weights_offset, torch.float32),
+        arrays["indptr"],
+        arrays["indices"],
+        arrays.get("edge_ids"),
+        arrays.get("edge_weight"),
     )
 
 
@@ -255,10 +264,8 @@ def _are_equal(device: Device, mine: torch.Tensor | None, hosts: torch.Tensor | 
 def _pairs(sample: DeviceSample, expected: MiniBatch) -> Iterator[tuple[str, torch.Tensor | None, torch.Tensor | None]]:
     yield "nodes", sample.nodes, expected.nodes
     for number, (hop, block) in enumerate(zip(sample.hops, reversed(expected.blocks), strict=True)):
-        for name, mine, hosts in (
-            ("indptr", hop.indptr, block.indptr),
-            ("indices", hop.indices, block.indices),
-            ("edge_ids", hop.edge_ids, block.edge_ids),
-            ("edge_weights", hop.edge_weights, block.edge_weight),
-        ):
-            yield f"{name} of hop {number}", mine, hosts
+        yield f"indptr of hop {number}", hop.indptr, block.indptr
+        yield f"indices of hop {number}", hop.indices, block.indices
+        for column in EDGE_COLUMNS:
+            mine = getattr(hop, column.plural, None)  # types are not drawn on devices
+            yield f"{column.plural} of hop {number}", mine, getattr(block, column.name)
