@@ -10,9 +10,9 @@ import pytest
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.plugin import collective
-from lightning_gnnload.plugin.collective import Collective
-from lightning_gnnload.plugin.gathering import Gathering
+from lightning_gnnload.plugin.module import parting
+from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.parting import Collective
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.group.exchange import ThreadExchange
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -28,7 +28,7 @@ PARTS = partition_of(DATA.graph, np.arange(300) % 3 % 2, {}, hops=0)  # uneven: 
 def meet(monkeypatch: pytest.MonkeyPatch, gatherings: list[Gathering]) -> list[Collective]:
     """One of each rank, which have met where they are two."""
     exchanges = ThreadExchange.connect(2, timeout_s=10)
-    monkeypatch.setattr(collective, "_exchange", lambda gathering: exchanges[gathering.index])
+    monkeypatch.setattr(parting, "_exchange", lambda gathering: exchanges[gathering.index])
     monkeypatch.setattr(Gathering, "of", classmethod(lambda _, trainer: trainer))
 
     def of(gathering: Gathering) -> Collective:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lightning_gnnload.errors import StalenessError
-from lightning_gnnload.plugin.reduction import MAX_ANNOUNCED, Contributions, DelayedReduction, Taken, hook
+from lightning_gnnload.plugin.gradients.reduction import MAX_ANNOUNCED, DelayedReduction, ExtraGradients, Taken, hook
 
 NUM_STEPS = 9
 
@@ -36,7 +36,7 @@ def batches() -> list[Tensor]:
 
 
 def wrapped(
-    delay: int, contributions: Contributions | None = None, **ddp: bool
+    delay: int, contributions: ExtraGradients | None = None, **ddp: bool
 ) -> tuple[DistributedDataParallel, DelayedReduction]:
     # Buckets of one or two parameters each, in another order after the first step.
     model = DistributedDataParallel(network(), bucket_cap_mb=0.001, **ddp)

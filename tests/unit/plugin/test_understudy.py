@@ -12,7 +12,7 @@ from torchmetrics import SumMetric
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import SwitchingError
-from lightning_gnnload.plugin.understudy import Understudy, seed_of
+from lightning_gnnload.plugin.gradients.standby import Understudy, seed_of
 
 
 class Model(LightningModule):
@@ -50,7 +50,7 @@ def understudy(model: Model, **settings: Any) -> Understudy:
         accelerator="cpu", devices=2, strategy=strategy, logger=False, enable_checkpointing=False, **settings
     )
     strategy._lightning_module = model
-    return Understudy(strategy, trainer, None)
+    return Understudy(trainer, None)
 
 
 BATCH = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
