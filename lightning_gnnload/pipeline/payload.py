@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import EDGE_COLUMNS, MiniBatch, hop_arrays
 from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
@@ -74,9 +74,7 @@ class Payload:
         """What the mini-batch's arrays take of its slot, without the gaps between them."""
         total = 8 * self.layout.num_nodes + sum(table.num_bytes for table in self._all_tables)
         for hop in {hop.indices_offset: hop for hop in self.layout.hops}.values():
-            optional = ((8, hop.edge_ids_offset), (4, hop.edge_weights_offset), (4, hop.edge_types_offset))
-            an_edge = 4 + sum(size for size, offset in optional if offset >= 0)
-            total += 4 * (hop.num_dst + 1) + an_edge * hop.num_edges
+            total += sum(count * dtype.itemsize for _, count, dtype in hop_arrays(hop).values())
         return total
 
     @property
@@ -89,14 +87,7 @@ class Payload:
         """Of the slot's bytes, those before it are all that the mini-batch takes."""
         ends = [8 * self.layout.num_nodes, *(table.offset + table.num_bytes for table in self._all_tables)]
         for hop in self.layout.hops:
-            arrays = (
-                (hop.indptr_offset, 4 * (hop.num_dst + 1)),
-                (hop.indices_offset, 4 * hop.num_edges),
-                (hop.edge_ids_offset, 8 * hop.num_edges),
-                (hop.edge_weights_offset, 4 * hop.num_edges),
-                (hop.edge_types_offset, 4 * hop.num_edges),
-            )
-            ends += [offset + num_bytes for offset, num_bytes in arrays if offset >= 0]
+            ends += [offset + count * dtype.itemsize for offset, count, dtype in hop_arrays(hop).values()]
         return max(ends)
 
     def view(self, buffer: Any) -> MiniBatch:
@@ -169,10 +160,9 @@ class Payload:
         tables = self._all_tables
         sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
         sizes += [number for table in tables for number in (table.offset, *table.shape)]
+        optional = {column.offset for column in EDGE_COLUMNS}
         for hop in self.layout.hops:
-            for name, number in vars(hop).items():
-                if number != -1 or name not in ("edge_ids_offset", "edge_weights_offset", "edge_types_offset"):
-                    sizes.append(number)
+            sizes += [number for name, number in vars(hop).items() if number != -1 or name not in optional]
         for number in sizes:
             if type(number) is not int or not 0 <= number < _MAX_SIZE:
                 raise ValueError(f"{number!r} is no size")

@@ -19,9 +19,7 @@ from lightning_gnnload.errors import (
     LoaderConfigError,
 )
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.device_check import check_device
-from lightning_gnnload.sample.on_device import OnDevice, draws_by_weight, heed_zero_weights
-from lightning_gnnload.sample.on_device_parts import OnDeviceParts
+from lightning_gnnload.sample.on_device import OnDevice, OnDeviceParts, check_device
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -86,7 +84,7 @@ class RankDevice:
             if request.num_ranks > 1:
                 drawing.open(request.rank)  # each trainer trains on one part
         else:
-            heed_zero_weights(sampler, workload.graph)
+            sampler.check_graph(workload.graph)
             drawing = OnDevice(sampler, place(workload.graph), device)
         check_device(drawing, workload, request)
         return drawing
@@ -114,7 +112,7 @@ class RankDevice:
         from lightning_gnnload.sample.placement import place
 
         if id(graph) not in self._placed:
-            weighted = any(map(draws_by_weight, samplers))
+            weighted = any(sampler.weighting == "always" for sampler in samplers)
             topology = place(graph, device, weighted=weighted, budget_bytes=budget_bytes, progress=progress)
             if progress:
                 say(f"{about}{topology.about}")

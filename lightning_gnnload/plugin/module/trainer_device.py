@@ -24,8 +24,7 @@ from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
 from lightning_gnnload.plugin.module.settings import check_choice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device_parts import can_sample_parts
-from lightning_gnnload.sample.uploaded import Uploaded, can_upload
+from lightning_gnnload.sample.on_device import Uploaded, can_sample_parts, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
