@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -11,37 +10,29 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from lightning_gnnload.cache.opening import say
 from lightning_gnnload.cache.sharers import Meeting
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError, LoaderConfigError
-from lightning_gnnload.pipeline.arrivals import Arrivals
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws, Rows
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher
+from lightning_gnnload.pipeline.device_tables import DeviceTable
+from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
-from lightning_gnnload.plugin.module.device_agreement import UNAVAILABLE, agreed
-from lightning_gnnload.plugin.module.device_rows import DeviceRows
+from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
 from lightning_gnnload.plugin.module.settings import check_choice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.device_check import check_device
-from lightning_gnnload.sample.on_device import OnDevice, draws_by_weight, heed_zero_weights
-from lightning_gnnload.sample.on_device_parts import OnDeviceParts, can_sample_parts
-from lightning_gnnload.sample.parts import PartSampler
-from lightning_gnnload.sample.uploaded import Uploaded, can_upload
+from lightning_gnnload.sample.on_device import Uploaded, can_sample_parts, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.topology import Topology
 
-Setting = Literal["auto", "cpu", "cuda"]
-_log = logging.getLogger(__name__)
+DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 
-class SamplingDevice:
+class TrainerDevice:
     """Makes a data module's mini-batches on its trainer's device, which is opened when the first one is needed.
 
     Args:
@@ -51,16 +42,15 @@ class SamplingDevice:
         LoaderConfigError: no such setting.
     """
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: DeviceChoice) -> None:
         check_choice("sampling_device", setting, ("auto", "cpu", "cuda"))
         self.setting = setting
         self._opening = threading.Lock()
-        self._topologies: dict[int, tuple[Graph, Topology]] = {}
+        self._device = RankDevice("Mini-batches are made on the CPU")
         self._drawings: dict[Sampler, Draws] = {}
-        self._rows = DeviceRows()
-        self._agreed: set[object] = set()  # samplers, and Arrivals, that all ranks have devices for
+        self._tables = DeviceTables()
+        self._agreed: set[object] = set()  # samplers, and DevicePrefetcher, that all ranks have devices for
         self._refused: set[object] = set()  # those that one of them has none for
-        self._said: set[str] = set()
 
     def batches(
         self, module: CachedModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
@@ -77,14 +67,13 @@ class SamplingDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not must and computes_on.type != "cuda":
             return None
-        draws = self.setting != "cpu" and self._allows(can_sample_parts(source.workload.sampler))
+        draws = self.setting != "cpu" and self._device.allows(can_sample_parts(source.workload.sampler), self.setting)
         if not draws and caches <= {"cpu"}:
             return None
-        if not self._allows(
-            why_not_gathered(source, module.batch_format) or (None if draws else can_upload(source.workload.sampler))
-        ):
-            return None
         sampler = source.workload.sampler
+        reason = why_not_gathered(source, module.batch_format) or (None if draws else can_upload(sampler))
+        if not self._device.allows(reason, self.setting):
+            return None
         if sampler in self._refused:
             return None
         try:
@@ -96,11 +85,11 @@ class SamplingDevice:
             self._refused.add(sampler)
             self._drawings.pop(sampler, None)
             if not self._drawings:
-                self._topologies.clear()
-            self._say(str(error))
+                self._device.clear()
+            self._device.say(str(error))
             return None
 
-    def arrivals(self, module: CachedModule, source: BatchSource) -> Arrivals | None:
+    def prefetcher(self, module: CachedModule, source: BatchSource) -> DevicePrefetcher | None:
         """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
         gather them, for which ``"auto"`` says why, once.
 
@@ -111,34 +100,34 @@ class SamplingDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
             return None
-        if Arrivals in self._refused:
+        if DevicePrefetcher in self._refused:
             return None
         if (reason := why_not_gathered(source, module.batch_format)) is None:
             gathering = Gathering.of_devices(module.trainer)
             try:
-                with self._opening, self._meeting(Arrivals, module, gathering) as meeting:
+                with self._opening, self._meeting(DevicePrefetcher, module, gathering) as meeting:
                     device, _ = agreed(lambda: (_device(module, computes_on), None), meeting)
-                    return Arrivals(self._opened_rows(module, source, device, meeting), device)
+                    return DevicePrefetcher(source, self._opened_tables(module, source, device, meeting), device)
             except UNAVAILABLE as error:
                 if must:
                     raise
-                self._refused.add(Arrivals)
+                self._refused.add(DevicePrefetcher)
                 reason = str(error)
-        self._say(reason, what="Features are gathered by the samplers")
+        self._device.say(reason, "Features are gathered by the samplers")
         return None
 
     def begin_step(self, num_updates: int) -> None:
         """Before each training step, after so many optimizer steps."""
-        self._rows.begin_step(num_updates)
+        self._tables.begin_step(num_updates)
 
     def close(self) -> None:
         """Gives back the device's memory. What lay there is put there again when it is next needed."""
         with self._opening:
-            self._topologies.clear()
+            self._device.clear()
             self._drawings.clear()
             self._agreed.clear()
             self._refused.clear()
-            self._rows.close()
+            self._tables.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Another process has a device of its own."""
@@ -162,8 +151,8 @@ class SamplingDevice:
 
         with self._meeting(source.workload.sampler, module, Gathering.of(module.trainer)) as meeting:
             device, draw = agreed(drawing, meeting)
-            rows = self._opened_rows(module, source, device, meeting)
-        return DeviceBatches(source, draw, rows, device, convert=convert, max_threads=1 if draws else None)
+            tables = self._opened_tables(module, source, device, meeting)
+        return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
 
     def _meeting(
         self, what: object, module: CachedModule, gathering: Gathering
@@ -176,14 +165,14 @@ class SamplingDevice:
         sharers = gathering.sharers("devices")
         return nullcontext() if sharers is None else sharers.meet()
 
-    def _opened_rows(
+    def _opened_tables(
         self, module: CachedModule, source: BatchSource, device: Device, meeting: Meeting | None
-    ) -> dict[str, Rows]:
+    ) -> dict[str, DeviceTable]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 
-        def opened() -> dict[str, Rows]:
+        def opened() -> dict[str, DeviceTable]:
             try:
-                return self._rows.open(module, source, device)
+                return self._tables.open(module, source, device)
             except CacheDisagreementError:
                 raise
             except CacheShareError as error:
@@ -194,59 +183,23 @@ class SamplingDevice:
         try:
             return agreed(opened, meeting)
         except UNAVAILABLE:
-            self._rows.close()
+            self._tables.close()
             raise
 
     def _drawing(self, module: CachedModule, source: BatchSource, device: Device) -> Draws:
-        sampler, graph = source.workload.sampler, source.workload.graph
-        if sampler in self._drawings:
-            return self._drawings[sampler]
-        place = partial(self._placed, module=module, device=device)
-        if isinstance(sampler, PartSampler):
-            of_parts = OnDeviceParts(sampler, place, device)
-            if module.trainer is not None:
-                of_parts.open(module.trainer.global_rank)  # each trainer trains on one part
-            drawing: OnDevice | OnDeviceParts = of_parts
-        else:
-            heed_zero_weights(sampler, graph)
-            drawing = OnDevice(sampler, place(graph), device)
-        rank, num_ranks = (0, 1) if module.trainer is None else (module.trainer.global_rank, module.trainer.world_size)
-        check_device(drawing, source.workload, BatchRequest(0, 0, rank, num_ranks))
-        self._drawings[sampler] = drawing
-        return drawing
-
-    def _placed(self, graph: Graph, *, module: CachedModule, device: Device) -> Topology:
-        from lightning_gnnload.sample.placement import place
-
-        if id(graph) not in self._topologies:
-            weighted = any(map(draws_by_weight, (module.sampler, module.eval_sampler)))
-            trainer = module.trainer
-            progress = trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None
-            topology = place(graph, device, weighted=weighted, progress=progress)
-            if progress:
-                say(topology.about)
-            self._topologies[id(graph)] = graph, topology
-        return self._topologies[id(graph)][1]
-
-    def _allows(self, reason: str | None) -> bool:
-        """Whether nothing is in the way; what is, is said.
-
-        Raises:
-            LoaderConfigError: with ``"cuda"``.
-        """
-        if reason is not None and self.setting == "cuda":
-            raise LoaderConfigError(
-                f"sampling_device='cuda', but {reason}. Give sampling_device='auto', which samples on the device what "
-                f"it can, or 'cpu'."
+        workload, trainer = source.workload, module.trainer
+        if workload.sampler not in self._drawings:
+            rank, num_ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
+            place = partial(
+                self._device.place,
+                device=device,
+                samplers=(module.sampler, module.eval_sampler),
+                progress=trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None,
             )
-        if reason is not None:
-            self._say(f"{reason}.")
-        return reason is None
-
-    def _say(self, reason: str, what: str = "Mini-batches are made on the CPU") -> None:
-        if reason not in self._said:
-            self._said.add(reason)
-            _log.warning("%s: %s", what, reason)
+            self._drawings[workload.sampler] = self._device.draws(
+                workload, BatchRequest(0, 0, rank, num_ranks), place, device
+            )
+        return self._drawings[workload.sampler]
 
 
 def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:

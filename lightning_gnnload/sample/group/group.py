@@ -1,4 +1,4 @@
-"""Colleagues: the ranks that sample together, each with the adjacency lists of one part, as one of them sees them."""
+"""SamplingGroup: the ranks that sample together, each with the adjacency lists of one part."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import numpy as np
 
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import ExchangeError, PartitionError, PartitionMismatchError
-from lightning_gnnload.sample.answers import Answer
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.messages import Message, narrow
-from lightning_gnnload.sample.turns import Turns
+from lightning_gnnload.sample.group.all_to_all import AllToAll
+from lightning_gnnload.sample.group.exchange import Exchange
+from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Of messages; ranks that speak another refuse each other."""
 
 
@@ -44,6 +43,14 @@ class Holding:
 
 Operation = Callable[[Holding, np.ndarray, Message], Mapping[str, np.ndarray]]
 """Serves a task: ``(what this rank holds, int64 rows of its own nodes, the task) -> arrays of the result``."""
+OPERATIONS: dict[str, Operation] = {}
+"""What ranks can ask each other for; alike on all of them."""
+
+
+def operation(serve: Operation) -> Operation:
+    """Enters a function in :data:`OPERATIONS`, by its name."""
+    OPERATIONS[serve.__name__] = serve
+    return serve
 
 
 @dataclass
@@ -69,7 +76,7 @@ class Traffic:
         return self.bytes_sent + self.bytes_received
 
 
-class Colleagues:
+class SamplingGroup:
     """The ranks that hold one part each and sample together; to be opened by all of them.
 
     Any thread may :meth:`ask`. Close it on every rank when nothing is sampled any more, or :meth:`fail`.
@@ -88,7 +95,9 @@ class Colleagues:
         ExchangeError: another rank is gone, late, or runs another version.
     """
 
-    def __init__(self, partition: Partition, exchange: Exchange, operations: Mapping[str, Operation]) -> None:
+    def __init__(
+        self, partition: Partition, exchange: Exchange, operations: Mapping[str, Operation] = OPERATIONS
+    ) -> None:
         self.partition = partition
         self.traffic: dict[str, Traffic] = {}
         self._exchange = exchange
@@ -99,7 +108,7 @@ class Colleagues:
         except BaseException:
             exchange.close()
             raise
-        self._turns = Turns(exchange, self._serve)
+        self._all_to_all = AllToAll(exchange, self._serve)
 
     @property
     def rank(self) -> int:
@@ -110,9 +119,9 @@ class Colleagues:
         return self._exchange.num_ranks
 
     @property
-    def num_turns(self) -> int:
+    def num_rounds(self) -> int:
         """All-to-alls so far."""
-        return self._turns.num_turns
+        return self._all_to_all.num_rounds
 
     def ask(
         self,
@@ -161,13 +170,13 @@ class Colleagues:
         Raises:
             ExchangeError: a rank failed meanwhile.
         """
-        self._turns.close()
+        self._all_to_all.close()
 
     def fail(self, reason: str) -> None:
         """Tells all ranks that this one cannot go on, and waits for none of them. Safe to call twice."""
-        self._turns.fail(reason)
+        self._all_to_all.fail(reason)
 
-    def __enter__(self) -> Colleagues:
+    def __enter__(self) -> SamplingGroup:
         return self
 
     def __exit__(
@@ -180,7 +189,7 @@ class Colleagues:
 
     def _answers(self, operation: str, places: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         remote = {rank: task.to_bytes() for rank, task in tasks.items() if rank != self.rank}
-        pending = self._turns.ask(remote)
+        pending = self._all_to_all.ask(remote)
         arrays: dict[int, Mapping[str, np.ndarray]] = {}
         if self.rank in tasks:
             arrays[self.rank] = self._do(tasks[self.rank])

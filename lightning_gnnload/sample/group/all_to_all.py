@@ -1,9 +1,9 @@
-"""Turns: one thread a rank carries the tasks of all its sampling threads to other ranks, and serves theirs.
+"""AllToAll: one thread a rank carries the tasks of all its sampling threads to other ranks, and serves theirs.
 
-All ranks take turns alike: in each they meet once, in one all-to-all, to which every rank brings the tasks that are
-ready, and the results of those that the turn before brought it. Nobody else communicates over the exchange, so there
-is one launching order on all ranks by construction (DSP, PPoPP'23, section 5, has a leader decide on one), and ranks
-may be at any step, in any phase, or idle.
+All ranks go through the same rounds: in each they meet once, in one all-to-all, to which every rank brings the tasks
+that are ready, and the results of those that the round before brought it. Nobody else communicates over the exchange,
+so there is one launching order on all ranks by construction (DSP, PPoPP'23, section 5, has a leader decide on one), and
+ranks may be at any step, in any phase, or idle.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from lightning_gnnload.errors import ExchangeError
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.parcels import FAILED, LEAVING, OPEN, Parcel
+from lightning_gnnload.sample.group.exchange import Exchange
+from lightning_gnnload.sample.group.messages import FAILED, LEAVING, OPEN, Parcel
 
 Serve = Callable[[int, np.ndarray], np.ndarray]
 """Makes the result of a rank's task: uint8 ``[bytes]`` both."""
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2e-3, 5e-3
-"""After a turn to which no rank brought anything: it doubles from one to the other."""
+"""After a round to which no rank brought anything: it doubles from one to the other."""
 _EXIT_S = 5.0
 
 
@@ -59,40 +59,40 @@ class Pending:
         self._settled.set()
 
 
-class Turns:
+class AllToAll:
     """The one thread of a rank that calls ``exchange.all_to_all``; any other thread may :meth:`ask`.
 
     A rank that has nothing to ask still serves, until all have closed. Where one fails, or is gone, the tasks of all
     end in an ExchangeError. A process that exits without closing tells the others that it fails.
 
     Args:
-        exchange: connects the ranks; it is closed when the turns end.
-        serve: called by the thread for each task that comes. What it raises ends the turns of all ranks.
+        exchange: connects the ranks; it is closed when the rounds end.
+        serve: called by the thread for each task that comes. What it raises ends the rounds of all ranks.
 
     Attributes:
-        num_turns: how many there were.
+        num_rounds: how many there were.
     """
 
     def __init__(self, exchange: Exchange, serve: Serve) -> None:
-        self.num_turns = 0
+        self.num_rounds = 0
         self._exchange = exchange
         self._serve = serve
-        # Guards what follows, which sampling threads share with the thread of turns.
+        # Guards what follows, which sampling threads share with the thread that calls the exchange.
         self._changed = threading.Condition()
         self._state = OPEN
         self._end: ExchangeError | None = None
         self._outgoing = self._empty_parcels()
         self._pending: dict[int, Pending] = {}
-        self._num_tickets = 0
-        self._thread = threading.Thread(target=self._run, name="gnnload-turns", daemon=True)
+        self._num_asked = 0
+        self._thread = threading.Thread(target=self._run, name="gnnload-all-to-all", daemon=True)
         self._thread.start()
         atexit.register(self._exit)
 
     def ask(self, tasks: Mapping[int, np.ndarray]) -> Pending:
-        """Sends tasks, uint8 ``[bytes]`` by rank, with the next turn, and returns at once.
+        """Sends tasks, uint8 ``[bytes]`` by rank, with the next round, and returns at once.
 
         Raises:
-            ExchangeError: the turns have ended.
+            ExchangeError: the rounds have ended.
         """
         with self._changed:
             if self._end is not None:
@@ -101,9 +101,9 @@ class Turns:
                 raise ExchangeError("this rank has closed its exchange: it still serves others, but asks no more.")
             pending = Pending(len(tasks))
             for rank, task in tasks.items():
-                self._outgoing[rank].tasks[self._num_tickets] = task
-                self._pending[self._num_tickets] = pending
-                self._num_tickets += 1
+                self._outgoing[rank].tasks[self._num_asked] = task
+                self._pending[self._num_asked] = pending
+                self._num_asked += 1
             self._changed.notify()
         return pending
 
@@ -131,11 +131,11 @@ class Turns:
     def _exit(self) -> None:
         self.fail("its process ended without closing its exchange.")
 
-    # The thread of turns.
+    # The thread that calls the exchange.
 
     def _run(self) -> None:
         try:
-            self._take_turns()
+            self._run_rounds()
         except BaseException as error:
             with self._changed:
                 self._end = error if isinstance(error, ExchangeError) else ExchangeError(repr(error))
@@ -143,10 +143,10 @@ class Turns:
         finally:
             self._exchange.close()  # so that whoever still waits for this rank need not wait for long
 
-    def _take_turns(self) -> None:
+    def _run_rounds(self) -> None:
         pause_s = SHORTEST_PAUSE_S
         while True:
-            parcels = self._take_turn()
+            parcels = self._run_round()
             if all(parcel.state == LEAVING for parcel in parcels):
                 return
             if any(parcel.is_busy for parcel in parcels):
@@ -157,18 +157,18 @@ class Turns:
                     self._changed.wait(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _take_turn(self) -> list[Parcel]:
+    def _run_round(self) -> list[Parcel]:
         """Brings what is ready, takes what the others brought, and serves."""
         with self._changed:
             outgoing, self._outgoing = self._outgoing, self._empty_parcels()
             for parcel in outgoing:
                 parcel.state, parcel.reason = self._state, str(self._end or "")
-        # If this rank brings anyone anything, it tells everyone: all must find the same turns idle.
+        # If this rank brings anyone anything, it tells everyone: all must find the same rounds idle.
         is_busy = not all(parcel.is_empty for parcel in outgoing)
         for parcel in outgoing:
             parcel.is_busy = is_busy
         parcels = list(map(Parcel.from_bytes, self._exchange.all_to_all([parcel.to_bytes() for parcel in outgoing])))
-        self.num_turns += 1
+        self.num_rounds += 1
         if reasons := [parcel.reason for parcel in parcels if parcel.state == FAILED]:
             raise ExchangeError("; ".join(reasons))
         for rank, parcel in enumerate(parcels):
@@ -178,12 +178,12 @@ class Turns:
 
     def _settle(self, rank: int, parcel: Parcel) -> None:
         with self._changed:
-            for ticket, result in parcel.results.items():
-                if ticket in self._pending:  # else this rank has closed meanwhile
-                    self._pending.pop(ticket).settle(rank, result)
+            for number, result in parcel.results.items():
+                if number in self._pending:  # else this rank has closed meanwhile
+                    self._pending.pop(number).settle(rank, result)
 
     def _serve_all(self, rank: int, parcel: Parcel) -> None:
-        for ticket, task in parcel.tasks.items():
+        for number, task in parcel.tasks.items():
             try:
                 result = self._serve(rank, task)
             except Exception as error:
@@ -191,7 +191,7 @@ class Turns:
                 self._give_up(f"rank {self._exchange.rank}: {cause}")
                 return
             with self._changed:
-                self._outgoing[rank].results[ticket] = result
+                self._outgoing[rank].results[number] = result
 
     # With the lock.
 

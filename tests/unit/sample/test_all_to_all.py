@@ -1,4 +1,4 @@
-"""Turns: every task comes to its rank and every result back, whoever asks when; failures end all, and hang none."""
+"""AllToAll: every task comes to its rank and every result back, whoever asks when; failures end all, and hang none."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import ExchangeError
-from lightning_gnnload.sample.messages import Message, narrow
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
-from lightning_gnnload.sample.turns import Turns
+from lightning_gnnload.sample.group.all_to_all import AllToAll
+from lightning_gnnload.sample.group.exchange import ThreadExchange
+from lightning_gnnload.sample.group.messages import Message, narrow
 from tests.unit.sample.ranks import Slow, on_ranks
 
 
@@ -25,9 +25,9 @@ def number_of(data: np.ndarray) -> int:
     return int(data.view(np.int64)[0])
 
 
-def ask_for_ever(turns: Turns) -> None:
+def ask_for_ever(rounds: AllToAll) -> None:
     for number in range(10**6):
-        turns.ask({0: task_of(number)}).wait()
+        rounds.ask({0: task_of(number)}).wait()
 
 
 def answer(rank: int) -> Any:
@@ -36,7 +36,7 @@ def answer(rank: int) -> Any:
 
 
 def test_three_threads_on_each_of_three_ranks_beside_other_collectives() -> None:
-    """Ranks ask at random times, another number of times each, come to turns late and serve late, while another group
+    """Ranks ask at random times, another number of times each, come to rounds late and serve late, while another group
     of the same ranks meets as trainers do: nothing waits for ever, and each answer is the right rank's to the right
     task."""
     exchanges = [Slow(exchange) for exchange in ThreadExchange.connect(3, timeout_s=20)]
@@ -47,13 +47,13 @@ def test_three_threads_on_each_of_three_ranks_beside_other_collectives() -> None
             exchanges[rank].dawdle()
             return answer(rank)(asker, task)
 
-        turns, chance = Turns(exchanges[rank], serve), random.Random(rank)
+        rounds, chance = AllToAll(exchanges[rank], serve), random.Random(rank)
 
         def ask(thread: int) -> int:
             for i in range(10 + 5 * rank):
                 ranks = chance.sample(range(3), chance.randrange(4))
                 number = 100 * thread + i
-                found = turns.ask({each: task_of(number) for each in ranks}).wait()
+                found = rounds.ask({each: task_of(number) for each in ranks}).wait()
                 expected = {each: 1000 * number + 10 * rank + each for each in ranks}
                 assert {each: number_of(data) for each, data in found.items()} == expected
                 time.sleep(chance.choice([0, 0.002]))
@@ -67,7 +67,7 @@ def test_three_threads_on_each_of_three_ranks_beside_other_collectives() -> None
             assert trainers[rank].all_to_all([task_of(step)] * 3)[0].tolist() == task_of(step).tolist()
         for thread in threads:
             thread.join()
-        turns.close()
+        rounds.close()
         return done
 
     results = on_ranks(work, range(3))
@@ -76,7 +76,7 @@ def test_three_threads_on_each_of_three_ranks_beside_other_collectives() -> None
 
 def test_an_idle_rank_serves_and_closing_waits_for_all() -> None:
     first, second = ThreadExchange.connect(2, timeout_s=10)
-    asker, idle = Turns(first, answer(0)), Turns(second, answer(1))
+    asker, idle = AllToAll(first, answer(0)), AllToAll(second, answer(1))
     closing = threading.Thread(target=idle.close)
     closing.start()
     time.sleep(0.05)  # it says that it leaves, and serves on
@@ -92,17 +92,17 @@ def test_an_idle_rank_serves_and_closing_waits_for_all() -> None:
         asker.ask({1: task_of(1)})
 
 
-def test_turns_pause_while_nobody_asks() -> None:
-    """Be it that all are open, or that one has closed already: a turn every millisecond would take a core."""
+def test_rounds_pause_while_nobody_asks() -> None:
+    """Be it that all are open, or that one has closed already: a round every millisecond would take a core."""
     first, second = ThreadExchange.connect(2, timeout_s=10)
-    turns, other = Turns(first, answer(0)), Turns(second, answer(1))
+    rounds, other = AllToAll(first, answer(0)), AllToAll(second, answer(1))
     closing = threading.Thread(target=other.close)
     for begin in (lambda: None, closing.start):
         begin()
-        num_turns = turns.num_turns
+        num_rounds = rounds.num_rounds
         time.sleep(0.3)
-        assert 0 < turns.num_turns - num_turns < 100
-    turns.close()
+        assert 0 < rounds.num_rounds - num_rounds < 100
+    rounds.close()
     closing.join()
 
 
@@ -114,11 +114,11 @@ def test_closing_while_a_thread_waits_ends_its_wait() -> None:
         served.wait(5)
         return task
 
-    asker, server = Turns(first, answer(0)), Turns(second, slowly)
+    asker, server = AllToAll(first, answer(0)), AllToAll(second, slowly)
     pending = asker.ask({1: task_of(1)})
 
-    def close(turns: Turns) -> None:
-        turns.close()
+    def close(rounds: AllToAll) -> None:
+        rounds.close()
 
     closing = threading.Thread(target=close, args=(asker,))
     closing.start()
@@ -137,13 +137,13 @@ def test_a_task_that_cannot_be_served_ends_the_tasks_of_all() -> None:
         raise MemoryError("no room")
 
     def work(rank: int) -> Any:
-        turns = Turns(exchanges[rank], broken if rank == 1 else answer(rank))
+        rounds = AllToAll(exchanges[rank], broken if rank == 1 else answer(rank))
         try:
             for i in range(10**6):  # rank 2 asks rank 0 alone, and fails with the others
-                turns.ask({1 if rank == 0 and i == 3 else 0: task_of(i)}).wait()
+                rounds.ask({1 if rank == 0 and i == 3 else 0: task_of(i)}).wait()
         finally:
             with pytest.raises(ExchangeError, match="rank 1"):
-                turns.ask({0: task_of(0)})
+                rounds.ask({0: task_of(0)})
 
     for error in on_ranks(work, range(3)):
         assert isinstance(error, ExchangeError)
@@ -152,23 +152,23 @@ def test_a_task_that_cannot_be_served_ends_the_tasks_of_all() -> None:
 
 def test_a_rank_that_fails_tells_the_others_and_waits_for_none() -> None:
     exchanges = ThreadExchange.connect(2, timeout_s=10)
-    turns = [Turns(exchange, answer(exchange.rank)) for exchange in exchanges]
-    turns[0].fail("its model diverged.")
-    turns[0].fail("again")
-    [error] = on_ranks(ask_for_ever, [turns[1]])
+    rounds = [AllToAll(exchange, answer(exchange.rank)) for exchange in exchanges]
+    rounds[0].fail("its model diverged.")
+    rounds[0].fail("again")
+    [error] = on_ranks(ask_for_ever, [rounds[1]])
     assert isinstance(error, ExchangeError)
     assert "rank 0: its model diverged" in str(error)
     with pytest.raises(ExchangeError, match="rank 0: its model diverged"):
-        turns[1].close()
-    turns[1].close()
+        rounds[1].close()
+    rounds[1].close()
 
 
 def test_a_rank_that_never_comes_is_an_error_that_names_it() -> None:
     exchange, _, _ = ThreadExchange.connect(3, timeout_s=0.05)
-    turns = Turns(exchange, answer(0))
+    rounds = AllToAll(exchange, answer(0))
     with pytest.raises(ExchangeError, match=r"rank 0 waited 0\.05 s for ranks 1, 2"):
-        turns.ask({1: task_of(0)}).wait()
-    turns.fail("")
+        rounds.ask({1: task_of(0)}).wait()
+    rounds.fail("")
 
 
 def test_bytes_of_a_message_are_read_as_they_were_written() -> None:

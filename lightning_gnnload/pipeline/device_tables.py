@@ -1,9 +1,9 @@
-"""HostRows: a table that stays on the host, for mini-batches made on a device."""
+"""Tables whose rows a device gathers, for mini-batches that come to lie there."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -14,7 +14,20 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
 
 
-class HostRows:
+class DeviceTable(Protocol):
+    """A table whose rows a device gathers: :class:`.DeviceFeatures`, or :class:`HostTable`."""
+
+    def gather(self, ids: torch.Tensor) -> torch.Tensor:
+        """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
+
+    def reads(self) -> Reads:
+        """Since the last call, from where. The host may wait; raises what went wrong unnoticed."""
+
+    def close(self) -> None:
+        """No gather may be under way."""
+
+
+class HostTable:
     """Rows that the host gathers, from any store, and copies to a device. Thread-safe.
 
     The host waits for the ids, once more a batch.

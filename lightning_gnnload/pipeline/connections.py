@@ -1,4 +1,4 @@
-"""Reception: who connects to a sampler, and what they say."""
+"""The connections of a sampler: which trainers connect to it, and what they say."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import cast
 
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline.streams import Trainer
+from lightning_gnnload.pipeline.streams import TrainerPeer
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.5
 
 
-class Reception:
+class TrainerConnections:
     """Reads the sockets of all trainers, and turns strangers away: they must not be able to end the job.
 
     Args:
@@ -31,16 +31,16 @@ class Reception:
         self,
         listener: socket.socket,
         *,
-        welcome: Callable[[wire.Channel, wire.Message], Trainer],
-        hear: Callable[[Trainer, wire.Message, list[int]], None],
-        ended: Callable[[Trainer], None],
+        welcome: Callable[[wire.Channel, wire.Message], TrainerPeer],
+        hear: Callable[[TrainerPeer, wire.Message, list[int]], None],
+        ended: Callable[[TrainerPeer], None],
     ) -> None:
         self.listener = listener
         self._welcome = welcome
         self._hear = hear
         self._ended = ended
         self._selector = selectors.DefaultSelector()
-        self._peers: dict[wire.Channel, Trainer | None] = {}  # None: it has not introduced itself yet
+        self._peers: dict[wire.Channel, TrainerPeer | None] = {}  # None: it has not introduced itself yet
 
     def run(self, is_over: Callable[[], bool]) -> None:
         """Raises QueueProtocolError: a trainer sent what it must not."""

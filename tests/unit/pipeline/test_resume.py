@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from lightning_gnnload.errors import CheckpointError
-from lightning_gnnload.pipeline.bookmark import Bookmark
+from lightning_gnnload.pipeline.resume import ResumePoint
 
-BEFORE = Bookmark(epoch=3, step=7, num_seeds=320, global_batch_size=32, seed=5, order="Shuffled")
+BEFORE = ResumePoint(epoch=3, step=7, num_seeds=320, global_batch_size=32, seed=5, order="Shuffled")
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
@@ -32,7 +32,7 @@ def test_other_seeds_in_mid_epoch_are_refused(change: dict[str, Any], num_ranks:
 
 def test_the_state_holds_all_of_it_in_plain_types() -> None:
     state = BEFORE.to_state()
-    assert Bookmark.from_state(state) == BEFORE
+    assert ResumePoint.from_state(state) == BEFORE
     assert {type(value) for value in state.values()} == {int, str}  # what torch.load(weights_only=True) reads
 
 
@@ -42,4 +42,4 @@ def test_the_state_holds_all_of_it_in_plain_types() -> None:
 )
 def test_a_foreign_loaders_state_is_refused(state: Any) -> None:
     with pytest.raises(CheckpointError, match=r"where epoch, step, num_seeds.*not\s+a loader of GraphDataModule"):
-        Bookmark.from_state(state)
+        ResumePoint.from_state(state)

@@ -1,4 +1,4 @@
-"""Crew: the samplers of a machine, as one trainer sees them; who comes, who is lost, and what they say."""
+"""SamplerPool: the samplers of a machine, as one trainer sees them; who comes, who is lost, and what they say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFaile
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import Failure, not_started, stalled
 from lightning_gnnload.pipeline.flags import Flag
-from lightning_gnnload.pipeline.peer import SamplerPeer
+from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 
 _log = logging.getLogger(__name__)
 _CONNECT_INTERVAL_S = 0.02
@@ -22,7 +22,7 @@ _GOODBYE_S = 2.0
 _LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 
 
-class Crew:
+class SamplerPool:
     """Connections of one trainer to all samplers of its machine. Used by one thread.
 
     Args:
@@ -127,7 +127,7 @@ class Crew:
         if not self.takeover or (reason.failure is not None and reason.failure.is_final):
             raise reason
         if is_gone:
-            peer.hang_up()
+            peer.disconnect()
         if peer.end is not None:  # it was lost before, and has parted now
             return
         peer.end = reason
@@ -171,7 +171,7 @@ class Crew:
         others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
         return [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
 
-    def part(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
+    def goodbye(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
         """Says goodbye to all, in peace or in failure, and closes the outcome."""
         for peer in self.peers:
             if failure is None:
@@ -187,12 +187,12 @@ class Crew:
             channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
             if failure is not None and not wire.readable([channel], 0):
                 _kill(channel.peer_pid)  # it is stopped, or amid something long, and the job is over
-        self.leave()
+        self.close()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Closes everything; tensors over slots stay valid."""
         for peer in (*self.peers, *self._departed):
-            peer.part()
+            peer.close()
         for flag in self._flags:
             flag.lower()
 

@@ -1,4 +1,4 @@
-"""Bookmark: the place in an epoch that a checkpoint keeps, and what the place depends on."""
+"""ResumePoint: the place in an epoch that a checkpoint keeps, and what the place depends on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lightning_gnnload.errors import CheckpointError
 
 
 @dataclass(frozen=True)
-class Bookmark:
+class ResumePoint:
     """Says which seeds of an epoch have been taken: those of the first ``step`` global steps.
 
     Batches are pure functions, so two integers say where a run was. The others say which seeds that means: they must
@@ -36,7 +36,7 @@ class Bookmark:
         return asdict(self)
 
     @classmethod
-    def from_state(cls, state: Any) -> Bookmark:
+    def from_state(cls, state: Any) -> ResumePoint:
         """Raises CheckpointError: ``state`` is not what :meth:`to_state` gives."""
         types = {field.name: str if field.name == "order" else int for field in fields(cls)}
         if not isinstance(state, dict) or {name: type(value) for name, value in state.items()} != types:
@@ -46,8 +46,8 @@ class Bookmark:
             )
         return cls(**state)
 
-    def check(self, now: Bookmark, num_ranks: int) -> None:
-        """Whether the epoch can go on in a run that has made the bookmark ``now``, with ``num_ranks`` trainers.
+    def check(self, now: ResumePoint, num_ranks: int) -> None:
+        """Whether the epoch can go on in a run whose own point is ``now``, with ``num_ranks`` trainers.
 
         Raises:
             CheckpointError: its steps have other seeds now.
@@ -64,7 +64,7 @@ class Bookmark:
                 f"{self._remedy(now, num_ranks)} A checkpoint of an epoch's end resumes with any settings."
             )
 
-    def _remedy(self, now: Bookmark, num_ranks: int) -> str:
+    def _remedy(self, now: ResumePoint, num_ranks: int) -> str:
         if self.global_batch_size == now.global_batch_size:
             return "Give the settings of then."
         batch_size, rest = divmod(self.global_batch_size, num_ranks)

@@ -12,9 +12,8 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
 from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
-from lightning_gnnload.pipeline.loans import Loans
-from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.slots import LentBuffers, Slot
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Event
@@ -49,7 +48,7 @@ class SamplerPeer:
         self.heard_at = time.monotonic()
         self._slots: dict[int, Slot | OpenedSlot] = {}
         self._filled: set[int] = set()
-        self._loans: Loans[int] = Loans()  # by slot number
+        self._lent: LentBuffers[int] = LentBuffers()  # by slot number
         self._copies: deque[tuple[Event, int]] = deque()  # from device slots, in the order of their stream
 
     @property
@@ -113,7 +112,7 @@ class SamplerPeer:
         """
         slot = self._slots[number]
         if isinstance(slot, Slot):
-            return payload.view(self._loans.lend(slot, number))
+            return payload.view(self._lent.lend(slot, number))
         copied, done = slot.copy(payload.end)
         self._copies.append((done, number))
         return payload.view(copied)
@@ -124,11 +123,11 @@ class SamplerPeer:
 
     @property
     def num_lent(self) -> int:
-        return len(self._loans)
+        return len(self._lent)
 
     def free_returned(self) -> None:
         """Gives the slots back whose tensors are gone, and those that are copied."""
-        for number in self._loans.returned():
+        for number in self._lent.returned():
             self.free(number)
         while self._copies and self._copies[0][0].is_done():
             self.free(self._copies.popleft()[1])
@@ -149,7 +148,7 @@ class SamplerPeer:
         elif number in self._slots:
             self._slots.pop(number).close()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Closes the connection. Mini-batches that came stay, and tensors over them."""
         if self.channel is not None:
             self.channel.close()
@@ -157,9 +156,9 @@ class SamplerPeer:
         for number in self._slots.keys() - self._filled:
             self._slots.pop(number).close()
 
-    def part(self) -> None:
-        """Hangs up, and leaves every slot to the tensors that use it."""
-        self.hang_up()
+    def close(self) -> None:
+        """Disconnects, and leaves every slot to the tensors that use it."""
+        self.disconnect()
         for slot in self._slots.values():
             slot.close()
         self._slots.clear()

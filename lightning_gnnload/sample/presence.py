@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.chances import Chances, UniformChances, WeightedChances, chunks, log_missed
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.sample.walk import RandomWalkSampler
+from lightning_gnnload.ops import Walks
+from lightning_gnnload.sample.chances import Chances, UniformChances, WeightedChances, chunks, log_missed
 
 
 def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[Chances], *, again: bool) -> np.ndarray:
@@ -53,7 +53,32 @@ def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[Chances], *, again:
     return -np.expm1(missed[-1])
 
 
-def presence_by_walks(graph: Graph, seeds: np.ndarray, sampler: RandomWalkSampler) -> np.ndarray:
+def presence_by_fanouts(
+    graph: Graph,
+    seeds: np.ndarray,
+    fanouts: Sequence[int],
+    *,
+    weighted: bool = False,
+    replace: bool = False,
+    again: bool,
+) -> np.ndarray:
+    """As :func:`presence`, of samplers that draw so many of each node's in-neighbours, uniformly or by weight."""
+    law = WeightedChances if weighted else UniformChances
+    # Hops of one fanout share what is computed once a graph.
+    laws: dict[int, Chances] = {fanout: law(graph, fanout, replace) for fanout in set(fanouts)}
+    return presence(graph, seeds, [laws[fanout] for fanout in fanouts], again=again)
+
+
+def presence_by_walks(
+    graph: Graph,
+    seeds: np.ndarray,
+    walks: Walks,
+    *,
+    num_layers: int,
+    num_neighbors: int,
+    weighted: bool,
+    again: bool,
+) -> np.ndarray:
     """Of neighbourhoods by random walks, float64 ``[N]``; an approximation.
 
     Visits to a node are counted as if they came at random moments (Poisson), except that the walks from one node may
@@ -63,13 +88,17 @@ def presence_by_walks(graph: Graph, seeds: np.ndarray, sampler: RandomWalkSample
     Args:
         graph: N nodes.
         seeds: chance of each node to be a seed, float64 ``[N]``.
-        sampler: its settings.
+        walks: from each node, in each layer.
+        num_layers: how many.
+        num_neighbors: of a node, at most.
+        weighted: whether a step goes by edge weight.
+        again: nodes seen in earlier layers walk again, ``expand="all"``; else only new ones.
     """
     missed = log_missed(seeds)
     present, came = seeds, seeds
-    for _ in range(sampler.num_layers):
-        visits = _walk_visits(graph, present if sampler.expand == "all" else came, sampler)
-        missed -= visits * _kept(visits, sampler)
+    for _ in range(num_layers):
+        visits = _walk_visits(graph, present if again else came, walks, WeightedChances if weighted else UniformChances)
+        missed -= visits * _kept(visits, walks, num_neighbors)
         reached = -np.expm1(missed)
         present, came = reached, reached - present
     return present
@@ -106,10 +135,10 @@ def _without(
     return there
 
 
-def _walk_visits(graph: Graph, present: np.ndarray, sampler: RandomWalkSampler) -> np.ndarray:
+def _walk_visits(
+    graph: Graph, present: np.ndarray, walks: Walks, law: type[UniformChances | WeightedChances]
+) -> np.ndarray:
     """Visits that each node expects of the walks from all nodes that are there, float64 ``[N]``."""
-    walks = sampler.walks
-    law = WeightedChances if sampler.weighted and graph.edge_weight is not None else UniformChances
     step = law(graph, 1, replace=True)
     alive = float(walks.num_walks)
     visits = _along_edges(graph, present, law(graph, walks.num_walks, replace=True))
@@ -122,14 +151,13 @@ def _walk_visits(graph: Graph, present: np.ndarray, sampler: RandomWalkSampler) 
     return visits
 
 
-def _kept(visits: np.ndarray, sampler: RandomWalkSampler) -> np.ndarray:
+def _kept(visits: np.ndarray, walks: Walks, num_neighbors: int) -> np.ndarray:
     """The chance that a visited node is among the ``num_neighbors`` of lowest id, float64 ``[N]``."""
-    walks = sampler.walks
     chance_of = _number_of_visits(walks.length, walks.num_walks, walks.termination_prob)
     chance_of *= np.arange(len(chance_of))  # a visit is likelier to be one of many
     # The chance that another visit went to a lower id decides, so a table over that chance serves all nodes.
     lower = np.linspace(0, 1, 257)
-    fewer = np.zeros((sampler.num_neighbors, len(lower)))  # [j]: that j of the other visits went to lower ids
+    fewer = np.zeros((num_neighbors, len(lower)))  # [j]: that j of the other visits went to lower ids
     fewer[0] = 1
     kept = np.zeros(len(lower))
     for chance in chance_of[1:]:
