@@ -20,7 +20,7 @@ from lightning_gnnload.plugin.monitor.trace import (
     to_chrome,
     write_part,
 )
-from tests.unit.plugin.deliveries import delivery
+from tests.unit.plugin.monitor.deliveries import delivery
 
 NESTING_US = 1e-3  # a nanosecond, to which moments are rounded
 

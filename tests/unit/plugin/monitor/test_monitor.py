@@ -18,7 +18,7 @@ from lightning_gnnload import FactoredStrategy, GraphDataModule, LoaderMonitor, 
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.plugin.monitor.monitor import REPORT_NAME
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
-from tests.unit.plugin.test_trace import check_chrome
+from tests.unit.plugin.monitor.test_trace import check_chrome
 
 
 class SeedClassifier(pl.LightningModule):

@@ -28,7 +28,7 @@ from tests.integration.learnable import quiet_trainer
 from tests.unit.cache.ranks import together
 from tests.unit.partition.by_id import ById
 from tests.unit.parts import partition_of
-from tests.unit.plugin.test_caching import Fits
+from tests.unit.plugin.module.test_caching import Fits
 from tests.unit.toy import content, toy_data, toy_graph
 
 NUM_PARTS = 3

@@ -7,7 +7,7 @@ import pytest
 from lightning_gnnload.pipeline.stats import Delivery, Fill
 from lightning_gnnload.plugin.monitor.report import Levers
 from lightning_gnnload.plugin.monitor.stall import MIN_STEPS, QUIET_S, Cause, StallWatch, StepTimes, blame, explain
-from tests.unit.plugin.deliveries import delivery
+from tests.unit.plugin.monitor.deliveries import delivery
 
 FACTORED = Levers(samplers=1, threads=2, trainers=2, queue_depth=4, staleness=0)
 IN_PROCESS = Levers(threads=2)
