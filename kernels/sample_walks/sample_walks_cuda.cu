@@ -23,9 +23,12 @@ struct Visited {
 struct Teams {
   uint32_t team_size;  // threads
   uint32_t size;       // of a team's Visits: at least length * num_walks, and `most`
-  Word* scratch;  // [teams of the grid][2 * size]; nullptr: shared memory of the blocks, as much
+  // [teams of the grid][2 * size]; nullptr: shared memory of the blocks, as much
+  Word* scratch;
 };
 
+// The neighbours of each destination: the nodes that its walks visit most often.
+//   out  visited
 template <class Index>
 __global__ void __launch_bounds__(1024)
     visit_most(Adjacency<Index> graph, Batch batch, Hop hop, DrawKey key, WalkSettings walks,
