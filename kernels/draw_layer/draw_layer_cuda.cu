@@ -5,8 +5,8 @@
 // them instead if its own is taken. It is taken if an earlier draw drew the same, or if it is the last
 // one of an earlier draw that was replaced: a chain of ever earlier draws, seldom long.
 #include "common/cuda/kernel.h"
-#include "common/cuda/state.h"
 #include "sample_layers/budget.h"
+#include "sample_layers/layer_edges.h"
 
 namespace lg {
 
@@ -19,18 +19,17 @@ __device__ inline int64_t num_numbers(int64_t num_edges, int64_t budget, bool re
 
 //   out  numbers[budget]   of each draw, as drawn; kNoEdge behind the last
 //   out  num_drawn
-__global__ void draw_numbers(const int64_t* num_edges, int64_t budget, int32_t replace,
-                             const int64_t* nodes, const int64_t* names, uint64_t seed,
-                             uint32_t epoch, uint32_t step, uint32_t hop, int64_t* numbers,
-                             int64_t* num_drawn, const Word* error) {
-  if (has_failed(error)) return;
+__global__ void draw_numbers(Batch batch, DrawKey key, const int64_t* names,
+                             const int64_t* num_edges, int64_t budget, int32_t replace,
+                             int64_t* numbers, int64_t* num_drawn) {
+  if (has_failed(batch.error)) return;
   const int64_t edges = *num_edges, count = num_numbers(edges, budget, replace != 0);
   const bool all = takes_all(budget, replace != 0, edges);
   if (thread_of_grid() == 0) *num_drawn = count;
   NodeDraws draws{};
   if (count > 0) {
-    draws = node_draws(stream_key(seed, epoch), step, hop,
-                       names != nullptr ? names[nodes[0]] : nodes[0]);
+    const int64_t first = batch.nodes[0];
+    draws = node_draws(key.stream(), key.step, key.hop, names != nullptr ? names[first] : first);
   }
   for (int64_t j = thread_of_grid(); j < budget; j += threads_of_grid()) {
     if (j >= count) {
@@ -47,19 +46,19 @@ __global__ void draw_numbers(const int64_t* num_edges, int64_t budget, int32_t r
 // Whether an earlier draw drew the same.
 //   in   sorted, draws[num_drawn]   the numbers in order, and whose they are: equal ones by draw
 //   out  repeats[num_drawn]
-__global__ void mark_repeats(const int64_t* sorted, const int64_t* draws, const int64_t* num_drawn,
-                             int32_t* repeats, const Word* error) {
-  if (has_failed(error)) return;
+__global__ void mark_repeats(Batch batch, const int64_t* sorted, const int64_t* draws,
+                             const int64_t* num_drawn, int32_t* repeats) {
+  if (has_failed(batch.error)) return;
   for (int64_t i = thread_of_grid(); i < *num_drawn; i += threads_of_grid()) {
     repeats[draws[i]] = i > 0 && sorted[i] == sorted[i - 1];
   }
 }
 
 //   out  settled[budget]   of each draw, distinct
-__global__ void settle_numbers(const int64_t* numbers, const int32_t* repeats,
+__global__ void settle_numbers(Batch batch, const int64_t* numbers, const int32_t* repeats,
                                const int64_t* num_edges, const int64_t* num_drawn, int64_t budget,
-                               int64_t* settled, const Word* error) {
-  if (has_failed(error)) return;
+                               int64_t* settled) {
+  if (has_failed(batch.error)) return;
   const int64_t count = *num_drawn, base = *num_edges - count;
   for (int64_t j = thread_of_grid(); j < budget; j += threads_of_grid()) {
     int64_t earlier = j;
@@ -73,19 +72,18 @@ __global__ void settle_numbers(const int64_t* numbers, const int32_t* repeats,
 }
 
 // The factor of each edge that was drawn, at the first of its draws; 0 at the others.
-//   in   numbers[num_drawn]   ascending
-__global__ void weigh_numbers(const int64_t* numbers, const int64_t* num_edges,
-                              const int64_t* num_drawn, int64_t budget, int32_t replace,
-                              double* factors, const Word* error) {
-  if (has_failed(error)) return;
-  const int64_t count = *num_drawn;
-  const bool all = takes_all(budget, replace != 0, *num_edges);
-  const double each = all ? 1.0 : double(*num_edges) / double(count);
+//   in   layer.numbers   ascending
+//   out  layer.factors
+__global__ void weigh_numbers(Batch batch, Layer layer, int64_t budget, int32_t replace) {
+  if (has_failed(batch.error)) return;
+  const int64_t count = *layer.num_items, *numbers = layer.numbers;
+  const bool all = takes_all(budget, replace != 0, *layer.num_edges);
+  const double each = all ? 1.0 : double(*layer.num_edges) / double(count);
   for (int64_t i = thread_of_grid(); i < count; i += threads_of_grid()) {
     double factor = 0;
     const bool is_first = i == 0 || numbers[i] != numbers[i - 1];
     for (int64_t k = i; is_first && k < count && numbers[k] == numbers[i]; ++k) factor += each;
-    factors[i] = factor;
+    layer.factors[i] = factor;
   }
 }
 

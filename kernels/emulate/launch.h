@@ -22,9 +22,8 @@ inline std::map<std::string, Run>& kernels() {
 
 template <class... Parameters, size_t... index>
 void call(void (*kernel)(Parameters...), void** arguments, std::index_sequence<index...>) {
-  static_assert(((std::is_pointer_v<Parameters> || std::is_arithmetic_v<Parameters>) && ...),
-                "parameters are pointers and numbers");
-  static_assert(((sizeof(Parameters) == 4 || sizeof(Parameters) == 8) && ...), "of 32 or 64 bits");
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "parameters go by their bytes");
+  static_assert((sizeof(Parameters) + ... + 0) <= 4096, "a device takes so many");
   kernel(*static_cast<Parameters*>(arguments[index])...);
 }
 

@@ -4,18 +4,17 @@
 
 namespace lg {
 
-//   in   table          num_rows rows of row_vectors vectors
+//   in   table          num_rows rows
 //   in   ids[count]     of rows; null: row i is for position i
 //   in   positions[count]  distinct rows of out; null: 0, 1, 2, ...
-//   in   rows_a_warp    at a time, at most 32
 //   out  out            num_out rows; of zeros where an id is none
 //   err  kBadId, kBadPosition: at i
 template <class Vector>
 __global__ void gather_rows(const uint8_t* table, int64_t num_rows, const int64_t* ids,
-                            const int64_t* positions, int64_t count, uint32_t row_vectors,
-                            int32_t rows_a_warp, uint8_t* out, int64_t num_out, Word* error) {
-  const int64_t row_bytes = int64_t(row_vectors) * int64_t(sizeof(Vector));
-  for_each_of_warp(count, thread_of_grid() / 32, threads_of_grid() / 32, rows_a_warp,
+                            const int64_t* positions, int64_t count, MoveShape shape, uint8_t* out,
+                            int64_t num_out, Word* error) {
+  const int64_t row_bytes = int64_t(shape.row_vectors) * int64_t(sizeof(Vector));
+  for_each_of_warp(count, thread_of_grid() / 32, threads_of_grid() / 32, shape.rows_a_warp,
                    [&](int64_t i) {
                      RowMove move{nullptr, nullptr};
                      if (i >= 0) {
@@ -32,7 +31,7 @@ __global__ void gather_rows(const uint8_t* table, int64_t num_rows, const int64_
                          report(error, kBadPosition, i);
                        }
                      }
-                     move_rows<Vector>(move, row_vectors);
+                     move_rows<Vector>(move, shape.row_vectors);
                    });
 }
 

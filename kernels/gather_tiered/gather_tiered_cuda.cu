@@ -18,13 +18,17 @@ struct Shards {
   int64_t num_rows[kMaxShards];
 };
 
-//   in   location[num_nodes]    shard << 28 | slot of each node's row; negative: no shard holds it
-//   in   addresses[num_shards]  of the shards' first rows
-//   in   shard_rows[num_shards]
-//   in   num_shards             at most 8
-//   in   backing                all num_nodes rows, or null: places of rows in no shard are left alone
+// What Python's TieredTable (ops/cuda/tiers.py) keeps.
+struct Tiers {
+  const int32_t* location;  // [num_nodes]: shard << 28 | slot of each row; negative: in no shard
+  int64_t num_nodes;
+  const int64_t* addresses;  // of the shards' first rows
+  const int64_t* num_rows;   // of each shard
+  int32_t num_shards;        // at most 8
+  const void* backing;  // all num_nodes rows, or null: places of rows in no shard are left alone
+};
+
 //   in   ids[count]
-//   in   rows_a_warp            at a time, at most 32
 //   in   host_blocks            the first blocks of the grid, which take rows of the backing: some if
 //                               there is one, and fewer than all
 //   out  out                    count rows; of zeros where there is no such id or location
@@ -32,20 +36,19 @@ struct Shards {
 //   err  kBadId, kBadLocation: at i
 template <class Vector>
 __global__ void __launch_bounds__(kMoveThreads)
-    gather_tiered(const int32_t* location, int64_t num_nodes, const int64_t* addresses,
-                  const int64_t* shard_rows, int32_t num_shards, const uint8_t* backing,
-                  const int64_t* ids, int64_t count, uint32_t row_vectors, int32_t rows_a_warp,
+    gather_tiered(Tiers table, const int64_t* ids, int64_t count, MoveShape shape,
                   int32_t host_blocks, uint8_t* out, Word* taken, Word* error) {
   __shared__ Shards shards;
   __shared__ uint32_t taken_here[kMaxShards + 1];
   if (threadIdx.x < kMaxShards) {
-    const bool is_there = int32_t(threadIdx.x) < num_shards;
-    shards.begin[threadIdx.x] = is_there ? uint64_t(addresses[threadIdx.x]) : 0;
-    shards.num_rows[threadIdx.x] = is_there ? shard_rows[threadIdx.x] : 0;
+    const bool is_there = int32_t(threadIdx.x) < table.num_shards;
+    shards.begin[threadIdx.x] = is_there ? uint64_t(table.addresses[threadIdx.x]) : 0;
+    shards.num_rows[threadIdx.x] = is_there ? table.num_rows[threadIdx.x] : 0;
   }
   if (threadIdx.x <= kMaxShards) taken_here[threadIdx.x] = 0;
   __syncthreads();
-  const int64_t row_bytes = int64_t(row_vectors) * int64_t(sizeof(Vector));
+  const auto* const backing = static_cast<const uint8_t*>(table.backing);
+  const int64_t row_bytes = int64_t(shape.row_vectors) * int64_t(sizeof(Vector));
   const bool takes_host = int32_t(blockIdx.x) < host_blocks;
   const int64_t num_blocks = takes_host ? host_blocks : int64_t(gridDim.x) - host_blocks;
   const int64_t block = int64_t(blockIdx.x) - (takes_host ? 0 : host_blocks);
@@ -53,8 +56,8 @@ __global__ void __launch_bounds__(kMoveThreads)
     RowMove move{nullptr, nullptr};
     if (i >= 0) {
       const int64_t id = ids[i];
-      const bool is_id = uint64_t(id) < uint64_t(num_nodes);
-      const int32_t at = is_id ? location[id] : 0;
+      const bool is_id = uint64_t(id) < uint64_t(table.num_nodes);
+      const int32_t at = is_id ? table.location[id] : 0;
       const bool is_host = is_id && at < 0;
       if (is_host == takes_host || (is_host && backing == nullptr)) {
         const int shard = is_host ? kNoShard : at >> kSlotBits;
@@ -74,10 +77,10 @@ __global__ void __launch_bounds__(kMoveThreads)
         if (is_id) atomicAdd(&taken_here[shard], 1u);
       }
     }
-    move_rows<Vector>(move, row_vectors);
+    move_rows<Vector>(move, shape.row_vectors);
   };
   for_each_of_warp(count, block * kMoveWarps + threadIdx.x / 32, num_blocks * kMoveWarps,
-                   rows_a_warp, take);
+                   shape.rows_a_warp, take);
   __syncthreads();
   if (threadIdx.x <= kMaxShards && taken_here[threadIdx.x] > 0) {
     atomicAdd(taken + threadIdx.x, Word(taken_here[threadIdx.x]));

@@ -1,8 +1,8 @@
 // importance_tree_cuda.cu: a wide tree of importances, made level by level, and items drawn from it as
 // sample_layers/draw_items.h draws them.
 #include "common/cuda/adjacency.h"
+#include "common/cuda/batch.h"
 #include "common/cuda/kernel.h"
-#include "common/cuda/state.h"
 #include "importance_tree/importance.h"
 #include "importance_tree/wide_tree.h"
 #include "sample_layers/budget.h"
@@ -13,9 +13,7 @@ namespace lg {
 // The importance of each node to the whole graph: a warp a list.
 //   out  importances[num_nodes]   zero before
 template <class Index>
-__global__ void weigh_nodes(const int64_t* indptr, const Index* indices, const int64_t* hot_begin,
-                            const Index* hot_indices, int64_t num_nodes, Word* importances) {
-  const Adjacency<Index> graph{indptr, indices, hot_begin, hot_indices, nullptr};
+__global__ void weigh_nodes(Adjacency<Index> graph, int64_t num_nodes, Word* importances) {
   const ImportanceUnits units(num_nodes);
   for (int64_t dst = thread_of_grid() / 32; dst < num_nodes; dst += threads_of_grid() / 32) {
     const int64_t degree = graph.degree(dst);
@@ -47,49 +45,53 @@ __global__ void sum_level(const int64_t* below, int64_t num_below, int64_t* sums
 // the tree loses what is drawn. Where the budget takes all, or there is nothing to draw from, no item
 // is drawn: kNoItem.
 //
-//   in   nodes, names                      nodes[0] names the draws (names may be nullptr)
-//   out  items, importances, factors[budget]
+//   in   names                             batch.nodes[0] names the draws (names may be nullptr)
+//   out  drawn
 constexpr int64_t kNoItem = -1;
 
-__global__ void draw_items(uint64_t* entries, int64_t num_entries, const Word* num_positive,
-                           int64_t budget, int32_t replace, const int64_t* nodes,
-                           const int64_t* names, uint64_t seed, uint32_t epoch, uint32_t step,
-                           uint32_t hop, int64_t* items, int64_t* importances, double* factors,
-                           const Word* error) {
-  if (has_failed(error)) return;
+// A tree in memory (wide_tree.h): Python's DeviceTree (ops/cuda/importance.py).
+struct TreeMemory {
+  uint64_t* entries;
+  int64_t num_entries;
+  Word* num_positive;  // items of positive importance
+};
+
+__global__ void draw_items(Batch batch, DrawKey key, const int64_t* names, TreeMemory tree,
+                           int32_t replace, Drawn drawn) {
+  if (has_failed(batch.error)) return;
   const int64_t warp = thread_of_grid() / 32, num_warps = threads_of_grid() / 32;
   const bool is_lane_0 = threadIdx.x % 32 == 0;
   const auto put = [&](int64_t j, const WideTree::Item& item, double factor) {
     if (!is_lane_0) return;
-    items[j] = item.number;
-    importances[j] = int64_t(item.importance);
-    factors[j] = factor;
+    drawn.items[j] = item.number;
+    drawn.importances[j] = int64_t(item.importance);
+    drawn.factors[j] = factor;
   };
-  const int64_t num_items = int64_t(*num_positive);
+  const int64_t num_items = int64_t(*tree.num_positive), budget = drawn.budget;
   if (num_items == 0 || takes_all(budget, replace != 0, num_items)) {
     for (int64_t j = warp; j < budget; j += num_warps) put(j, {kNoItem, 0}, 0.0);
     return;
   }
+  const int64_t first = batch.nodes[0];
   const NodeDraws draws =
-      node_draws(stream_key(seed, epoch), step, hop, names != nullptr ? names[nodes[0]] : nodes[0]);
-  const WideTree tree(entries, num_entries);
-  uint64_t left = tree.total();
+      node_draws(key.stream(), key.step, key.hop, names != nullptr ? names[first] : first);
+  const WideTree sums(tree.entries, tree.num_entries);
+  uint64_t left = sums.total();
   for (int64_t j = warp; j < budget; j += num_warps) {
-    const WideTree::Item item = tree.item_at(draw_below64(draws, uint32_t(j), left));
+    const WideTree::Item item = sums.item_at(draw_below64(draws, uint32_t(j), left));
     put(j, item, draw_factor(left, item.importance, j, budget, replace != 0));
     if (replace != 0) continue;
-    tree.take_off(item);
+    sums.take_off(item);
     left -= item.importance;
   }
 }
 
 // What draw_items() took off.
-__global__ void put_back(uint64_t* entries, int64_t num_entries, const int64_t* items,
-                         const int64_t* importances, int64_t num_drawn, const Word* error) {
-  if (has_failed(error)) return;
-  const WideTree tree(entries, num_entries);
-  for (int64_t j = thread_of_grid(); j < num_drawn; j += threads_of_grid()) {
-    if (items[j] != kNoItem) tree.put_back({items[j], uint64_t(importances[j])});
+__global__ void put_back(Batch batch, TreeMemory tree, Drawn drawn) {
+  if (has_failed(batch.error)) return;
+  const WideTree sums(tree.entries, tree.num_entries);
+  for (int64_t j = thread_of_grid(); j < drawn.budget; j += threads_of_grid()) {
+    if (drawn.items[j] != kNoItem) sums.put_back({drawn.items[j], uint64_t(drawn.importances[j])});
   }
 }
 

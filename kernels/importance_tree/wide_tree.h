@@ -10,6 +10,14 @@
 
 namespace lg {
 
+// Items that were drawn: Python's Drawn (ops/cuda/importance.py).
+struct Drawn {
+  int64_t budget;        // how many draws
+  int64_t* items;        // of each draw; negative: none
+  int64_t* importances;  // of each item
+  double* factors;       // of each draw
+};
+
 class WideTree {
  public:
   static constexpr int kMaxLevels = 12;  // 2^60 items

@@ -20,6 +20,11 @@ struct PickTable {
   uint32_t size;
   static constexpr uint32_t kFree = 0xffffffffu;  // no position: degrees are below 2^32
 
+  // Of memory for all groups of a grid, one's own; of none, none.
+  __device__ PickTable of_group(int64_t group) const {
+    return {entries == nullptr ? nullptr : entries + group * size, size};
+  }
+
   // Entries are written by atomics, past the first-level cache: so they are read there.
   __device__ bool contains(uint32_t position) const {
     for (uint32_t i = home(position);; i = (i + 1) & (size - 1)) {

@@ -22,6 +22,7 @@ from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda import sources
 from lightning_gnnload.ops.cuda.arguments import Arguments, check_grid
 from lightning_gnnload.ops.cuda.device import Argument, Event, Mapped
+from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 
 from . import host_build
 from .streams import Streams
@@ -34,7 +35,7 @@ MAX_SHARED_BYTES = 48 << 10
 class Instantiation:
     """One kernel for some types, ready to be launched."""
 
-    source: sources.KernelSource
+    source: KernelSource
     types: tuple[str, ...]
     arguments: Arguments
     launch: Any
@@ -46,11 +47,6 @@ class Instantiation:
     @cached_property
     def expression(self) -> str:
         return self.source.expression(self.types)
-
-    @cached_property
-    def written(self) -> set[str]:
-        """Pointers through which it may write."""
-        return {p.name for p in self.source.parameters if p.is_pointer and not p.is_read_only}
 
 
 class EmulatedEvent:
@@ -105,22 +101,22 @@ class EmulatedDevice:
         **arguments: Argument,
     ) -> None:
         kernel_of_types = self._instantiation(op, kernel, tuple(types))
-        source, written = kernel_of_types.source, kernel_of_types.written
-        check_grid(source, blocks, threads, shared_bytes)
+        check_grid(kernel_of_types.source, blocks, threads, shared_bytes)
         if shared_bytes > MAX_SHARED_BYTES:
             raise GnnLoadError(
                 f"{op}/{kernel}: a block wants {shared_bytes} bytes of {MAX_SHARED_BYTES} that there are."
             )
         memory, addresses = kernel_of_types.arguments.buffer()
         kernel_of_types.arguments.pack(memory, arguments)
-        tensors = [(name, value) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+        passed = list(zip(kernel_of_types.arguments.leaves, kernel_of_types.arguments.given(arguments), strict=True))
+        if mapped := [p.name for p, value in passed if isinstance(value, Mapped) and not p.is_read_only]:
+            raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
+        tensors = [(p, value) for p, value in passed if isinstance(value, torch.Tensor)]
         self.streams.work(
             kernel_of_types.name,
-            reads=[tensor for name, tensor in tensors if name not in written],
-            writes=[tensor for name, tensor in tensors if name in written],
+            reads=[tensor for p, tensor in tensors if p.is_read_only],
+            writes=[tensor for p, tensor in tensors if not p.is_read_only],
         )
-        if mapped := [name for name, value in arguments.items() if isinstance(value, Mapped) and name in written]:
-            raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
         expression, error = kernel_of_types.expression.replace(" ", "").encode(), ctypes.create_string_buffer(1024)
         seed = next(self._lane_seeds)
         self.num_launches += 1
@@ -179,10 +175,11 @@ class EmulatedDevice:
         if found is None:
             path = None if self._kernels is None else self._kernels / f"{op}.cu"
             if path is not None and path.exists():
-                source = sources.parse(op, path.read_text())[kernel]
+                known = parse(op, path.read_text())
+                source = known[kernel]
             else:
-                path, source = sources.source_path(op), sources.kernel(op, kernel)
+                path, known, source = sources.source_path(op), sources.kernels(op), sources.kernel(op, kernel)
             arguments = Arguments(source, types, self.torch_device)
-            found = Instantiation(source, types, arguments, host_build.load(path).lg_emulate_launch)
+            found = Instantiation(source, types, arguments, host_build.load(path, checks(known)).lg_emulate_launch)
             self._instantiations[op, kernel, types] = found
         return found

@@ -18,14 +18,19 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
   return 0;
 }
 
-// Of pick(const int32_t*, int32_t, uint64_t, float).
+typedef struct {
+  int32_t fanout;
+  uint64_t seed;
+} Draws;
+
+// Of pick(const int32_t*, Draws, float).
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters,
                    void** extra) {
   printf("launch %p %u,%u,%u %u,%u,%u %u %lu %lu %d %lu %g %s\n", function, grid_x, grid_y, grid_z, block_x,
          block_y, block_z, shared_bytes, (unsigned long)(uintptr_t)stream,
-         (unsigned long)*(uint64_t*)parameters[0], *(int32_t*)parameters[1],
-         (unsigned long)*(uint64_t*)parameters[2], *(float*)parameters[3], extra ? "extra" : "");
+         (unsigned long)*(uint64_t*)parameters[0], ((Draws*)parameters[1])->fanout,
+         (unsigned long)((Draws*)parameters[1])->seed, *(float*)parameters[2], extra ? "extra" : "");
   return grid_x == 9 ? 700 : 0;
 }
 

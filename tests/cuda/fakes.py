@@ -14,7 +14,7 @@ class FakeDriver:
     """Keeps what is launched, with the parameters read back as the driver would read them."""
 
     CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
-    types: ClassVar = {"pick32": "PPiQfq", "pick64": "PPiQfq", "clear": "P"}
+    types: ClassVar = {"pick32": "PPiQfqS", "pick64": "PPiQfqS", "clear": "P"}
 
     def __init__(self) -> None:
         self.loaded: list[bytes] = []
@@ -40,13 +40,17 @@ class FakeDriver:
             raise self.error
         symbol = self.functions[function - 1]
         code = {"P": ctypes.c_uint64, "i": ctypes.c_int32, "Q": ctypes.c_uint64, "f": ctypes.c_float}
-        code["q"] = ctypes.c_int64
+        code |= {"q": ctypes.c_int64, "S": ctypes.c_char * 32}
         addresses = (ctypes.c_void_p * len(self.types[symbol])).from_address(params)
-        read = [code[t].from_address(a).value for t, a in zip(self.types[symbol], addresses, strict=True)]
+        read = [_value(code[t].from_address(a)) for t, a in zip(self.types[symbol], addresses, strict=True)]
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
         self.launches.append(
             SimpleNamespace(symbol=symbol, blocks=gx, threads=bx, shared=shared, stream=stream, read=read)
         )
+
+
+def _value(read):
+    return bytes(read) if isinstance(read, ctypes.Array) else read.value
 
 
 class FakeRuntime:

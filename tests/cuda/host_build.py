@@ -31,13 +31,16 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 @functools.cache
-def load(source: Path) -> ctypes.CDLL:
+def load(source: Path, checks: str = "") -> ctypes.CDLL:
     """The file's kernels, behind ``lg_emulate_launch`` (kernels/emulate/launch.h).
+
+    Args:
+        checks: compiled behind them.
 
     Raises:
         KernelCompileError: the host's compiler refuses them.
     """
-    digest = hashlib.sha256(" ".join([COMPILER, *FLAGS]).encode())
+    digest = hashlib.sha256(" ".join([COMPILER, *FLAGS, checks]).encode())
     for path in sorted(_included(source)):
         digest.update(path.read_bytes())
     BUILD.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -47,7 +50,7 @@ def load(source: Path) -> ctypes.CDLL:
         if not library.exists():
             for outdated in BUILD.glob(f"{source.stem}-*.so"):
                 outdated.unlink()
-            _compile(source, library)
+            _compile(source, checks, library)
     loaded = ctypes.CDLL(str(library))
     loaded.lg_emulate_launch.argtypes = [
         ctypes.c_char_p,
@@ -73,10 +76,11 @@ def _shared_variables(library: Path, loaded: ctypes.CDLL) -> list[tuple[int, int
     return [(base + int(at, 16), int(size, 16)) for at, size in found]
 
 
-def _compile(source: Path, library: Path) -> None:
+def _compile(source: Path, checks: str, library: Path) -> None:
     unfinished = library.with_suffix(".part")
-    command = [COMPILER, *FLAGS, "-xc++", str(source), "-o", str(unfinished)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [COMPILER, *FLAGS, "-xc++", "-", "-o", str(unfinished)]
+    text = f'#include "{source}"\n{checks}'
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         raise KernelCompileError(
             f"{source.name} does not compile for the host. {' '.join(command)} says:\n{done.stderr}"

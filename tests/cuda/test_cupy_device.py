@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -14,13 +15,17 @@ from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda import sources
 from lightning_gnnload.ops.cuda.compile import Compiled
 from lightning_gnnload.ops.cuda.cupy_device import CudaDevice
+from lightning_gnnload.ops.cuda.signatures import parse
 
 from .fakes import FakeDriver, FakeRuntime
 
 CPU = torch.device("cpu")
 KERNEL = """
+template <class Index> struct Lists { const Index* hot; uint32_t count; };
+struct Draws { uint32_t epoch; Lists<float> weights; int32_t hop; };
 template <class Index>
-__global__ void pick(const Index* indices, Index* out, int32_t fanout, uint64_t seed, float scale, int64_t num) {}
+__global__ void pick(const Index* indices, Index* out, int32_t fanout, uint64_t seed, float scale, int64_t num,
+                     Draws draws) {}
 __global__ void clear(uint32_t* words) {}
 LG_INSTANTIATE(pick<int32_t>)
 LG_INSTANTIATE(pick<int64_t>)
@@ -43,7 +48,7 @@ def fake(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
     monkeypatch.setattr(torch.cuda, "device", entered)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
-    parsed = sources.parse("pick", KERNEL)
+    parsed = parse("pick", KERNEL)
     monkeypatch.setattr(sources, "kernel", lambda op, name: parsed[name])
     compiled: list[tuple[str, str]] = []
 
@@ -65,7 +70,13 @@ def given(**changed):
         "seed": 2**64 - 1,
         "scale": 0.5,
         "num": -(2**40),
+        "draws": draws(),
     } | changed
+
+
+def draws(hop=-1, **weights):
+    given = {"hot": torch.zeros(2), "count": 2**32 - 1}
+    return SimpleNamespace(epoch=7, weights=SimpleNamespace(**given | weights), hop=hop)
 
 
 def test_a_launch_reaches_the_driver_as_it_was_meant(fake):
@@ -75,7 +86,9 @@ def test_a_launch_reaches_the_driver_as_it_was_meant(fake):
     first, second = fake.driver.launches
     assert (first.symbol, first.blocks, first.threads, first.shared, first.stream) == ("pick32", 7, 64, 16, 4242)
     addresses = [arguments["indices"].data_ptr(), arguments["out"].data_ptr()]
-    assert first.read == [*addresses, -3, 2**64 - 1, 0.5, -(2**40)]
+    hot = arguments["draws"].weights.hot.data_ptr()
+    assert first.read[:-1] == [*addresses, -3, 2**64 - 1, 0.5, -(2**40)]
+    assert struct.unpack("<I4xQI4xi4x", first.read[-1]) == (7, hot, 2**32 - 1, -1)
     assert second.symbol == "pick64"
     assert second.read[:2] == [0, 12345]
     assert fake.compiled == [("pick", "sm_90")]
@@ -120,6 +133,16 @@ def test_every_thread_enters_the_device_once_and_a_kernel_is_loaded_once(fake):
         ({"out": torch.zeros(4, 4, dtype=torch.int32).T}, "'out' lies on cpu with strides"),
         ({"out": torch.zeros(4, dtype=torch.int32, device="meta")}, "'out' lies on meta"),
         ({"out": -1}, "'out' is -1"),
+        ({"draws": draws(hop=2**31)}, "'draws.hop' is 2147483648, but int32_t"),
+        (
+            {"draws": draws(hot=torch.zeros(2, dtype=torch.int32))},
+            r"'draws.weights.hot' is of torch.int32.*const float\*",
+        ),
+        (
+            {"draws": SimpleNamespace(epoch=7, hop=1)},
+            "'draws' is SimpleNamespace, but of a Draws it needs epoch, weights.hot.*no attribute 'weights'",
+        ),
+        ({"draws": 3}, "'draws' is int.*no attribute 'epoch'"),
         ({"blocks": 0}, "blocks=0"),
         ({"threads": 48}, "threads=48"),
         ({"threads": 2048}, "threads=2048"),

@@ -30,20 +30,22 @@ from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ops.cuda import sources
 from lightning_gnnload.ops.cuda.compile import Compiled
 from lightning_gnnload.ops.cuda.cupy_device import CudaDevice
+from lightning_gnnload.ops.cuda.signatures import parse
 from tests.cuda.fakes import FakeRuntime
 
 torch.cuda.get_device_properties = lambda device: SimpleNamespace(multi_processor_count=1, major=9, minor=0)
 torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=4242)
 torch.cuda.device = lambda device: nullcontext()
-kernel = sources.parse(
+kernel = parse(
     "pick",
-    "__global__ void pick(const int32_t* ids, int32_t fanout, uint64_t seed, float scale) {}\\nLG_INSTANTIATE(pick)",
+    "struct Draws { int32_t fanout; uint64_t seed; };\\n"
+    "__global__ void pick(const int32_t* ids, Draws draws, float scale) {}\\nLG_INSTANTIATE(pick)",
 )
 sources.kernel = lambda op, name: kernel[name]
 device = CudaDevice(
     torch.device("cpu"), driver, FakeRuntime(), (90,), lambda op, arch: Compiled(b"cubin", {"pick": "_Zpick"})
 )
-arguments = dict(fanout=-3, seed=2**64 - 1, scale=0.25)
+arguments = dict(draws=SimpleNamespace(fanout=-3, seed=2**64 - 1), scale=0.25)
 device.launch("pick", "pick", blocks=2**31 - 1, threads=64, shared_bytes=60000, ids=2**63 + 5, **arguments)
 try:
     device.launch("pick", "pick", blocks=9, threads=1024, ids=None, **arguments)

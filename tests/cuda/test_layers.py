@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, importance_tree, reference
 from lightning_gnnload.ops.cuda import layer as layers
 from lightning_gnnload.ops.cuda import layers as picking
+from lightning_gnnload.ops.cuda.batch import DeviceBatch
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.importance import DeviceTree
 from lightning_gnnload.ops.cuda.layers import sample_layers
@@ -108,8 +109,9 @@ def test_a_place_on_a_line_of_single_units_is_an_item(device: Device, num_items:
     tree = DeviceTree(device, num_items)
     tree.importances.fill_(1)
     tree.sum_up()
-    nodes, error = device.put(np.array([5])), device.zeros(1, torch.int64)
-    drawn = tree.draw(40, True, KEY, 3, nodes, None, error)
+    topology = topology_of(device, *skewed_graph(seed=1))
+    batch = DeviceBatch(DeviceWorkspace(device, 60), topology, np.array([5]), KEY, num_hops=1)
+    drawn = tree.draw(batch, dataclasses.replace(KEY, hop=3), 40, replace=True)
     draws = reference.NodeDraws(reference.stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 3, 5)
     assert drawn.items.tolist() == [draws.below64(j, num_items) for j in range(40)]
     np.testing.assert_array_equal(drawn.factors.cpu(), num_items / 40)

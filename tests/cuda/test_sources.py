@@ -1,13 +1,20 @@
-"""What is read from the CUDA sources: parameters, instantiations, and what a kernel is compiled from."""
+"""What is read from the CUDA sources: parameters, structures, instantiations, and what a kernel is compiled from."""
 
 from __future__ import annotations
 
+import ast
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import lightning_gnnload
 from lightning_gnnload.errors import GnnLoadError, KernelsMissingError
 from lightning_gnnload.ops.cuda import sources
+from lightning_gnnload.ops.cuda.signatures import Parameter, checks, parse
+
+from . import host_build
 
 SOURCE = """
 #include "common/cuda/kernel.h"
@@ -28,6 +35,32 @@ __global__ void clear(uint32_t* words,
 LG_INSTANTIATE(pick<int32_t, 8>)
 LG_INSTANTIATE(pick<int64_t,32>)
 LG_INSTANTIATE(clear)
+"""
+
+HEADER = """
+template <class Index>
+struct Lists {
+  const int64_t* begin;  // (of each)
+  const Index* indices;
+  const Index* hot;
+  __device__ int64_t degree(int64_t node) const { return begin[node + 1] - begin[node]; }
+};
+struct Key {
+  uint64_t seed;
+  uint32_t epoch, step;
+  uint32_t hop = 0;
+  static constexpr uint32_t kTag = 7;
+};
+template <class Entry>
+struct Request {
+  int32_t count;
+  Key key;
+  Lists<Entry> lists;
+  double* out;
+};
+struct Opaque {
+  __device__ int hidden() const;
+};
 """
 
 
@@ -52,7 +85,7 @@ def tree(tmp_path, monkeypatch):
 
 
 def test_kernels_of_a_source():
-    kernels = sources.parse("pick", SOURCE)
+    kernels = parse("pick", SOURCE)
     assert set(kernels) == {"pick", "clear"}
     pick = kernels["pick"]
     assert pick.type_names == ("Index", "kLanes")
@@ -73,24 +106,75 @@ def test_kernels_of_a_source():
     assert kernels["clear"].instantiations == ((),)
 
 
+def test_structures_of_a_source():
+    first, asked, out = parse("op", ASKED, HEADER)["f"].parameters_of(("float",))
+    assert (first, out) == (Parameter("first", "int32_t"), Parameter("out", "float*"))
+    assert asked.ctype == "Request<float>"
+    assert [(m.name, m.ctype, m.size) for m in asked.members] == [
+        ("count", "int32_t", 4),
+        ("key", "Key", 24),
+        ("lists", "Lists<float>", 24),
+        ("out", "double*", 8),
+    ]
+    assert asked.offsets() == [0, 8, 32, 56]
+    assert [(m.name, m.ctype) for m in asked.members[1].members] == [
+        ("seed", "uint64_t"),
+        ("epoch", "uint32_t"),
+        ("step", "uint32_t"),
+        ("hop", "uint32_t"),
+    ]
+    assert [m.ctype for m in asked.members[2].members] == ["const int64_t*", "const float*", "const float*"]
+
+
+ASKED = "template <class T> __global__ void f(int32_t first, Request<T> asked, T* out) {}\nLG_INSTANTIATE(f<float>)"
+
+
+@pytest.mark.parametrize(
+    ("compiled", "read"),
+    [
+        ("", ""),
+        ("int32_t count;", "int32_t count; int32_t more;"),  # it would lie in the padding
+        ("int32_t count; Key key;", "Key key; int32_t count;"),
+        ("uint32_t epoch, step;", "uint32_t step, epoch;"),
+        ("uint64_t seed;", "int64_t seed;"),
+        ("uint32_t hop = 0;", ""),
+        ("const Index* hot;", ""),
+        ("double* out;", "float* out;"),
+        ("int32_t first", "int64_t first"),
+        ("int32_t first", "uint32_t first"),
+        ("T* out)", "const T* out)"),
+    ],
+)
+def test_the_compiler_refuses_what_is_read_otherwise(compiled: str, read: str) -> None:
+    text = " ".join(f"{re.sub('//.*', '', HEADER)}{ASKED.partition('LG_INSTANTIATE')[0]}".split())
+    assert compiled in text
+    known = parse("op", f"{text.replace(compiled, read, 1)}\nLG_INSTANTIATE(f<float>)")
+    command = [host_build.COMPILER, *host_build.FLAGS, "-fsyntax-only", "-Wno-unused-parameter", "-xc++", "-"]
+    both = f"namespace lg {{ {text} }}\n{checks(known)}"
+    done = subprocess.run(command, input=both, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (compiled == read), done.stderr
+    assert compiled == read or "static assertion failed" in done.stderr or "has no member" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("__global__ void f(bool flag) {}\nLG_INSTANTIATE(f)", "'flag'.*'bool'"),
         ("__global__ void f(Adjacency graph) {}\nLG_INSTANTIATE(f)", "'graph'.*'Adjacency'"),
+        ("__global__ void f(Lists graph) {}\nLG_INSTANTIATE(f)", "'graph'.*'Lists'"),
+        ("__global__ void f(Opaque one) {}\nLG_INSTANTIATE(f)", "'one'.*'Opaque'.*begin a structure with its members"),
+        ("struct G { bool flag; };\n__global__ void f(G g) {}\nLG_INSTANTIATE(f)", "'flag'.*'bool'"),
         ("template <class T> __global__ void f(T x) {}\nLG_INSTANTIATE(f<uint8_t>)", "'x'.*'uint8_t'"),
-        ("__global__ void f(int32_t blocks) {}\nLG_INSTANTIATE(f)", "'blocks'.*Rename it"),
         ("__global__ void f(int32_t) {}\nLG_INSTANTIATE(f)", "no name or no type"),
         ("__global__ void f(int32_t a) {}", "needs lines LG_INSTANTIATE"),
         ("template <class T> __global__ void f(T* x) {}\nLG_INSTANTIATE(f)", "with 1 types"),
         ("LG_INSTANTIATE(g<int32_t>)", "defines no such kernel"),
-        ("__global__ void f(int32_t a) {}\nLG_INSTANTIATE(f)\nLG_INSTANTIATE(f)", "twice"),
-        ("__global__ __noinline__ void f(int32_t a) {}", "1 times, but 0 kernels"),
+        ("__global__ __noinline__ void f(int32_t a) {}\nLG_INSTANTIATE(f)", "defines no such kernel"),
     ],
 )
 def test_sources_that_break_the_rules(text, said):
     with pytest.raises(GnnLoadError, match=said):
-        sources.parse("op", text)
+        parse("op", text, HEADER)
 
 
 def test_wrong_names(tree):
@@ -129,3 +213,24 @@ def test_every_source_of_this_package_is_understood():
     for op in sources.ops():
         assert sources.kernels(op)
         assert sources.source_path(op) in sources.included(op)
+
+
+GRID = {"blocks", "threads", "shared_bytes"}
+
+
+def test_launches_name_kernels_and_all_of_their_parameters() -> None:
+    """Without running them. What ``**`` passes is not looked at; ``DeviceBatch.launch`` passes itself."""
+    num_launches = 0
+    for path in Path(lightning_gnnload.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "launch":
+                continue
+            named = [argument.value for argument in call.args[:2] if isinstance(argument, ast.Constant)]
+            if len(named) < 2:
+                continue
+            kernel = sources.kernel(*named)
+            known, given = {p.name for p in kernel.parameters}, {keyword.arg for keyword in call.keywords} - GRID
+            assert given - {None} <= known, f"{path}:{call.lineno}"
+            assert None in given or known - given <= {"batch"}, f"{path}:{call.lineno}"
+            num_launches += 1
+    assert num_launches >= sum(len(sources.kernels(op)) for op in sources.ops())

@@ -10,7 +10,8 @@ import pytest
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda import starts, weighted
+from lightning_gnnload.ops.cuda import batch as batches
+from lightning_gnnload.ops.cuda import weighted
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
@@ -124,7 +125,7 @@ def test_the_host_waits_once(device: Device) -> None:
 
 def test_edges_beyond_int32_are_refused(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = WeightedGraph.random(60, 900, 1, "equal")
-    monkeypatch.setattr(starts, "MAX_LOCAL", 30)
+    monkeypatch.setattr(batches, "MAX_LOCAL", 30)
     check(device, graph, [5])  # of 6 seeds
     for fanout in (6, -1):
         with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):

@@ -4,8 +4,8 @@
 //   LG_INSTANTIATE(name<types>)      one line for each kernel and types: what Python may launch
 //   LG_DYNAMIC_SHARED(type, name)    the launch's dynamic shared memory, in a kernel's body
 //
-// Rules for device code, which both compilers have to take: parameters are pointers and numbers of 32
-// or 64 bits, by value; a warp's collectives name the lanes that take part; a block is at most 1,024
+// Rules for device code, which both compilers have to take: parameters are pointers, numbers of 32 or
+// 64 bits, and structures of these, whose members come first, all by value; a warp's collectives name the lanes that take part; a block is at most 1,024
 // threads; atomics on 32 and 64 bits; no atomics on floating point, no arithmetic whose result could
 // depend on the order of threads.
 #pragma once

@@ -13,14 +13,19 @@ constexpr int kMoveThreads = 256;
 constexpr int kMoveWarps = kMoveThreads / 32;
 constexpr int kVectorsAhead = 4;
 
+// How rows are moved (ops/cuda/rows.py).
+struct MoveShape {
+  uint32_t row_vectors;  // of a row, fewer than 2^26
+  int32_t rows_a_warp;   // at a time, at most 32
+};
+
 // A row of zeros where `from` is null; nothing where `to` is.
 struct RowMove {
   const uint8_t* from;
   uint8_t* to;
 };
 
-// Called by all lanes of a warp, in blocks of kMoveThreads. Rows are row_vectors vectors, fewer than
-// 2^26, and begin at multiples of their size.
+// Called by all lanes of a warp, in blocks of kMoveThreads. Rows begin at multiples of a vector's size.
 template <class Vector>
 __device__ void move_rows(RowMove move, uint32_t row_vectors) {
   __shared__ RowMove moves_of_block[kMoveWarps][32];

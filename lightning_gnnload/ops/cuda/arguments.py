@@ -6,17 +6,16 @@ import ctypes
 import operator
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from ...errors import GnnLoadError
 from .device import Argument, Mapped
-from .sources import KernelSource, Parameter
+from .signatures import KernelSource, Parameter, offsets_of
 
 MAX_THREADS = 1024
-_SLOT_BYTES = 8
-_FORMATS = {"int32_t": "i4x", "uint32_t": "I4x", "int64_t": "q", "uint64_t": "Q", "float": "f4x", "double": "d"}
+_FORMATS = {"int32_t": "i", "uint32_t": "I", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d"}
 _INTEGERS = {
     "int32_t": (-(1 << 31), (1 << 31) - 1),
     "uint32_t": (0, (1 << 32) - 1),
@@ -27,11 +26,12 @@ _INTEGER_BYTES = {
     **dict.fromkeys(("bool", "char", "unsigned char", "int8_t", "uint8_t"), 1),
     **dict.fromkeys(("unsigned short", "int16_t", "uint16_t"), 2),
     **dict.fromkeys(("int", "unsigned", "unsigned int", "int32_t", "uint32_t"), 4),
-    **dict.fromkeys(("int64_t", "uint64_t", "long long", "unsigned long long", "Word"), 8),
+    **dict.fromkeys(("int64_t", "uint64_t", "long long", "unsigned long long", "Word", "AliasEntry"), 8),
 }
 _FLOATS = {"float": torch.float32, "double": torch.float64}
 
 Reader = Callable[[Any], "int | float"]
+"""Checks what is given for a number or a pointer, and says what the kernel gets."""
 
 
 class Arguments:
@@ -44,42 +44,75 @@ class Arguments:
         types: of the instantiation.
         device: where its tensors have to lie.
 
+    Attributes:
+        leaves: all numbers and pointers, in order.
+
     Raises:
         GnnLoadError: no such instantiation.
     """
 
     def __init__(self, kernel: KernelSource, types: tuple[str, ...], device: torch.device) -> None:
         self._kernel = kernel
-        self._parameters = kernel.parameters_of(types)
-        self._readers = tuple((p.name, _reader(_name(kernel, p), p, device)) for p in self._parameters)
-        self._layout = struct.Struct(
-            "<" + "".join("Q" if p.is_pointer else _FORMATS[p.ctype] for p in self._parameters)
-        )
+        self._parameters = parameters = kernel.parameters_of(types)
+        self._names = {parameter.name for parameter in parameters}
+        self._offsets = offsets_of(parameters)
+        self.leaves: list[Parameter] = []
+        self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
+        self._readers: list[Reader] = []
+        layout, end = "<", 0
+        for parameter, begin in zip(parameters, self._offsets, strict=True):
+            found = list(parameter.leaves(at=begin))
+            self._getters.append((parameter.name, _getter([path for path, _, _ in found])))
+            for path, leaf, offset in found:
+                where = f"Kernel {kernel.op}/{kernel.name}: argument {parameter.name + path!r}"
+                self._readers.append(_reader(where, leaf, device))
+                self.leaves.append(leaf)
+                layout += f"{offset - end}x" + ("Q" if leaf.is_pointer else _FORMATS[leaf.ctype])
+                end = offset + leaf.size
+        self._layout = struct.Struct(layout)
 
     def buffer(self) -> tuple[Any, Any]:
         """Memory for the arguments of one launch at a time, and the pointers to each that the driver is given."""
-        memory = (ctypes.c_ubyte * (_SLOT_BYTES * max(1, len(self._readers))))()
+        memory = (ctypes.c_uint64 * max(1, -(-self._layout.size // 8)))()
         begin = ctypes.addressof(memory)
-        return memory, (ctypes.c_void_p * max(1, len(self._readers)))(
-            *(begin + _SLOT_BYTES * i for i in range(len(self._readers)))
-        )
+        return memory, (ctypes.c_void_p * max(1, len(self._offsets)))(*(begin + offset for offset in self._offsets))
 
     def pack(self, memory: Any, arguments: Mapping[str, Argument]) -> None:
         """Puts the arguments where the driver finds them.
 
         Raises:
-            GnnLoadError: one too few or too many; a tensor that lies elsewhere, has gaps, or other elements than the
-                parameter points to; a number out of the type's range.
+            GnnLoadError: as :meth:`given`; a tensor that lies elsewhere, has gaps, or other elements than the parameter
+                points to; a number out of the type's range.
         """
-        if len(arguments) != len(self._readers):
+        values = [read(value) for read, value in zip(self._readers, self.given(arguments), strict=True)]
+        self._layout.pack_into(memory, 0, *values)
+
+    def given(self, arguments: Mapping[str, Argument]) -> list[Any]:
+        """What the arguments hold for each of the leaves.
+
+        Raises:
+            GnnLoadError: one too few or too many, or an object without an attribute for a member.
+        """
+        if arguments.keys() != self._names:
             self._refuse_names(arguments)
-        try:
-            self._layout.pack_into(memory, 0, *[read(arguments[name]) for name, read in self._readers])
-        except KeyError:
-            self._refuse_names(arguments)
+        given: list[Any] = []
+        for name, get in self._getters:
+            try:
+                given += get(arguments[name])
+            except AttributeError as error:
+                self._refuse_object(name, arguments[name], error)
+        return given
+
+    def _refuse_object(self, name: str, value: Any, error: AttributeError) -> NoReturn:
+        (parameter,) = (parameter for parameter in self._parameters if parameter.name == name)
+        raise GnnLoadError(
+            f"Kernel {self._kernel.op}/{self._kernel.name}: argument {name!r} is {type(value).__name__}, but of a "
+            f"{parameter.ctype} it needs {', '.join(path[1:] for path, _, _ in parameter.leaves())} ({error}). Pass "
+            "an object with these attributes."
+        ) from error
 
     def _refuse_names(self, arguments: Mapping[str, Argument]) -> None:
-        names = [name for name, _ in self._readers]
+        names = [parameter.name for parameter in self._parameters]
         missing, unknown = sorted(set(names) - arguments.keys()), sorted(arguments.keys() - set(names))
         raise GnnLoadError(
             f"Kernel {self._kernel.op}/{self._kernel.name} takes ({', '.join(names)}); missing: {missing or 'none'}, "
@@ -97,12 +130,15 @@ def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: in
         )
 
 
-def _name(kernel: KernelSource, parameter: Parameter) -> str:
-    return f"Kernel {kernel.op}/{kernel.name}: argument {parameter.name!r}"
+def _getter(paths: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """What is given for all leaves of a parameter."""
+    if paths == [""]:
+        return lambda value: (value,)
+    get = operator.attrgetter(*(path[1:] for path in paths))
+    return get if len(paths) > 1 else lambda value: (get(value),)
 
 
 def _reader(where: str, parameter: Parameter, device: torch.device) -> Reader:
-    """Of one argument: its value, checked."""
     if parameter.is_pointer:
         return _address_reader(where, parameter, device)
     if parameter.ctype in _FLOATS:
@@ -141,16 +177,18 @@ def _float_reader(where: str, parameter: Parameter) -> Reader:
 
 
 def _address_reader(where: str, parameter: Parameter, device: torch.device) -> Reader:
-    known: set[torch.dtype] = set()
+    accepted: torch.dtype | None = None  # what the last launch passed, most likely this one's, too
 
     def check_dtype(dtype: torch.dtype) -> None:
-        if dtype not in known and not _holds(parameter.pointee, dtype):
+        nonlocal accepted
+        if not _holds(parameter.pointee, dtype):
             raise GnnLoadError(f"{where} is of {dtype}, but the kernel takes {parameter.ctype}. Convert it first.")
-        known.add(dtype)
+        accepted = dtype
 
     def read(value: Any) -> int:
-        if isinstance(value, torch.Tensor):
-            check_dtype(value.dtype)
+        if type(value) is torch.Tensor or isinstance(value, torch.Tensor):
+            if value.dtype is not accepted:
+                check_dtype(value.dtype)
             if value.device != device or not value.is_contiguous():
                 raise GnnLoadError(
                     f"{where} lies on {value.device} with strides {value.stride()}, but has to lie on {device} without "

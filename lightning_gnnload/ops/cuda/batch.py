@@ -5,6 +5,7 @@ Shapes: S seeds, N graph nodes; D destinations and E edges of a hop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -15,8 +16,7 @@ from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
-from .hop import HopInMaking, Picker
-from .sample import DeviceHop, DeviceSample
+from .sample import DeviceHop, DeviceSample, HopInMaking, Picker
 from .state import State
 from .topology import Topology
 from .workspace import DeviceWorkspace
@@ -33,7 +33,8 @@ _BLOCKS_A_PROCESSOR = 8
 
 
 class DeviceBatch:
-    """Nodes and hops of a batch, kept in memory for as many as there can be.
+    """Nodes and hops of a batch, kept in memory for as many as there can be; kernels take it as ``Batch``
+    (kernels/common/cuda/batch.h).
 
     Args:
         workspace: of this thread alone.
@@ -43,7 +44,9 @@ class DeviceBatch:
         num_hops: of the batch.
 
     Attributes:
+        known: the workspace, which kernels take as ``NodeStamps``.
         nodes: int64; as many as the state says are written.
+        error: the state's.
         most_nodes: that there are, at most.
 
     Raises:
@@ -67,9 +70,10 @@ class DeviceBatch:
                 f"{topology.num_nodes}. Make a DeviceWorkspace(device, {topology.num_nodes})."
             )
         self.device: Device = workspace.device
-        self.workspace, self.topology, self.key, self.num_hops = workspace, topology, key, num_hops
+        self.known, self.topology, self.key, self.num_hops = workspace, topology, key, num_hops
         self.seeds = seeds
         self.state = State(self.device, num_hops)
+        self.error = self.state.error
         self.most_nodes = len(seeds)
         self._hops: list[HopInMaking] = []
         self._shares_edges = False  # expand="new": an edge is of one hop, and hops are prefixes of the last
@@ -80,6 +84,12 @@ class DeviceBatch:
     def blocks(self, count: int, of_block: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
         """Of a launch for up to ``count`` items: at least one, and no more than the device runs at once."""
         return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
+
+    def launch(
+        self, op: str, kernel: str, types: Sequence[str] = (), *, blocks: int, threads: int = THREADS, **arguments: Any
+    ) -> None:
+        """Starts a kernel that takes this batch, as ``batch``: see :meth:`.Device.launch`."""
+        self.device.launch(op, kernel, types, blocks=blocks, threads=threads, batch=self, **arguments)
 
     def narrow(self, hop: HopInMaking) -> None:
         """Takes the number of a hop's destinations for the most of them. The host waits for it."""
@@ -101,48 +111,54 @@ class DeviceBatch:
             picker.count(self, hop)
             self._make_room(picker, hop)
             picker.pick(self, hop)
-            self._end_hop(hop)
+            self.number_nodes(hop, self.nodes, self.state.num_nodes(index + 1))
+            self._hops.append(hop)
         return self._finished()
 
     def note_known(self, hop: HopInMaking) -> None:
         """Notes the nodes known before the hop in a table that has forgotten them."""
-        self.device.launch(
+        self.launch("number_nodes", "note_known", blocks=self.blocks(self.most_nodes), hop=hop)
+
+    def start_edges(self, hop: HopInMaking, num_edges: torch.Tensor) -> None:
+        """Writes ``hop.starts`` and ``hop.last_edge``.
+
+        Args:
+            num_edges: int32, read as unsigned, of each node of the batch that is a destination to expand.
+        """
+        self.launch(
             "number_nodes",
-            "note_known",
-            blocks=self.blocks(self.most_nodes),
-            threads=THREADS,
-            nodes=self.nodes,
-            num_known=hop.num_dst,
-            **self.workspace.arguments,
-            error=self.state.error,
+            "sum_edges",
+            blocks=self.blocks(hop.most_dst),
+            hop=hop,
+            num_edges=num_edges,
+            max_edges=MAX_LOCAL,
+            words=self.state.scan_words(hop.most_dst // THREADS + 1),
         )
 
+    def number_nodes(self, hop: HopInMaking, nodes: torch.Tensor, num_nodes: torch.Tensor) -> None:
+        """Gives the neighbours of a hop's edges local ids, in the order in which they occur: writes ``hop.indices``,
+        those that are new to ``nodes``, and how many there are then."""
+        assert hop.picked is not None
+        types = ("int32_t" if hop.picked.dtype == torch.int32 else "int64_t",)
+        self.launch(
+            "number_nodes",
+            "append_nodes",
+            types,
+            blocks=self.blocks(hop.most_edges, _APPEND_TILE),
+            hop=hop,
+            edges=hop,
+            nodes=nodes,
+            num_nodes=num_nodes,
+            words=self.state.scan_words(-(-hop.most_edges // _APPEND_TILE) + 1),
+        )
+        self.launch("number_nodes", "relabel", types, blocks=self.blocks(hop.most_edges), hop=hop, edges=hop)
+
     def _add_seeds(self, seeds: torch.Tensor) -> None:
-        table = self.workspace.arguments
-        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": self.topology.num_nodes}
         blocks = self.blocks(len(seeds))
-        self.device.launch(
-            "number_nodes",
-            "add_seeds",
-            blocks=blocks,
-            threads=THREADS,
-            seeds=seeds,
-            **sizes,
-            **table,
-            nodes=self.nodes,
-            num_nodes=self.state.num_nodes(0),
-            error=self.state.error,
-        )
-        self.device.launch(
-            "number_nodes",
-            "check_seeds",
-            blocks=blocks,
-            threads=THREADS,
-            **sizes,
-            **table,
-            nodes=self.nodes,
-            error=self.state.error,
-        )
+        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": self.topology.num_nodes}
+        num_nodes = self.state.num_nodes(0)
+        self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
+        self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
 
     def _before(self) -> HopInMaking | None:
         """The hop whose edges the next one's follow."""
@@ -152,7 +168,7 @@ class DeviceBatch:
         state, before = self.state, self._before()
         most_dst = self.most_nodes if before is None else min(before.most_edges, self.most_nodes)
         return HopInMaking(
-            number=self.key.hop + index,
+            key=DrawKey(self.key.seed, self.key.epoch, self.key.step, self.key.hop + index),
             index=index,
             first=state.zero if before is None else before.num_dst,
             num_dst=state.num_nodes(index),
@@ -176,7 +192,7 @@ class DeviceBatch:
         if self.most_nodes + hop.most_edges > MAX_POSITIONS:
             self.fail(codes.TOO_MANY_EDGES)
         most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes)
-        if self.workspace.widen(most_after, self.most_nodes + hop.most_edges):
+        if self.known.widen(most_after, self.most_nodes + hop.most_edges):
             self.note_known(hop)
         self.most_nodes = most_after
         self.nodes = self._grown(self.nodes, most_after, torch.int64)
@@ -188,37 +204,6 @@ class DeviceBatch:
         for name, dtype in columns.items():
             held = None if before is None else getattr(before, name)
             setattr(hop, name, self._grown(held, hop.most_edges, dtype))
-
-    def _end_hop(self, hop: HopInMaking) -> None:
-        edges: dict[str, Any] = {"picked": hop.picked, "first_edge": hop.first_edge, "last_edge": hop.last_edge}
-        num_tiles = -(-hop.most_edges // _APPEND_TILE)
-        types = (self.topology.index_type,)
-        self.device.launch(
-            "number_nodes",
-            "append_nodes",
-            types,
-            blocks=self.blocks(hop.most_edges, _APPEND_TILE),
-            threads=THREADS,
-            **edges,
-            num_known=hop.num_dst,
-            **self.workspace.arguments,
-            nodes=self.nodes,
-            num_nodes=self.state.num_nodes(hop.index + 1),
-            words=self.state.scan_words(num_tiles + 1),
-            error=self.state.error,
-        )
-        self.device.launch(
-            "number_nodes",
-            "relabel",
-            types,
-            blocks=self.blocks(hop.most_edges),
-            threads=THREADS,
-            **edges,
-            **self.workspace.arguments,
-            indices=hop.indices,
-            error=self.state.error,
-        )
-        self._hops.append(hop)
 
     def _finished(self) -> DeviceSample:
         nodes, edges = self.read()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...errors import CudaUnavailableError, KernelCompileError
 from . import sources
+from .signatures import checks
 
 # Sums and products are rounded one by one, as on the CPU, whose results these kernels have to equal.
 OPTIONS = (
@@ -70,11 +71,10 @@ def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> Com
         KernelCompileError: with the compiler's log.
         CudaUnavailableError: NVRTC cannot be loaded.
     """
-    path = sources.source_path(op)
-    expressions = [
-        kernel.expression(types) for kernel in sources.kernels(op).values() for types in kernel.instantiations
-    ]
-    return compile_text(path.read_text(), path.name, expressions, (*options(arch), *more_options))
+    path, kernels = sources.source_path(op), sources.kernels(op)
+    expressions = [kernel.expression(types) for kernel in kernels.values() for types in kernel.instantiations]
+    text = f"{path.read_text()}\n{checks(kernels)}"
+    return compile_text(text, path.name, expressions, (*options(arch), *more_options))
 
 
 def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequence[str]) -> Compiled:

@@ -20,6 +20,7 @@ from .compile import Compiled, architecture
 from .cubins import kept_kernels
 from .device import Argument, Mapped
 from .host_memory import HostMemory
+from .signatures import KernelSource
 
 _FREE_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for
 
@@ -61,7 +62,7 @@ class _SideStream:
 class _Function:
     """A kernel on the device, and how its arguments are passed. Each thread has memory of its own for them."""
 
-    source: sources.KernelSource
+    source: KernelSource
     handle: int
     arguments: Arguments
     of_thread: threading.local

@@ -13,9 +13,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import torch
 
-Argument: TypeAlias = "torch.Tensor | Mapped | int | float | None"
+Argument: TypeAlias = Any
 """Of a kernel: for a pointer, memory that the device can reach (a tensor of its own, :class:`Mapped` memory, an
-address, or None for a null pointer); else a number, which the parameter's type has to hold."""
+address, or None for a null pointer); for a number, one that the parameter's type holds; for a structure, any object
+that has an attribute for each member."""
 
 
 @dataclass(frozen=True)

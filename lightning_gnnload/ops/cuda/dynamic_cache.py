@@ -5,6 +5,8 @@ Shapes: N graph nodes, B ids of a batch, F feature width.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 
 from ...errors import GnnLoadError
@@ -30,6 +32,10 @@ class DynamicCache:
     Attributes:
         slot_of: int32 ``[N]``: each node's slot; negative: none.
         rows: uint8 ``[num_slots * row_bytes]``.
+        node_of: int64 ``[num_slots]``: the node that has a slot; negative: none.
+        num_given: int64 ``[1]``: admissions before the last batch; and ``num_admitted``, of it.
+
+    Kernels take it as ``Slots`` (kernels/dynamic_cache/dynamic_cache_cuda.cu).
 
     Raises:
         DeviceMemoryError: the device has no such memory.
@@ -38,12 +44,12 @@ class DynamicCache:
     """
 
     def __init__(self, device: Device, num_nodes: int, num_slots: int, row_bytes: int) -> None:
-        self.device, self.num_slots, self.row_bytes = device, num_slots, row_bytes
+        self.device, self.num_nodes, self.num_slots, self.row_bytes = device, num_nodes, num_slots, row_bytes
         self.slot_of = device.empty(num_nodes, torch.int32).fill_(-1)
         self.rows = device.empty(num_slots * row_bytes, torch.uint8)
-        self._node_of = device.empty(num_slots, torch.int64).fill_(-1)
-        self._num_given = device.zeros(1, torch.int64)
-        self._num_admitted = device.zeros(1, torch.int64)
+        self.node_of = device.empty(num_slots, torch.int64).fill_(-1)
+        self.num_given = device.zeros(1, torch.int64)
+        self.num_admitted = device.zeros(1, torch.int64)
 
     @property
     def table(self) -> TieredTable:
@@ -65,53 +71,36 @@ class DynamicCache:
             )
         if not count:
             return
-        device, num_nodes, tiles = self.device, len(self.slot_of), scan_tiles(count)
-        ids_of, positions = device.empty(count, torch.int64), device.empty(count, torch.int64)
-        words = device.zeros(1 + tiles, torch.int64)
-        vector, row_vectors, rows_a_warp, blocks = move_shape(
-            device, count, self.row_bytes, batch.data_ptr(), self.rows.data_ptr()
-        )
-        device.launch(
-            "dynamic_cache",
-            "claim",
-            blocks=scan_blocks(device, tiles),
-            threads=MOVE_THREADS,
-            slot_of=self.slot_of,
-            num_nodes=num_nodes,
-            ids=ids,
-            count=count,
-            num_given=self._num_given,
-            num_admitted=self._num_admitted,
-        )
+        device, tiles = self.device, scan_tiles(count)
+        asked: dict[str, Any] = {"cache": self, "ids": ids, "count": count}
+        blocks = scan_blocks(device, tiles)
+        device.launch("dynamic_cache", "claim", blocks=blocks, threads=MOVE_THREADS, **asked)
+        admitted = _Admitted(device.empty(count, torch.int64), device.empty(count, torch.int64))
         device.launch(
             "dynamic_cache",
             "list_admitted",
-            blocks=scan_blocks(device, tiles),
+            blocks=blocks,
             threads=MOVE_THREADS,
-            slot_of=self.slot_of,
-            num_nodes=num_nodes,
-            ids=ids,
-            count=count,
-            admitted_ids=ids_of,
-            admitted_positions=positions,
-            num_admitted=self._num_admitted,
-            words=words,
+            **asked,
+            admitted=admitted,
+            words=device.zeros(1 + tiles, torch.int64),
         )
+        shape = move_shape(device, count, self.row_bytes, batch.data_ptr(), self.rows.data_ptr())
         device.launch(
             "dynamic_cache",
             "admit",
-            (vector,),
-            blocks=blocks,
+            (shape.vector,),
+            blocks=shape.blocks,
             threads=MOVE_THREADS,
-            admitted_ids=ids_of,
-            admitted_positions=positions,
-            num_admitted=self._num_admitted,
-            num_given=self._num_given,
+            cache=self,
+            admitted=admitted,
             batch=batch.reshape(-1).view(torch.uint8),
-            row_vectors=row_vectors,
-            rows_a_warp=rows_a_warp,
-            num_slots=self.num_slots,
-            slot_of=self.slot_of,
-            node_of=self._node_of,
-            rows=self.rows,
+            shape=shape,
         )
+
+
+class _Admitted(NamedTuple):
+    """``Admitted`` of ``kernels/dynamic_cache/dynamic_cache_cuda.cu``."""
+
+    ids: torch.Tensor
+    positions: torch.Tensor

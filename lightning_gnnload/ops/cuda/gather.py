@@ -65,20 +65,19 @@ def gather_rows(
         )
     if not count or not row_bytes:
         return
-    vector, row_vectors, rows_a_warp, blocks = move_shape(device, count, row_bytes, address_of(table), out.data_ptr())
+    shape = move_shape(device, count, row_bytes, address_of(table), out.data_ptr())
     device.launch(
         "gather_rows",
         "gather_rows",
-        (vector,),
-        blocks=min(blocks, blocks_on_bus(device)) if isinstance(table, Mapped) else blocks,
+        (shape.vector,),
+        blocks=min(shape.blocks, blocks_on_bus(device)) if isinstance(table, Mapped) else shape.blocks,
         threads=MOVE_THREADS,
         table=bytes_of(table),
         num_rows=len(host),
         ids=ids,
         positions=positions,
         count=count,
-        row_vectors=row_vectors,
-        rows_a_warp=rows_a_warp,
+        shape=shape,
         out=bytes_of(out),
         num_out=len(out),
         error=error.data_ptr(),

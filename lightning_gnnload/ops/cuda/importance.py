@@ -11,16 +11,16 @@ from itertools import pairwise
 import torch
 
 from ..dispatch import DrawKey
-from .device import Device, Mapped
+from .batch import THREADS, DeviceBatch
+from .device import Device
 from .topology import Topology
 
-_THREADS = 256
 _CHILDREN = 32
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Items that were drawn.
+    """Items that were drawn; ``Drawn`` of ``kernels/importance_tree/wide_tree.h``.
 
     Attributes:
         items: int64 ``[n]``; negative: none, since the budget takes all, or since there are none.
@@ -32,9 +32,15 @@ class Drawn:
     importances: torch.Tensor
     factors: torch.Tensor
 
+    @property
+    def budget(self) -> int:
+        """n."""
+        return len(self.items)
+
 
 class DeviceTree:
-    """Sums of importances, which a warp searches (``kernels/importance_tree/wide_tree.h``); of one thread alone.
+    """Sums of importances, which a warp searches (``kernels/importance_tree/wide_tree.h``), and ``TreeMemory`` of its
+    kernels; of one thread alone.
 
     Args:
         device: where it lies; 8.3 bytes an item.
@@ -42,6 +48,7 @@ class DeviceTree:
 
     Attributes:
         importances: int64 ``[C]``, zero at first; whoever changes them calls :meth:`sum_up`.
+        entries: int64, all sums, of which the first ``num_entries`` are of items.
         num_positive: int64 ``[1]``: of items of positive importance.
         most_positive: likewise, as far as the host knows.
 
@@ -54,8 +61,9 @@ class DeviceTree:
         self._sizes = [_whole_groups(num_items)]
         while self._sizes[-1] > _CHILDREN:
             self._sizes.append(_whole_groups(self._sizes[-1] // _CHILDREN))
-        self._entries = device.zeros(sum(self._sizes), torch.int64)
-        self.importances = self._entries[:num_items]
+        self.entries = device.zeros(sum(self._sizes), torch.int64)
+        self.importances = self.entries[:num_items]
+        self.num_entries = self._sizes[0]
         self.num_positive = device.zeros(1, torch.int64)
         self.most_positive = num_items
 
@@ -69,8 +77,8 @@ class DeviceTree:
             "weigh_nodes",
             (topology.index_type,),
             blocks=tree._blocks(topology.num_nodes * _CHILDREN),
-            threads=_THREADS,
-            **topology.lists,
+            threads=THREADS,
+            graph=topology,
             num_nodes=topology.num_nodes,
             importances=tree.importances,
         )
@@ -80,7 +88,7 @@ class DeviceTree:
 
     def sum_up(self) -> None:
         """Makes the sums, once."""
-        levels = list(self._entries.split(self._sizes))
+        levels = list(self.entries.split(self._sizes))
         # The top level's own sum goes nowhere: it is there to count the items of a tree of one level.
         levels.append(self._device.empty(1, torch.int64))
         for number, (below, sums) in enumerate(pairwise(levels)):
@@ -88,7 +96,7 @@ class DeviceTree:
                 "importance_tree",
                 "sum_level",
                 blocks=self._blocks(len(sums) * _CHILDREN),
-                threads=_THREADS,
+                threads=THREADS,
                 below=below,
                 num_below=len(below),
                 sums=sums,
@@ -96,64 +104,35 @@ class DeviceTree:
                 num_positive=self.num_positive if number == 0 else None,
             )
 
-    def draw(
-        self,
-        budget: int,
-        replace: bool,
-        key: DrawKey,
-        hop: int,
-        nodes: torch.Tensor,
-        names: torch.Tensor | Mapped | None,
-        error: torch.Tensor,
-    ) -> Drawn:
+    def draw(self, batch: DeviceBatch, key: DrawKey, budget: int, replace: bool) -> Drawn:
         """Items in proportion to their importance; without replacement, the tree loses them.
 
         Args:
+            batch: whose first node names the draws.
+            key: decides them.
             budget: n.
-            hop: the number that the draws are made with; the first of ``nodes`` names them, by ``names`` if given.
         """
         items, importances = (self._device.empty(budget, torch.int64) for _ in range(2))
         drawn = Drawn(items, importances, self._device.empty(budget, torch.float64))
-        self._device.launch(
+        batch.launch(
             "importance_tree",
             "draw_items",
             blocks=self._blocks(budget * _CHILDREN) if replace else 1,
-            threads=_THREADS if replace else _CHILDREN,
-            entries=self._entries,
-            num_entries=self._sizes[0],
-            num_positive=self.num_positive,
-            budget=budget,
+            threads=THREADS if replace else _CHILDREN,
+            key=key,
+            names=batch.topology.names,
+            tree=self,
             replace=int(replace),
-            nodes=nodes,
-            names=names,
-            seed=key.seed,
-            epoch=key.epoch,
-            step=key.step,
-            hop=hop,
-            items=drawn.items,
-            importances=drawn.importances,
-            factors=drawn.factors,
-            error=error,
+            drawn=drawn,
         )
         return drawn
 
-    def put_back(self, drawn: Drawn, error: torch.Tensor) -> None:
+    def put_back(self, batch: DeviceBatch, drawn: Drawn) -> None:
         """What :meth:`draw` took."""
-        self._device.launch(
-            "importance_tree",
-            "put_back",
-            blocks=self._blocks(len(drawn.items)),
-            threads=_THREADS,
-            entries=self._entries,
-            num_entries=self._sizes[0],
-            items=drawn.items,
-            importances=drawn.importances,
-            num_drawn=len(drawn.items),
-            error=error,
-        )
+        batch.launch("importance_tree", "put_back", blocks=self._blocks(drawn.budget), tree=self, drawn=drawn)
 
     def _blocks(self, count: int) -> int:
-        return max(min(-(-count // _THREADS), 8 * self._device.num_processors), 1)
+        return max(min(-(-count // THREADS), 8 * self._device.num_processors), 1)
 
 
 def _whole_groups(count: int) -> int:

@@ -12,12 +12,13 @@ import torch
 
 from . import batch as batches
 from .batch import THREADS, DeviceBatch
-from .hop import HopInMaking
+from .sample import HopInMaking
 
 
 @dataclass
 class Layer:
-    """One hop's edges, numbered in the order of destinations and their lists.
+    """One hop's edges, numbered in the order of destinations and their lists; ``Layer`` of
+    ``kernels/sample_layers/layer_edges.h``.
 
     Attributes:
         offsets: int64, for each destination the number of its first edge.
@@ -46,19 +47,14 @@ class Layer:
         """Numbers all edges; ``hop.last_edge`` is where they end if all are taken."""
         words = batch.device.empty(2, torch.int64)
         layer = cls(batch.device.empty(batch.most_nodes + 1, torch.int64), words[:1], words[:1])
-        batch.device.launch(
+        batch.launch(
             "sample_layers",
             "measure_layer",
             blocks=batch.blocks(hop.most_dst),
-            threads=THREADS,
             indptr=batch.topology.indptr,
-            **destinations_of(batch, hop),
-            first_edge=hop.first_edge,
-            offsets=layer.offsets,
-            num_edges=layer.num_edges,
-            last_edge=hop.last_edge,
+            hop=hop,
+            layer=layer,
             words=batch.state.scan_words(hop.most_dst // THREADS + 1),
-            error=batch.state.error,
         )
         return layer
 
@@ -66,37 +62,62 @@ class Layer:
         """Where taken items go: writes ``hop.starts`` and ``hop.last_edge``."""
         self.places = batch.device.empty(self.most_items + 1, torch.int32)
         self.divisors = batch.device.empty(len(self.offsets), torch.float64)
-        items: dict[str, Any] = {"factors": self.factors, "num_items": self.num_items, "places": self.places}
-        batch.device.launch(
+        batch.launch(
             "sample_layers",
             "place_edges",
             blocks=batch.blocks(self.most_items),
-            threads=THREADS,
-            **items,
-            first_edge=hop.first_edge,
+            hop=hop,
+            layer=self,
             max_edges=batches.MAX_LOCAL,
-            last_edge=hop.last_edge,
             words=batch.state.scan_words(self.most_items // THREADS + 1),
-            error=batch.state.error,
         )
-        batch.device.launch(
+        batch.launch(
             "sample_layers",
             "end_rows",
             blocks=batch.blocks(hop.most_dst * 32),
-            threads=THREADS,
-            first=hop.first,
-            num_dst=hop.num_dst,
-            first_edge=hop.first_edge,
-            offsets=self.offsets,
-            numbers=self.numbers,
-            **items,
+            hop=hop,
+            layer=self,
             normalize=int(normalize),
-            starts=hop.starts,
-            divisors=self.divisors,
-            error=batch.state.error,
         )
 
 
-def destinations_of(batch: DeviceBatch, hop: HopInMaking) -> dict[str, Any]:
-    """Of a hop."""
-    return {"nodes": batch.nodes, "first": hop.first, "num_dst": hop.num_dst}
+def draw_edges(batch: DeviceBatch, hop: HopInMaking, layer: Layer, budget: int, replace: bool) -> None:
+    """Makes ``budget`` edges the layer's items, or all of them where that is enough: drawn uniformly, as DSP does,
+    without reading a list as a whole.
+
+    Source: ``kernels/draw_layer/draw_layer_cuda.cu``.
+    """
+    device, blocks = batch.device, batch.blocks(budget)
+    num_drawn = device.empty(1, torch.int64)
+    numbers = device.empty(budget, torch.int64)
+    drawn: dict[str, Any] = {"num_edges": layer.num_edges, "num_drawn": num_drawn, "budget": budget}
+    batch.launch(
+        "draw_layer",
+        "draw_numbers",
+        blocks=blocks,
+        key=hop.key,
+        names=batch.topology.names,
+        **drawn,
+        replace=int(replace),
+        numbers=numbers,
+    )
+    ordered = torch.sort(numbers, stable=True)
+    if not replace:  # draws that drew what is taken are replaced
+        repeats = device.empty(budget, torch.int32)
+        batch.launch(
+            "draw_layer",
+            "mark_repeats",
+            blocks=blocks,
+            sorted=ordered.values,
+            draws=ordered.indices,
+            num_drawn=num_drawn,
+            repeats=repeats,
+        )
+        settled = device.empty(budget, torch.int64)
+        batch.launch(
+            "draw_layer", "settle_numbers", blocks=blocks, **drawn, numbers=numbers, repeats=repeats, settled=settled
+        )
+        ordered = torch.sort(settled)
+    layer.numbers, layer.num_items, layer.most_items = ordered.values, num_drawn, budget
+    layer.factors = device.empty(budget, torch.float64)
+    batch.launch("draw_layer", "weigh_numbers", blocks=blocks, layer=layer, budget=budget, replace=int(replace))

@@ -6,17 +6,16 @@ their local ids, others follow in the order in which they occur.
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
 from typing import Any
 
 import numpy as np
 import torch
 
-from .batch import THREADS, DeviceBatch
-from .hop import HopInMaking
+from .batch import DeviceBatch
 from .importance import DeviceTree, Drawn
-from .layer import Layer, destinations_of
-
-_APPEND_TILE = 4 * THREADS
+from .layer import Layer
+from .sample import HopInMaking
 
 
 def draw_from_layer(
@@ -26,40 +25,34 @@ def draw_from_layer(
 
     Source: LADIES (NeurIPS'19), algorithm 1.
     """
-    device, error = batch.device, batch.state.error
     candidates = _Candidates(batch, hop, layer.most_items)
-    sources = device.empty(layer.most_items, batch.topology.index_dtype)
-    edges: dict[str, Any] = {"offsets": layer.offsets, "num_edges": layer.num_edges, "error": error}
+    sources = batch.device.empty(layer.most_items, batch.topology.index_dtype)
     blocks = batch.blocks(layer.most_items)
-    device.launch(
+    batch.launch(
         "sample_layers",
         "list_sources",
         (batch.topology.index_type,),
         blocks=blocks,
-        threads=THREADS,
-        **edges,
-        **batch.topology.lists,
-        **destinations_of(batch, hop),
-        **batch.workspace.arguments,
+        graph=batch.topology,
+        hop=hop,
+        layer=layer,
         sources=sources,
     )
     numbers = candidates.number(sources, layer.num_edges)
-    tree = DeviceTree(device, candidates.most)
-    device.launch(
+    tree = DeviceTree(batch.device, candidates.most)
+    batch.launch(
         "sample_layers",
         "add_importances",
         blocks=blocks,
-        threads=THREADS,
-        **edges,
-        first=hop.first,
-        num_dst=hop.num_dst,
+        hop=hop,
+        layer=layer,
         candidates=numbers,
         keep_known=int(keep_known),
         importances=tree.importances,
     )
     tree.sum_up()
-    drawn = tree.draw(budget, replace, batch.key, hop.number, batch.nodes, batch.topology.names, error)
-    factors = candidates.weigh(drawn, None, tree, budget, replace, keep_known)
+    drawn = tree.draw(batch, hop.key, budget, replace)
+    factors = candidates.weigh(drawn, None, tree, replace, keep_known)
     candidates.weigh_edges(layer, numbers, factors)
 
 
@@ -76,24 +69,13 @@ def draw_from_graph(
 
     Source: FastGCN (ICLR'18), section 3.
     """
-    device, error = batch.device, batch.state.error
     candidates = _Candidates(batch, hop, budget)
-    drawn = tree.draw(budget, replace, batch.key, hop.number, batch.nodes, batch.topology.names, error)
+    drawn = tree.draw(batch, hop.key, budget, replace)
     if not replace:
-        tree.put_back(drawn, error)
-    device.launch(
-        "sample_layers",
-        "note_drawn",
-        blocks=batch.blocks(budget),
-        threads=THREADS,
-        items=drawn.items,
-        num_drawn=budget,
-        num_dst=hop.num_dst,
-        **batch.workspace.arguments,
-        error=error,
-    )
-    numbers = candidates.number(drawn.items, device.put(np.array([budget])))
-    factors = candidates.weigh(drawn, numbers, tree, budget, replace, keep_known)
+        tree.put_back(batch, drawn)
+    batch.launch("sample_layers", "note_drawn", blocks=batch.blocks(budget), hop=hop, drawn=drawn)
+    numbers = candidates.number(drawn.items, batch.device.put(np.array([budget])))
+    factors = candidates.weigh(drawn, numbers, tree, replace, keep_known)
     candidates.weigh_edges(layer, None, factors)
 
 
@@ -115,78 +97,41 @@ class _Candidates:
 
     def number(self, picked: torch.Tensor, num_picked: torch.Tensor) -> torch.Tensor:
         """The candidate of each node that has occurred, int32."""
-        batch, num_all = self._batch, len(picked)
-        types = ("int32_t" if picked.dtype == torch.int32 else "int64_t",)
-        edges: dict[str, Any] = {"picked": picked, "first_edge": batch.state.zero, "last_edge": num_picked}
-        batch.device.launch(
-            "number_nodes",
-            "append_nodes",
-            types,
-            blocks=batch.blocks(num_all, _APPEND_TILE),
-            threads=THREADS,
-            **edges,
-            num_known=self._hop.num_dst,
-            **batch.workspace.arguments,
-            nodes=batch.device.empty(self.most, torch.int64),
-            num_nodes=self._count,
-            words=batch.state.scan_words(num_all // _APPEND_TILE + 1),
-            error=batch.state.error,
+        batch = self._batch
+        indices = batch.device.empty(len(picked), torch.int32)
+        occurred = replaced(
+            self._hop,
+            first_edge=batch.state.zero,
+            last_edge=num_picked,
+            most_edges=len(picked),
+            picked=picked,
+            indices=indices,
         )
-        numbers = batch.device.empty(num_all, torch.int32)
-        batch.device.launch(
-            "number_nodes",
-            "relabel",
-            types,
-            blocks=batch.blocks(num_all),
-            threads=THREADS,
-            **edges,
-            **batch.workspace.arguments,
-            indices=numbers,
-            error=batch.state.error,
-        )
-        return numbers
+        batch.number_nodes(occurred, batch.device.empty(self.most, torch.int64), self._count)
+        return indices
 
     def weigh(
-        self,
-        drawn: Drawn,
-        numbers: torch.Tensor | None,
-        tree: DeviceTree,
-        budget: int,
-        replace: bool,
-        keep_known: bool,
+        self, drawn: Drawn, numbers: torch.Tensor | None, tree: DeviceTree, replace: bool, keep_known: bool
     ) -> torch.Tensor:
         """The factor of each candidate, float64; ``numbers``: those of drawn items, None if they are candidates."""
         batch = self._batch
         num_times = batch.device.zeros(self.most, torch.int32)
         each_time, factors = (batch.device.empty(self.most, torch.float64) for _ in range(2))
-        batch.device.launch(
-            "sample_layers",
-            "count_draws",
-            blocks=batch.blocks(budget),
-            threads=THREADS,
-            items=drawn.items,
-            candidates=numbers,
-            factors=drawn.factors,
-            num_drawn=budget,
-            num_times=num_times,
-            each_time=each_time,
-            error=batch.state.error,
-        )
-        batch.device.launch(
+        times: dict[str, Any] = {"num_times": num_times, "each_time": each_time}
+        blocks = batch.blocks(drawn.budget)
+        batch.launch("sample_layers", "count_draws", blocks=blocks, drawn=drawn, candidates=numbers, **times)
+        batch.launch(
             "sample_layers",
             "weigh_candidates",
             blocks=batch.blocks(self.most),
-            threads=THREADS,
+            hop=self._hop,
             num_candidates=self._count,
-            num_dst=self._hop.num_dst,
             num_positive=tree.num_positive,
-            budget=budget,
+            budget=drawn.budget,
             replace=int(replace),
             keep_known=int(keep_known),
-            num_times=num_times,
-            each_time=each_time,
+            **times,
             factors=factors,
-            error=batch.state.error,
         )
         return factors
 
@@ -194,25 +139,20 @@ class _Candidates:
         """The factor of each edge, and an end to the candidates; ``numbers``: of the edges' sources, if known."""
         batch = self._batch
         layer.factors = batch.device.empty(layer.most_items, torch.float64)
-        batch.device.launch(
+        batch.launch(
             "sample_layers",
             "weigh_edges",
             (batch.topology.index_type,),
             blocks=batch.blocks(layer.most_items),
-            threads=THREADS,
-            **batch.topology.lists,
-            **destinations_of(batch, self._hop),
-            offsets=layer.offsets,
-            num_edges=layer.num_edges,
+            graph=batch.topology,
+            hop=self._hop,
+            layer=layer,
             candidates=numbers,
-            **batch.workspace.arguments,
             factors=factors,
-            edge_factors=layer.factors,
-            error=batch.state.error,
         )
         self._restart()
 
     def _restart(self) -> None:
         """The table holds the known nodes alone."""
-        self._batch.workspace.begin(self.most, self._batch.most_nodes + self._most_new)
+        self._batch.known.begin(self.most, self._batch.most_nodes + self._most_new)
         self._batch.note_known(self._hop)

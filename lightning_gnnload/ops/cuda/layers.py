@@ -16,13 +16,11 @@ from ...errors import SamplerConfigError
 from ..checks import as_flag, check_choice
 from ..dispatch import DrawKey
 from ..layers import LAYER_METHODS, WHOLE_LAYER, LayerMethod, check_budgets
-from .batch import MAX_LOCAL, THREADS, DeviceBatch
-from .hop import HopInMaking
+from .batch import MAX_LOCAL, DeviceBatch
 from .importance import DeviceTree
-from .layer import Layer, destinations_of
-from .layer_edges import draw_edges
+from .layer import Layer, draw_edges
 from .layer_nodes import draw_from_graph, draw_from_layer
-from .sample import DeviceSample
+from .sample import DeviceSample, HopInMaking
 from .state import TOO_MANY_EDGES
 from .topology import Topology
 from .workspace import DeviceWorkspace
@@ -157,27 +155,15 @@ class _LayerPicker:
             draw_edges(batch, hop, layer, budget, self.replace)
 
     def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        layer = self._layer
-        batch.device.launch(
+        batch.launch(
             "sample_layers",
             "keep_edges",
             (batch.topology.index_type,),
-            blocks=batch.blocks(layer.most_items),
-            threads=THREADS,
-            **batch.topology.lists,
-            **destinations_of(batch, hop),
-            first_edge=hop.first_edge,
-            offsets=layer.offsets,
-            numbers=layer.numbers,
-            factors=layer.factors,
-            num_items=layer.num_items,
-            places=layer.places,
-            divisors=layer.divisors,
-            **batch.workspace.arguments,
-            picked=hop.picked,
-            edge_ids=hop.edge_ids,
-            edge_weights=hop.edge_weights,
-            error=batch.state.error,
+            blocks=batch.blocks(self._layer.most_items),
+            graph=batch.topology,
+            hop=hop,
+            edges=hop,
+            layer=self._layer,
         )
 
     @property

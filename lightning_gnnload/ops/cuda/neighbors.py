@@ -6,7 +6,7 @@ Shapes: S seeds, L hops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,11 @@ from ..checks import as_flag
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..neighbors import check_fanouts
 from .batch import MAX_LOCAL, THREADS, DeviceBatch
-from .fanouts import FanoutPicker, lanes_for, pick_table
-from .hop import HopInMaking
-from .sample import DeviceSample
+from .sample import DeviceSample, HopInMaking
 from .topology import Topology
 from .workspace import DeviceWorkspace
+
+_MOST_TABLE_BYTES = 64 << 20
 
 
 def sample_neighbors(
@@ -61,82 +61,82 @@ def sample_neighbors(
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts)).run(picker, expand)
 
 
+class FanoutPicker:
+    """A fanout a hop, drawn uniformly or by weight; see :class:`.Picker`.
+
+    Args:
+        fanouts: nearest hop first; -1 takes all.
+        replace: draw with replacement.
+        edge_ids: also write these.
+    """
+
+    edge_weights = False
+
+    def __init__(self, fanouts: list[int], replace: bool, edge_ids: bool) -> None:
+        self.fanouts, self.replace, self.edge_ids = fanouts, replace, edge_ids
+
+    def most_edges(self, hop: HopInMaking) -> int | None:
+        fanout = self.fanouts[hop.index]
+        return None if fanout == ALL_NEIGHBORS else hop.most_dst * fanout
+
+
 class _UniformPicker(FanoutPicker):
     def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        batch.device.launch(
+        batch.launch(
             "sample_neighbors",
             "count_edges",
             blocks=batch.blocks(hop.most_dst),
-            threads=THREADS,
             indptr=batch.topology.indptr,
-            nodes=batch.nodes,
-            first=hop.first,
-            num_dst=hop.num_dst,
-            first_edge=hop.first_edge,
+            hop=hop,
             fanout=self.fanouts[hop.index],
             replace=int(self.replace),
             max_edges=MAX_LOCAL,
-            starts=hop.starts,
-            last_edge=hop.last_edge,
             words=batch.state.scan_words(hop.most_dst // THREADS + 1),
-            error=batch.state.error,
         )
 
     def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        if self.fanouts[hop.index] == ALL_NEIGHBORS:
-            self._copy(batch, hop)
-        else:
-            self._draw(batch, hop)
-
-    def _copy(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        batch.device.launch(
-            "sample_neighbors",
-            "copy_edges",
-            (batch.topology.index_type,),
-            blocks=batch.blocks(hop.most_edges),
-            threads=THREADS,
-            **batch.topology.lists,
-            nodes=batch.nodes,
-            first=hop.first,
-            num_dst=hop.num_dst,
-            first_edge=hop.first_edge,
-            last_edge=hop.last_edge,
-            starts=hop.starts,
-            **batch.workspace.arguments,
-            picked=hop.picked,
-            edge_ids=hop.edge_ids,
-            error=batch.state.error,
-        )
-
-    def _draw(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        fanout, key = self.fanouts[hop.index], batch.key
+        fanout, graph = self.fanouts[hop.index], batch.topology
+        if fanout == ALL_NEIGHBORS:
+            blocks, types = batch.blocks(hop.most_edges), (graph.index_type,)
+            batch.launch("sample_neighbors", "copy_edges", types, blocks=blocks, graph=graph, hop=hop, edges=hop)
+            return
         lanes = lanes_for(fanout)
-        table: torch.Tensor | None
-        blocks, table, table_size = batch.blocks(hop.most_dst * lanes), None, 0
-        if fanout > lanes and not self.replace:
-            blocks, table, table_size = pick_table(batch, fanout, lanes, blocks)
-        batch.device.launch(
+        blocks, table = pick_table(batch, hop, fanout, fanout > lanes and not self.replace)
+        batch.launch(
             "sample_neighbors",
             "pick_edges",
-            (batch.topology.index_type, str(lanes)),
+            (graph.index_type, str(lanes)),
             blocks=blocks,
-            threads=THREADS,
-            **batch.topology.arguments,
-            nodes=batch.nodes,
-            first=hop.first,
-            num_dst=hop.num_dst,
-            first_edge=hop.first_edge,
+            graph=graph,
+            hop=hop,
+            edges=hop,
+            key=hop.key,
             fanout=fanout,
             replace=int(self.replace),
-            seed=key.seed,
-            epoch=key.epoch,
-            step=key.step,
-            hop=hop.number,
-            starts=hop.starts,
-            **batch.workspace.arguments,
             table=table,
-            table_size=table_size,
-            picked=hop.picked,
-            edge_ids=hop.edge_ids,
-            error=batch.state.error,
         )
+
+
+class PickTable(NamedTuple):
+    """``PickTable`` of ``kernels/sample_neighbors/draw_distinct.h``."""
+
+    entries: torch.Tensor | None = None
+    size: int = 0
+
+
+def lanes_for(fanout: int) -> int:
+    """How many lanes of a warp serve a destination."""
+    return next((lanes for lanes in (8, 16) if 0 < fanout <= lanes), 32)
+
+
+def pick_table(batch: DeviceBatch, hop: HopInMaking, fanout: int, is_needed: bool) -> tuple[int, PickTable]:
+    """Blocks for a hop's destinations and, if it is needed, scratch in which each group of lanes notes what it has
+    picked: then, no more blocks than there is scratch for."""
+    lanes = lanes_for(fanout)
+    blocks = batch.blocks(hop.most_dst * lanes)
+    if not is_needed:
+        return blocks, PickTable()
+    size = 1 << (2 * fanout).bit_length()  # a group's: a power of two, more than twice the fanout
+    groups_a_block = THREADS // lanes
+    blocks = max(min(blocks, _MOST_TABLE_BYTES // (4 * size * groups_a_block)), 1)
+    return blocks, PickTable(batch.device.empty(blocks * groups_a_block * size, torch.int32), size)

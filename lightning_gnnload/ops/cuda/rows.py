@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from ...errors import GnnLoadError
@@ -35,15 +37,30 @@ def scan_blocks(device: Device, tiles: int) -> int:
     return min(tiles, device.num_processors * _BLOCKS_A_PROCESSOR)
 
 
-def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> tuple[str, int, int, int]:
-    """How ``count`` rows are moved between addresses: type and number of the vectors of a row, the widest that divide
-    it and them; rows that a warp takes at a time; and blocks."""
+class MoveShape(NamedTuple):
+    """How rows are moved: ``MoveShape`` of ``kernels/common/cuda/move_rows.h``, and its launch.
+
+    Attributes:
+        vector: type of the parts of a row.
+        row_vectors: how many of them a row has.
+        rows_a_warp: that a warp takes at a time.
+        blocks: of the launch.
+    """
+
+    vector: str
+    row_vectors: int
+    rows_a_warp: int
+    blocks: int
+
+
+def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> MoveShape:
+    """How ``count`` rows are moved between addresses: by the widest vectors that divide a row and them."""
     if row_bytes >= _MAX_ROW_BYTES:
         raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
     vector = min(alignment_of(row_bytes, *addresses), max(_VECTORS))
     rows_a_warp = min(max(_WARP_BYTES // row_bytes, 1), 32)
     blocks = min(-(-count // (rows_a_warp * _WARPS)), device.num_processors * _BLOCKS_A_PROCESSOR)
-    return _VECTORS[vector], row_bytes // vector, rows_a_warp, blocks
+    return MoveShape(_VECTORS[vector], row_bytes // vector, rows_a_warp, blocks)
 
 
 def alignment_of(*numbers: int) -> int:

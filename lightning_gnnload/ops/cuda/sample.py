@@ -1,4 +1,4 @@
-"""DeviceSample: what a sampling kernel's driver leaves on the device.
+"""DeviceSample: what a sampling kernel's driver leaves on the device, and what it is made of.
 
 Shapes: V nodes of the batch; D destinations and E edges of a hop.
 """
@@ -6,8 +6,13 @@ Shapes: V nodes of the batch; D destinations and E edges of a hop.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
+
+if TYPE_CHECKING:
+    from ..dispatch import DrawKey
+    from .batch import DeviceBatch
 
 
 @dataclass(frozen=True)
@@ -46,3 +51,53 @@ class DeviceSample:
 
     nodes: torch.Tensor
     hops: tuple[DeviceHop, ...]
+
+
+@dataclass
+class HopInMaking:
+    """What a picker sees of a hop, and fills: ``Hop`` and ``Edges`` of ``kernels/common/cuda/batch.h``.
+
+    Attributes:
+        key: that its draws are made with.
+        index: in the batch.
+        first: where the destinations to expand begin, among the nodes; and ``num_dst`` where they end: on the device.
+        first_edge: where their edges begin, and ``last_edge`` where they end: on the device.
+        most_dst: of destinations to expand, at most.
+        starts: int32, for each destination where its edges begin, and where the last one's end.
+        most_edges: where edges end, at most; set once it is known.
+        picked: neighbours by edge, in the dtype of the graph's indices.
+        edge_ids: int64, or None.
+        edge_weights: float32, or None.
+        indices: int32, local ids by edge.
+    """
+
+    key: DrawKey
+    index: int
+    first: torch.Tensor
+    num_dst: torch.Tensor
+    first_edge: torch.Tensor
+    last_edge: torch.Tensor
+    most_dst: int
+    starts: torch.Tensor
+    most_edges: int = 0
+    picked: torch.Tensor | None = None
+    edge_ids: torch.Tensor | None = None
+    edge_weights: torch.Tensor | None = None
+    indices: torch.Tensor | None = None
+
+
+class Picker(Protocol):
+    """How a node-wise sampler takes edges."""
+
+    edge_ids: bool
+    edge_weights: bool
+
+    def most_edges(self, hop: HopInMaking) -> int | None:
+        """Of the hop, at most; None where only counting tells, for which the host then waits."""
+
+    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        """Writes ``hop.starts`` and ``hop.last_edge``."""
+
+    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+        """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
+        ``num_dst + e - first_edge``."""

@@ -33,7 +33,8 @@ from .rows import (
 
 @dataclass(frozen=True)
 class TieredTable:
-    """A table of which shards hold a part; what :func:`.ops.gather_tiered` takes, on a device.
+    """A table of which shards hold a part; what :func:`.ops.gather_tiered` takes, on a device, and kernels as ``Tiers``
+    (kernels/gather_tiered/gather_tiered_cuda.cu).
 
     Attributes:
         location: int32 ``[N]``: ``shard << SLOT_BITS | slot``; negative where no shard holds the node's row.
@@ -50,6 +51,14 @@ class TieredTable:
     alignment: int
     row_bytes: int
     backing: Table | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.location)
+
+    @property
+    def num_shards(self) -> int:
+        return len(self.num_rows)
 
     @classmethod
     def of(
@@ -114,26 +123,19 @@ def gather_tiered(
     if not len(ids) or not table.row_bytes:
         return
     backing_at = 0 if table.backing is None else address_of(table.backing)
-    vector, row_vectors, rows_a_warp, near = move_shape(
-        device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr()
-    )
-    far = 0 if table.backing is None else min(blocks_on_bus(device) if host_blocks is None else host_blocks, near)
+    shape = move_shape(device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr())
+    on_bus = blocks_on_bus(device) if host_blocks is None else host_blocks
+    far = 0 if table.backing is None else min(on_bus, shape.blocks)
     device.launch(
         "gather_tiered",
         "gather_tiered",
-        (vector,),
-        blocks=near + far,
+        (shape.vector,),
+        blocks=shape.blocks + far,
         threads=MOVE_THREADS,
-        location=table.location,
-        num_nodes=len(table.location),
-        addresses=table.addresses,
-        shard_rows=table.num_rows,
-        num_shards=len(table.num_rows),
-        backing=None if table.backing is None else bytes_of(table.backing),
+        table=table,
         ids=ids,
         count=len(ids),
-        row_vectors=row_vectors,
-        rows_a_warp=rows_a_warp,
+        shape=shape,
         host_blocks=far,
         out=bytes_of(out),
         taken=taken.data_ptr(),

@@ -5,8 +5,8 @@ Shapes: N graph nodes, E edges, H edges of hot nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -15,7 +15,8 @@ from .device import Mapped
 
 @dataclass(frozen=True)
 class Topology:
-    """The in-neighbours of each node, on the device or, where that is too small, partly in host memory.
+    """The in-neighbours of each node, on the device or, where that is too small, partly in host memory: what kernels
+    take as an ``Adjacency`` (kernels/common/cuda/adjacency.h).
 
     A node's list is ``hot_indices[hot_begin[v] : hot_begin[v] + degree]`` where ``hot_begin`` is given and not
     negative there, and else ``indices[indptr[v] : indptr[v + 1]]``.
@@ -59,17 +60,8 @@ class Topology:
         """Of ``indices``, as kernels name it."""
         return "int32_t" if self.index_dtype == torch.int32 else "int64_t"
 
-    @property
-    def lists(self) -> dict[str, Any]:
-        """What ``Adjacency`` (kernels/common/cuda/adjacency.h) is made of, for kernels that draw nothing."""
-        return {
-            "indptr": self.indptr,
-            "indices": self.indices,
-            "hot_begin": self.hot_begin,
-            "hot_indices": self.hot_indices,
-        }
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What ``Adjacency`` is made of."""
-        return {**self.lists, "names": self.names}
+    @cached_property
+    def tables(self) -> Topology:
+        """The alias tables in the place of the lists whose edges they are of; there have to be some."""
+        assert self.table is not None
+        return replace(self, indices=self.table, hot_indices=self.hot_table, names=None)

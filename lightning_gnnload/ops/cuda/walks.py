@@ -5,8 +5,8 @@ Shapes: S seeds, W walks a node, T steps a walk, L hops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +17,7 @@ from ..dispatch import DrawKey
 from ..walks import Walks, check_starts, check_walk_hops
 from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch
 from .device import Device
-from .hop import HopInMaking
-from .sample import DeviceSample
-from .starts import start_edges
+from .sample import DeviceSample, HopInMaking
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
@@ -65,11 +63,11 @@ def random_walk(device: Device, topology: Topology, starts: np.ndarray, walks: W
         (topology.index_type,),
         blocks=max(-(-num_walks // THREADS), 1),
         threads=THREADS,
-        **topology.arguments,
+        graph=topology,
+        walks=_Settings.of(walks),
+        key=key,
         starts=device.put(starts),
         num_starts=len(starts),
-        **_settings(walks, key),
-        hop=key.hop,
         traces=traces,
     )
     return traces.reshape(num_walks, width)
@@ -114,11 +112,13 @@ def sample_walks(
 @dataclass(frozen=True)
 class _Teams:
     """How the threads of a block share destinations (``kernels/common/cuda/team.h``): ``num_teams`` of ``team_size``
-    threads, with room for ``size`` visits each, in shared memory or in scratch."""
+    threads, with room for ``size`` visits each, in shared memory or in scratch. Also ``Teams`` of
+    ``kernels/sample_walks/sample_walks_cuda.cu``."""
 
     team_size: int
     num_teams: int
     size: int
+    scratch: torch.Tensor | None = None
 
     @classmethod
     def of(cls, walks: Walks) -> _Teams:
@@ -143,13 +143,36 @@ class _Teams:
         return self.block_bytes <= _MOST_SHARED_BYTES
 
 
+class _Settings(NamedTuple):
+    """``WalkSettings`` of ``kernels/random_walk/walk_settings.h``."""
+
+    length: int
+    num_walks: int
+    end_below: int
+    restart_below: int
+    table: None = None
+
+    @classmethod
+    def of(cls, walks: Walks) -> _Settings:
+        return cls(walks.length, walks.num_walks, walks.end_below, walks.restart_below)
+
+
+class _Visited(NamedTuple):
+    """``Visited`` of ``kernels/sample_walks/sample_walks_cuda.cu``."""
+
+    most: int
+    num_edges: torch.Tensor
+    neighbors: torch.Tensor
+    weights: torch.Tensor
+
+
 class _VisitPicker:
     edge_ids = False
     edge_weights = True
 
     def __init__(self, walks: Walks, most: int, include_self: bool, normalize: bool) -> None:
         self.walks, self.most, self.include_self, self.normalize = walks, most, include_self, normalize
-        self._visited: dict[str, Any] = {}  # by the hop in the making
+        self._visited: _Visited | None = None  # by the hop in the making
 
     def most_edges(self, hop: HopInMaking) -> int:
         return hop.most_dst * self.most
@@ -158,70 +181,38 @@ class _VisitPicker:
         device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
         if hop.most_dst * self.most > MAX_BOUND_EDGES:
             batch.narrow(hop)
-        num_edges = device.empty(batch.most_nodes, torch.int32)
-        self._visited = {
-            "most": self.most,
-            "num_edges": num_edges,
-            "neighbors": device.empty(hop.most_dst * self.most, topology.index_dtype),
-            "weights": device.empty(hop.most_dst * self.most, torch.float32),
-        }
-        blocks, scratch = batch.blocks(hop.most_dst, teams.num_teams), None
+        visited = self._visited = _Visited(
+            self.most,
+            device.empty(batch.most_nodes, torch.int32),
+            device.empty(hop.most_dst * self.most, topology.index_dtype),
+            device.empty(hop.most_dst * self.most, torch.float32),
+        )
+        blocks = batch.blocks(hop.most_dst, teams.num_teams)
         if not teams.are_shared:
             blocks = max(min(blocks, _MOST_SCRATCH_BYTES // teams.block_bytes), 1)
-            scratch = device.empty(blocks * teams.block_bytes // 8, torch.int64)
-        device.launch(
+            teams = replace(teams, scratch=device.empty(blocks * teams.block_bytes // 8, torch.int64))
+        batch.launch(
             "sample_walks",
             "visit_most",
             (topology.index_type,),
             blocks=blocks,
             threads=teams.threads,
             shared_bytes=teams.block_bytes if teams.are_shared else 0,
-            **topology.arguments,
-            nodes=batch.nodes,
-            first=hop.first,
-            num_dst=hop.num_dst,
-            **_settings(self.walks, batch.key),
-            hop=hop.number,
+            graph=topology,
+            hop=hop,
+            key=hop.key,
+            walks=_Settings.of(self.walks),
+            visited=visited,
+            teams=teams,
             include_self=int(self.include_self),
             normalize=int(self.normalize),
-            team_size=teams.team_size,
-            size=teams.size,
-            scratch=scratch,
-            **self._visited,
-            error=batch.state.error,
         )
-        start_edges(batch, hop, num_edges)
+        batch.start_edges(hop, visited.num_edges)
 
     def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        visited, self._visited = self._visited, {}
-        batch.device.launch(
-            "sample_walks",
-            "put_visited",
-            (batch.topology.index_type,),
-            blocks=batch.blocks(hop.most_dst * self.most),
-            threads=THREADS,
-            first=hop.first,
-            num_dst=hop.num_dst,
-            first_edge=hop.first_edge,
-            **visited,
-            starts=hop.starts,
-            **batch.workspace.arguments,
-            picked=hop.picked,
-            edge_weights=hop.edge_weights,
-            error=batch.state.error,
-        )
-
-
-def _settings(walks: Walks, key: DrawKey) -> dict[str, Any]:
-    return {
-        "length": walks.length,
-        "num_walks": walks.num_walks,
-        "end_below": walks.end_below,
-        "restart_below": walks.restart_below,
-        "seed": key.seed,
-        "epoch": key.epoch,
-        "step": key.step,
-    }
+        visited, self._visited = self._visited, None
+        blocks, types = batch.blocks(hop.most_dst * self.most), (batch.topology.index_type,)
+        batch.launch("sample_walks", "put_visited", types, blocks=blocks, hop=hop, edges=hop, visited=visited)
 
 
 def _power_of_two(count: int) -> int:

@@ -6,7 +6,7 @@ Shapes: S seeds, L hops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,9 @@ from ...errors import SamplerConfigError
 from ..checks import as_flag
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..weighted import check_weighted_fanouts
-from .batch import THREADS, DeviceBatch
-from .fanouts import FanoutPicker, lanes_for, pick_table
-from .hop import HopInMaking
-from .sample import DeviceSample
-from .starts import start_edges
+from .batch import DeviceBatch
+from .neighbors import FanoutPicker, lanes_for, pick_table
+from .sample import DeviceSample, HopInMaking
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
@@ -61,96 +59,67 @@ def sample_weighted_neighbors(
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts)).run(picker, expand)
 
 
+class _Unfinished(NamedTuple):
+    """``Unfinished`` of ``kernels/sample_weighted/sample_weighted_cuda.cu``."""
+
+    positions: torch.Tensor
+    num_picked: torch.Tensor
+    destinations: torch.Tensor
+    num_destinations: torch.Tensor
+
+
 class _WeightedPicker(FanoutPicker):
     def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
-        topology, fanout = batch.topology, self.fanouts[hop.index]
+        fanout = self.fanouts[hop.index]
         lanes = lanes_for(fanout)
         num_edges = batch.device.empty(batch.most_nodes, torch.int32)
-        batch.device.launch(
+        batch.launch(
             "sample_weighted",
             "count_weighted",
             (str(lanes),),
             blocks=batch.blocks(hop.most_dst * lanes),
-            threads=THREADS,
-            indptr=topology.indptr,
-            table=topology.table,
-            hot_begin=topology.hot_begin,
-            hot_table=topology.hot_table,
-            nodes=batch.nodes,
-            first=hop.first,
-            num_dst=hop.num_dst,
+            tables=batch.topology.tables,
+            hop=hop,
             fanout=fanout,
             replace=int(self.replace),
             num_edges=num_edges,
-            error=batch.state.error,
         )
-        start_edges(batch, hop, num_edges)
+        batch.start_edges(hop, num_edges)
 
     def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
         fanout = self.fanouts[hop.index]
-        draws_distinct = fanout != ALL_NEIGHBORS and not self.replace and batch.topology.max_degree > fanout
-        common = self._common(batch, hop)
-        common |= {
-            "positions": batch.device.empty(hop.most_edges if draws_distinct else 0, torch.int32),
-            "num_picked": batch.device.empty(batch.most_nodes if draws_distinct else 0, torch.int32),
-            "unfinished": batch.device.empty(hop.most_dst if draws_distinct else 0, torch.int32),
-            "num_unfinished": batch.state.scan_words(0),
-        }
-        self._try(batch, hop, common, draws_distinct)
-        if draws_distinct:
-            self._draw_from_shares(batch, common)
-
-    def _common(self, batch: DeviceBatch, hop: HopInMaking) -> dict[str, Any]:
-        topology, key = batch.topology, batch.key
-        return {
-            **topology.arguments,
-            "table": topology.table,
-            "hot_table": topology.hot_table,
-            "nodes": batch.nodes,
-            "num_dst": hop.num_dst,
-            "first_edge": hop.first_edge,
-            "fanout": self.fanouts[hop.index],
-            "seed": key.seed,
-            "epoch": key.epoch,
-            "step": key.step,
-            "hop": hop.number,
-            "starts": hop.starts,
-            **batch.workspace.arguments,
-            "picked": hop.picked,
-            "edge_ids": hop.edge_ids,
-            "error": batch.state.error,
-        }
-
-    def _try(self, batch: DeviceBatch, hop: HopInMaking, common: dict[str, Any], draws_distinct: bool) -> None:
-        fanout = self.fanouts[hop.index]
-        lanes = lanes_for(fanout)
-        table: torch.Tensor | None
-        blocks, table, table_size = batch.blocks(hop.most_dst * lanes), None, 0
-        if draws_distinct and fanout > _FEW:
-            blocks, table, table_size = pick_table(batch, fanout, lanes, blocks)
-        batch.device.launch(
+        device, graph, max_degree = batch.device, batch.topology, batch.topology.max_degree
+        draws_distinct = fanout != ALL_NEIGHBORS and not self.replace and max_degree > fanout
+        rest = _Unfinished(
+            positions=device.empty(hop.most_edges if draws_distinct else 0, torch.int32),
+            num_picked=device.empty(batch.most_nodes if draws_distinct else 0, torch.int32),
+            destinations=device.empty(hop.most_dst if draws_distinct else 0, torch.int32),
+            num_destinations=batch.state.scan_words(0),
+        )
+        drawn: dict[str, Any] = {"graph": graph, "tables": graph.tables, "hop": hop, "edges": hop, "key": hop.key}
+        blocks, table = pick_table(batch, hop, fanout, draws_distinct and fanout > _FEW)
+        batch.launch(
             "sample_weighted",
             "pick_weighted",
-            (batch.topology.index_type, str(lanes)),
+            (graph.index_type, str(lanes_for(fanout))),
             blocks=blocks,
-            threads=THREADS,
-            **common,
-            first=hop.first,
+            **drawn,
+            fanout=fanout,
             replace=int(self.replace),
-            pick_table=table,
-            pick_table_size=table_size,
+            table=table,
+            rest=rest,
         )
-
-    def _draw_from_shares(self, batch: DeviceBatch, common: dict[str, Any]) -> None:
-        max_degree = batch.topology.max_degree
-        blocks = max(min(batch.device.num_processors, _MOST_SHARES_BYTES // (max_degree * 8)), 1)
-        batch.device.launch(
+        if not draws_distinct:
+            return
+        blocks = max(min(device.num_processors, _MOST_SHARES_BYTES // (max_degree * 8)), 1)
+        batch.launch(
             "sample_weighted",
             "pick_from_shares",
-            (batch.topology.index_type,),
+            (graph.index_type,),
             blocks=blocks,
-            threads=THREADS,
-            **common,
-            shares=batch.device.empty(blocks * max_degree, torch.int64),
+            **drawn,
+            fanout=fanout,
+            rest=rest,
+            shares=device.empty(blocks * max_degree, torch.int64),
             max_degree=max_degree,
         )

@@ -25,6 +25,7 @@ class DeviceWorkspace:
             largest batch so far could have; ``"auto"``: stamps up to 2**28 nodes.
 
     Attributes:
+        stamps, slots, slot_mask, batch, position_mask: what ``NodeStamps`` is made of, in this batch.
         kept: what drivers keep from batch to batch, by their own names.
 
     Raises:
@@ -41,11 +42,12 @@ class DeviceWorkspace:
         if table == "auto":
             table = "stamp" if num_nodes <= MAX_STAMP_NODES else "hash"
         self.device, self.num_nodes, self.table = device, num_nodes, table
-        self._stamps = device.empty(max(num_nodes, 1) if table == "stamp" else 0, torch.int32)
-        self._slots = device.empty(0, torch.int64) if table == "hash" else None
+        self.stamps = device.empty(max(num_nodes, 1) if table == "stamp" else 0, torch.int32)
+        self.slots = device.empty(0, torch.int64) if table == "hash" else None
         self.kept: dict[str, Any] = {}
         self._bits = _LEAST_BITS
         self._batch = 0  # numbers left: a batch takes the next lower one
+        self.batch = self.position_mask = self.slot_mask = 0
 
     def begin(self, most_nodes: int, most_positions: int) -> None:
         """Forgets the batch before.
@@ -54,48 +56,43 @@ class DeviceWorkspace:
             most_nodes: that the batch will have, as far as is known.
             most_positions: likewise; at most ``2**32 - 2``.
         """
-        if self._make_room(most_nodes, most_positions) or self._batch == 0 or self._slots is not None:
+        if self._make_room(most_nodes, most_positions) or self._batch == 0 or self.slots is not None:
             self._clear()
-        self._batch -= 1
+        self._take_number()
 
     def widen(self, most_nodes: int, most_positions: int) -> bool:
         """Makes room in mid-batch: whether the table was cleared for it, so that known nodes must be noted anew."""
         if not self._make_room(most_nodes, most_positions):
             return False
         self._clear()
-        self._batch -= 1
+        self._take_number()
         return True
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What ``NodeStamps`` is made of, in this batch."""
-        return {
-            "stamps": self._stamps,
-            "slots": self._slots,
-            "slot_mask": 0 if self._slots is None else len(self._slots) - 1,
-            "batch": self._batch << self._bits,
-            "position_mask": (1 << self._bits) - 1,
-        }
+    def _take_number(self) -> None:
+        self._batch -= 1
+        self.batch = self._batch << self._bits
+        self.position_mask = (1 << self._bits) - 1
+        self.slot_mask = 0 if self.slots is None else len(self.slots) - 1
 
     def _make_room(self, most_nodes: int, most_positions: int) -> bool:
         # All bits set means that a node never occurred.
         bits = max(self._bits, (most_positions + 1).bit_length())
         has_grown, self._bits = bits > self._bits, bits
-        if self._slots is not None and len(self._slots) < 2 * most_nodes + 2:
+        if self.slots is not None and len(self.slots) < 2 * most_nodes + 2:
             num_slots = 1 << (2 * most_nodes + 1).bit_length()
             # The old ones are freed first. Another stream may own them, and gets them when this one is done.
-            if self._slots.is_cuda:
-                for old in (self._slots, self._stamps):
+            if self.slots.is_cuda:
+                for old in (self.slots, self.stamps):
                     old.record_stream(torch.cuda.current_stream(old.device))
                 del old
-            self._slots = self._stamps = self.device.empty(0, torch.int64)
-            self._slots = self.device.empty(num_slots, torch.int64)
-            self._stamps = self.device.empty(num_slots, torch.int32)
+            self.slots = self.stamps = self.device.empty(0, torch.int64)
+            self.slots = self.device.empty(num_slots, torch.int64)
+            self.stamps = self.device.empty(num_slots, torch.int32)
             has_grown = True
         return has_grown
 
     def _clear(self) -> None:
-        self._stamps.fill_(-1)
-        if self._slots is not None:
-            self._slots.fill_(-1)
+        self.stamps.fill_(-1)
+        if self.slots is not None:
+            self.slots.fill_(-1)
         self._batch = 1 << (_WORD_BITS - self._bits)

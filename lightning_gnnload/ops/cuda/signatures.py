@@ -1,0 +1,284 @@
+"""Signatures: what kernels take, read from the text of the CUDA sources.
+
+The ``.cu`` files and their headers are the one description: what Python may launch, and how its arguments lie in
+memory, is read from them, and :func:`checks` lets the compiler confirm what was read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...errors import GnnLoadError
+
+NUMBER_BYTES = {"int32_t": 4, "uint32_t": 4, "int64_t": 8, "uint64_t": 8, "float": 4, "double": 8}
+_POINTER_BYTES = 8
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_INSTANTIATION = re.compile(r"^LG_INSTANTIATE\s*\(([^()]*)\)", re.MULTILINE)
+_BOUNDS = r"(?:__launch_bounds__\s*\([^()]*\)\s*)?"
+_KERNEL = re.compile(
+    r"(?:\btemplate\s*<(?P<types>[^<>]*)>\s*)?"
+    rf"{_BOUNDS}\b__global__\s+{_BOUNDS}void\s+{_BOUNDS}(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)\s*\{{"
+)
+_PARAMETER = re.compile(r"(?P<type>.*?[\s*])\s*(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+_STRUCTURE = re.compile(r"(?:\btemplate\s*<(?P<types>[^<>]*)>\s*)?\bstruct\s+(?P<name>\w+)\s*\{(?P<members>[^{}()]*;)")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Of a kernel, or a member of a structure.
+
+    Attributes:
+        name: the keyword of a launch, or the attribute of what is given for the structure.
+        ctype: one of NUMBER_BYTES, a pointer such as ``const int64_t*``, without ``__restrict__``, or a structure.
+        members: of a structure, in order.
+    """
+
+    name: str
+    ctype: str
+    members: tuple[Parameter, ...] = ()
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.ctype.endswith("*")
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it is a pointer to what the kernel does not change."""
+        return self.is_pointer and self.pointee != self.ctype[:-1]
+
+    @property
+    def pointee(self) -> str:
+        """What a pointer points to, without ``const``."""
+        target = self.ctype[:-1]
+        return target.removesuffix(" const") if "*" in target else target.removeprefix("const ")
+
+    @property
+    def alignment(self) -> int:
+        """In bytes, as of :attr:`size` and :meth:`offsets`: by the rules that compilers of host and device share."""
+        if self.members:
+            return max(member.alignment for member in self.members)
+        return _POINTER_BYTES if self.is_pointer else NUMBER_BYTES[self.ctype]
+
+    @property
+    def size(self) -> int:
+        if not self.members:
+            return self.alignment
+        return _aligned(self.offsets()[-1] + self.members[-1].size, self.alignment)
+
+    def offsets(self) -> list[int]:
+        """Where each member begins."""
+        return offsets_of(self.members)
+
+    def leaves(self, path: str = "", at: int = 0) -> Iterator[tuple[str, Parameter, int]]:
+        """The numbers and pointers in it: the attributes that lead to each, such as ``.known.stamps``; and where it
+        lies, if the whole begins at ``at``."""
+        if not self.members:
+            yield path, self, at
+        for member, offset in zip(self.members, self.offsets(), strict=True):
+            yield from member.leaves(f"{path}.{member.name}", at + offset)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A ``struct`` of pointers, numbers and others like it, which kernels take by value.
+
+    Attributes:
+        members: in order, in terms of ``type_names``; of one that no kernel can take, whatever was found.
+        type_names: parameters of the template, in order.
+    """
+
+    members: tuple[Parameter, ...]
+    type_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A ``__global__`` function.
+
+    Attributes:
+        op: folder of ``kernels/``.
+        name: within the namespace ``lg``.
+        parameters: in order, in terms of ``type_names``.
+        instantiations: the types that may be launched; ``((),)`` of a kernel that is no template.
+        type_names: parameters of the template, in order.
+        structures: that its parameters may be, by name.
+    """
+
+    op: str
+    name: str
+    parameters: tuple[Parameter, ...]
+    instantiations: tuple[tuple[str, ...], ...]
+    type_names: tuple[str, ...]
+    structures: Mapping[str, Structure]
+
+    def parameters_of(self, types: tuple[str, ...]) -> tuple[Parameter, ...]:
+        """The parameters of an instantiation, its types in the place of the template's names.
+
+        Raises:
+            GnnLoadError: no such instantiation, or a parameter that is no pointer, number or structure of them.
+        """
+        if types not in self.instantiations:
+            known = ", ".join(self.expression(known) for known in self.instantiations)
+            raise GnnLoadError(
+                f"Kernel {self.op}/{self.expression(types)} is not instantiated; there are: {known}. Launch one of "
+                f"them, or add a line LG_INSTANTIATE({self.expression(types)}) to {self.op}_cuda.cu."
+            )
+        given = dict(zip(self.type_names, types, strict=False))
+        return tuple(self._resolved(parameter, given, self.expression(types)) for parameter in self.parameters)
+
+    def expression(self, types: tuple[str, ...]) -> str:
+        """Such as ``pick_uniform<int32_t>``: what LG_INSTANTIATE names, inside the namespace ``lg``."""
+        return f"{self.name}<{', '.join(types)}>" if types else self.name
+
+    def _resolved(self, parameter: Parameter, given: Mapping[str, str], where: str) -> Parameter:
+        ctype = re.sub(r"\w+", lambda word: given.get(word[0], word[0]), parameter.ctype)
+        name, types = _instantiation(ctype)
+        if ctype.endswith("*") or ctype in NUMBER_BYTES:
+            return Parameter(parameter.name, ctype)
+        structure = self.structures.get(name)
+        if structure is None or len(types) != len(structure.type_names) or not structure.members:
+            raise GnnLoadError(
+                f"{self.op}_cuda.cu: {parameter.name!r} of kernel {where} is of type {ctype!r}, which is no pointer, "
+                f"none of {', '.join(NUMBER_BYTES)}, and no structure of them. Pass flags as int32_t, and begin a "
+                "structure with its members."
+            )
+        of_members = dict(zip(structure.type_names, types, strict=True))
+        return Parameter(
+            parameter.name, ctype, tuple(self._resolved(member, of_members, where) for member in structure.members)
+        )
+
+
+def offsets_of(parameters: tuple[Parameter, ...]) -> list[int]:
+    """Where each begins, one behind the other."""
+    offsets, end = [], 0
+    for parameter in parameters:
+        offsets.append(_aligned(end, parameter.alignment))
+        end = offsets[-1] + parameter.size
+    return offsets
+
+
+def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]:
+    """The kernels in the text of a ``.cu`` file, by name.
+
+    Args:
+        declarations: where their structures are, besides the text.
+
+    Raises:
+        GnnLoadError: a parameter that is no pointer, no number of 32 or 64 bits and no structure of them, a kernel
+            without an instantiation, or an instantiation without a kernel.
+    """
+    text = _COMMENT.sub(" ", text)
+    structures = {
+        match["name"]: Structure(tuple(_members(match["members"])), _type_names(match["types"]))
+        for match in _STRUCTURE.finditer(text + _COMMENT.sub(" ", declarations))
+    }
+    instantiated: dict[str, list[tuple[str, ...]]] = {}
+    for written in _INSTANTIATION.findall(text):
+        name, types = _instantiation(written)
+        instantiated.setdefault(name, []).append(types)
+    found: dict[str, KernelSource] = {}
+    for match in _KERNEL.finditer(text):
+        name, type_names = match["name"], _type_names(match["types"])
+        types_of = tuple(instantiated.pop(name, ()))
+        if not types_of or any(len(types) != len(type_names) for types in types_of):
+            raise GnnLoadError(
+                f"{op}_cuda.cu: kernel {name!r} needs lines LG_INSTANTIATE({name}...) with {len(type_names)} types "
+                f"each, but has {list(types_of)}."
+            )
+        parameters = tuple(_parameter(op, name, part) for part in _split(match["parameters"]))
+        found[name] = KernelSource(op, name, parameters, types_of, type_names, structures)
+        for types in types_of:
+            found[name].parameters_of(types)
+    if instantiated:
+        raise GnnLoadError(
+            f"{op}_cuda.cu instantiates {sorted(instantiated)}, but defines no such kernel. Write 'template <...> "
+            "__global__ void name(parameters) {'."
+        )
+    return found
+
+
+def checks(found: Mapping[str, KernelSource]) -> str:
+    """C++ that compiles behind the sources if kernels and their structures are in memory what was read here.
+
+    NVRTC has no ``offsetof``: where members lie is checked where the host's compiler takes the same sources.
+    """
+    members: dict[str, None] = {}
+    offsets: dict[str, None] = {}
+    signatures = []
+    for kernel in found.values():
+        for types in kernel.instantiations:
+            parameters = kernel.parameters_of(types)
+            for structure in _structures(parameters):
+                of = structure.ctype
+                members[f"static_assert(sizeof({of}) == {structure.size});"] = None
+                for member, offset in zip(structure.members, structure.offsets(), strict=True):
+                    members[f"static_assert(are_same<decltype({of}::{member.name}), {member.ctype}>);"] = None
+                    offsets[f"static_assert(__builtin_offsetof({of}, {member.name}) == {offset});"] = None
+            read = f"void (*)({', '.join(parameter.ctype for parameter in parameters)})"
+            signatures.append(f"static_assert(are_same<decltype(&{kernel.expression(types)}), {read}>);")
+    return "\n".join(
+        (
+            "namespace lg {",
+            "template <class A, class B> constexpr bool are_same = false;",
+            "template <class A> constexpr bool are_same<A, A> = true;",
+            *members,
+            *signatures,
+            "#ifdef LG_EMULATE",
+            *offsets,
+            "#endif",
+            "}",
+            "",
+        )
+    )
+
+
+def _structures(parameters: tuple[Parameter, ...]) -> Iterator[Parameter]:
+    for parameter in parameters:
+        if parameter.members:
+            yield from _structures(parameter.members)
+            yield parameter
+
+
+def _members(text: str) -> Iterator[Parameter]:
+    """Of a structure, up to the first declaration that is not understood, which :func:`checks` then misses."""
+    for declaration in _split(text, ";"):
+        first, *others = _split(declaration.partition("=")[0])
+        match = _PARAMETER.fullmatch(first)
+        if match is None or match["type"].split()[0] in ("static", "using") or not all(map(str.isidentifier, others)):
+            return
+        for name in (match["name"], *others):
+            yield Parameter(name, _normal(match["type"]))
+
+
+def _parameter(op: str, kernel: str, text: str) -> Parameter:
+    match = _PARAMETER.fullmatch(text)
+    if match is None:
+        raise GnnLoadError(f"{op}_cuda.cu: parameter {text!r} of kernel {kernel!r} has no name or no type. Write both.")
+    return Parameter(match["name"], _normal(match["type"]))
+
+
+def _type_names(template: str | None) -> tuple[str, ...]:
+    return tuple(part.split("=")[0].split()[-1] for part in _split(template or ""))
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
+
+
+def _normal(ctype: str) -> str:
+    """``const  Index *__restrict__`` as ``const Index*``; a number's own const says nothing to the caller."""
+    ctype = " ".join(ctype.replace("__restrict__", " ").replace("*", " * ").split()).replace(" *", "*")
+    ctype = re.sub(r"\* const$", "*", ctype)
+    return ctype if "*" in ctype else ctype.removeprefix("const ")
+
+
+def _instantiation(written: str) -> tuple[str, tuple[str, ...]]:
+    name, _, types = written.strip().partition("<")
+    return name.strip(), tuple(_split(types.rstrip().removesuffix(">")))
+
+
+def _split(text: str, at: str = ",") -> list[str]:
+    return [part.strip() for part in text.split(at) if part.strip()]
