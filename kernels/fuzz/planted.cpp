@@ -25,7 +25,7 @@ void sample_unchecked(const Exact<int64_t>& indptr, const Exact<int64_t>& indice
   Arena arena(1 << 12);
   Workspace workspace(indptr.size() - 1, false);
   SampleRequest<int64_t> request{
-      {indptr.data(), indices.data(), indptr.size() - 1}, {}, {1}, false, Expand::kAll, false};
+      {{indptr.data(), indices.data(), indptr.size() - 1}, {}}, {1}, false, Expand::kAll, false};
   request.batch.seeds = seeds.data();
   request.batch.num_seeds = 1;
   request.batch.arena = arena.data();

@@ -386,6 +386,10 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
     ),
     "random_keys": (ops.random_keys, lambda random: {"seed": 1, "epoch": 2, "ids": np.array([3, 0])}),
     "DrawKey": (ops.DrawKey, lambda random: {"seed": 1, "epoch": 2, "step": 3, "hop": 4}),
+    "SamplerInput": (
+        _graph_first(ops.SamplerInput),
+        lambda random: {name: value for name, value in _batch(random).items() if name != "expand"},
+    ),
     "Walks": (ops.Walks, lambda random: {"length": 3, "num_walks": 2, "termination_prob": 0.1, "restart_prob": 0.2}),
     "Workspace": (ops.Workspace, lambda random: {"num_nodes": 4, "table": "auto"}),
 }
