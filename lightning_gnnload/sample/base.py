@@ -14,7 +14,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Workspace
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 
 if TYPE_CHECKING:
@@ -238,6 +238,12 @@ def thread_workspace(num_nodes: int) -> Workspace:
         _threads.held = None  # free the old table before the new one is allocated
         _threads.held = held = Workspace(num_nodes)
     return held
+
+
+def sampler_input(graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SamplerInput:
+    """What the ops that sample are given, with this thread's scratch memory."""
+    workspace = thread_workspace(graph.num_nodes)
+    return SamplerInput(workspace, graph.indptr, graph.indices, seeds, key, arena, graph.names)
 
 
 def _thread_arena(num_bytes: int, aside: bool) -> np.ndarray:

@@ -12,7 +12,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.ops.labor import check_importance
-from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, plain_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.hops import lay_hops, node_wise
@@ -101,20 +101,14 @@ class LaborSampler(Sampler):
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_labor(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.fanouts,
-            key,
-            arena,
             importance=self.importance,
             layer_dependency=self.layer_dependency,
             fixed_count=self.fixed_count,
             estimate=self.estimate,
             expand=self.expand,
             edge_ids=self.edge_ids,
-            names=graph.names,
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:

@@ -20,7 +20,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.group.messages import MOST, narrow
@@ -137,14 +137,9 @@ class LayerSampler(Sampler):
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_layers(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.budgets,
             self.method,
-            key,
-            arena,
             importance_tree=graph.importance_tree(self.weighted) if self.method == "fastgcn" else None,
             replace=self.replace,
             normalize=self.normalize,
@@ -153,7 +148,6 @@ class LayerSampler(Sampler):
             edge_ids=self.edge_ids,
             num_drawn=self._num_drawn,
             weights=graph.weight_drawn_by if self.weighted else None,
-            names=graph.names,
         )
 
     def sample_on_device(

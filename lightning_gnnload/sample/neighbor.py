@@ -11,7 +11,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.hops import MOST_TYPES, lay_hops, node_wise
@@ -83,16 +83,14 @@ class NeighborSampler(Sampler):
         return any(isinstance(fanout, dict) for fanout in self.fanouts)
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        workspace = thread_workspace(graph.num_nodes)
+        inputs, fanouts = sampler_input(graph, seeds, key, arena), self.fanouts
         options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-        options["names"] = graph.names
-        topology, fanouts = (graph.indptr, graph.indices), self.fanouts
         if self._is_typed:
             types = graph.edge_type_index
             if graph.origin is not None:
                 fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
-            return ops.sample_typed_neighbors(workspace, *topology, types, seeds, fanouts, key, arena, **options)
-        return ops.sample_neighbors(workspace, *topology, seeds, fanouts, key, arena, **options)  # type: ignore[arg-type]
+            return ops.sample_typed_neighbors(inputs, types, fanouts, **options)
+        return ops.sample_neighbors(inputs, fanouts, **options)  # type: ignore[arg-type]
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
         if self._is_typed:

@@ -11,7 +11,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.ops.shadow import check_num_layers
-from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.build import ArenaBuilder
 from lightning_gnnload.sample.fanouts import plain_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
@@ -76,16 +76,10 @@ class ShadowSampler(Sampler):
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_shadow(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.fanouts,
-            key,
-            arena,
             num_layers=self.num_layers,
             edge_ids=self.edge_ids,
-            names=graph.names,
         )
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray:

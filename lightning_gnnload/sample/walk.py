@@ -12,7 +12,7 @@ from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
-from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.collective_walks import walk_together
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
@@ -173,20 +173,14 @@ class RandomWalkSampler(Sampler):
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_walks(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.walks,
-            key,
-            arena,
             num_hops=self.num_layers,
             num_neighbors=self.num_neighbors,
             include_self=self.include_self,
             normalize=self.normalize,
             expand=self.expand,
             table=walk_table(graph, self.weighted),
-            names=graph.names,
         )
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray:

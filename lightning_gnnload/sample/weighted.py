@@ -12,7 +12,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import LayBatch, Paradigm, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import plain_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -80,18 +80,12 @@ class WeightedNeighborSampler(NeighborSampler):
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         self.check_graph(graph)
         return ops.sample_weighted(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
+            sampler_input(graph, seeds, key, arena),
             graph.alias_table,
-            seeds,
             self.fanouts,  # type: ignore[arg-type]
-            key,
-            arena,
             replace=self.replace,
             expand=self.expand,
             edge_ids=self.edge_ids,
-            names=graph.names,
         )
 
     def check_graph(self, graph: Graph) -> None:
