@@ -38,6 +38,9 @@ class Timing:
     cpu_ms: float
 
 
+_OF_TIMING = tuple(each.name for each in fields(Timing))
+
+
 @dataclass(frozen=True)
 class Payload:
     """Where a mini-batch lies in a slot, and what it took to make.
@@ -136,15 +139,16 @@ class Payload:
                 name: {key: _table(table) for key, table in message[name].items()}
                 for name in ("tables", "positions", "edge_tables")
             }
-            timing = {each.name: message[each.name] for each in fields(Timing)}
+            others = dict(message)
+            timing = Timing(*(others.pop(name) for name in _OF_TIMING))
             payload = cls(
                 **{
-                    **{name: value for name, value in message.items() if name not in timing},
+                    **others,
                     **single,
                     **named,
                     "layout": SampleLayout(**{**layout, "hops": hops}),
                     "key": DrawKey(**message["key"]),
-                    "timing": Timing(**timing),
+                    "timing": timing,
                     "reads": tuple(TierReads(*read) for read in message["reads"]),
                 }
             )

@@ -20,7 +20,7 @@ from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
 from lightning_gnnload.pipeline.source import DeviceSource
-from lightning_gnnload.plugin.strategy import sampler_device as device_ring
+from lightning_gnnload.plugin.strategy import sampler_device
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.integration.scripts.toy import Recorder, toy_module
@@ -75,10 +75,10 @@ class Doomed(DeviceSource):
 
 
 if __name__ == "__main__":
-    opening.open_device, device_ring.runtime_of = _open_device, _runtime_of
+    opening.open_device, sampler_device.runtime_of = _open_device, _runtime_of
     for _case in ("cpu", "device ring", "host ring", "killed"):
         if _case == "killed":
-            device_ring.DeviceSource = Doomed
+            sampler_device.DeviceSource = Doomed
         seed_everything(1, verbose=False)
         quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
         model, watch = Recorder(), Watch()

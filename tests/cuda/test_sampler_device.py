@@ -13,7 +13,7 @@ from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.pipeline.source import DeviceSource
-from lightning_gnnload.plugin.strategy import sampler_device as device_ring
+from lightning_gnnload.plugin.strategy import sampler_device
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
 from lightning_gnnload.sample import placement
 from tests.cuda.emulated import EmulatedDevice
@@ -39,7 +39,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
     """What every device is opened as."""
     found = EmulatedDevice()
     monkeypatch.setattr(opening, "open_device", lambda of: found)
-    monkeypatch.setattr(device_ring, "runtime_of", lambda of: FakeRuntime())
+    monkeypatch.setattr(sampler_device, "runtime_of", lambda of: FakeRuntime())
     return found
 
 
