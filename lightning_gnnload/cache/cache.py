@@ -12,14 +12,15 @@ from typing import Literal
 import numpy as np
 
 from lightning_gnnload.cache.budget import Table, budget
-from lightning_gnnload.cache.evicting import SLOT_BYTES, open_evicting
-from lightning_gnnload.cache.levels import CacheLevels
 from lightning_gnnload.cache.opening import open_ranked, say
-from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
-from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.cache.peers import Meeting, Sharers
+from lightning_gnnload.cache.policy import CachePolicy, OfNodes
+from lightning_gnnload.cache.rules import EVICTION_RULES, SLOT_BYTES, open_evicting, policy_named
+from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CacheConfigError, CudaUnavailableError
 from lightning_gnnload.sample.workload import Workload
 
@@ -227,6 +228,38 @@ def open_all(
         CacheLevels(store, caches).close()
         raise
     return CacheLevels(store, caches)
+
+
+def fitting(
+    levels: Sequence[FeatureCache], data: GraphData, name: str, *, progress: bool = True
+) -> tuple[FeatureCache, ...]:
+    """The same caches, with policies that judge the rows of that table.
+
+    Args:
+        levels: as for a table of all nodes.
+        data: whose table it is.
+        name: of the table, in :attr:`.GraphData.stores`.
+        progress: whether policies that sample ahead show a bar on stderr.
+
+    Raises:
+        CacheConfigError: a policy that judges all nodes, for rows of some of them or of edges.
+    """
+    return tuple(_fitting(level, data, name, progress) for level in levels)
+
+
+def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) -> FeatureCache:
+    table = data.tables.get(name)
+    of_some = isinstance(table, NodeTable)
+    if not (of_some or name in data.edge_stores) or (level.policy in EVICTION_RULES and level.policy != "belady"):
+        return level
+    if not isinstance(table, NodeTable) or level.policy == "belady":
+        raise CacheConfigError(
+            f"policy={level.policy!r} judges the rows of all nodes, but {name!r} has those of "
+            f"{'some nodes' if of_some else 'edges'}. Give its cache one that judges none: 'fifo', 'clock', 's3fifo'."
+        )
+    return replace(
+        level, policy=OfNodes(policy_named(level.policy, window=level.window, progress=progress), table.nodes)
+    )
 
 
 def _is_number(value: object) -> bool:

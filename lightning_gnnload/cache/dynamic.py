@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.front import Front
+from lightning_gnnload.cache.store import Front
 from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.front import Front
+from lightning_gnnload.cache.locks import Turns
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead
 from lightning_gnnload.cache.readahead import ReadAhead, Staged
-from lightning_gnnload.cache.turns import Turns
+from lightning_gnnload.cache.store import Front
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest

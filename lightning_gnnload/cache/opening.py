@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from lightning_gnnload.cache.holding import hold_alone, hold_together
-from lightning_gnnload.cache.levels import CacheLevels
-from lightning_gnnload.cache.lock import SharedLock
+from lightning_gnnload.cache.locks import SharedLock
+from lightning_gnnload.cache.peers import Meeting
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.renewal import Ranking, RenewedCache
-from lightning_gnnload.cache.sharers import Meeting
-from lightning_gnnload.cache.static import StaticCache
+from lightning_gnnload.cache.static import StaticCache, hold_alone, hold_together
+from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.holding import Holding
-from lightning_gnnload.cache.lock import SharedLock
-from lightning_gnnload.cache.sharers import SharerChannel, numbers_file, numbers_in
-from lightning_gnnload.cache.static import StaticCache, as_rows_of
+from lightning_gnnload.cache.locks import SharedLock
+from lightning_gnnload.cache.peers import SharerChannel, numbers_file, numbers_in
+from lightning_gnnload.cache.static import Holding, StaticCache, as_rows_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.sockets import readable

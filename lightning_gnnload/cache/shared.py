@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile

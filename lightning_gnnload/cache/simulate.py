@@ -11,8 +11,8 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.lookahead import next_lists
-from lightning_gnnload.cache.policies import POLICIES, policy_named
 from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.rules import POLICIES, policy_named
 from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import Workload

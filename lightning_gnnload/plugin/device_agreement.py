@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import Meeting
 from lightning_gnnload.errors import CudaCallError, CudaUnavailableError, DeviceMemoryError, KernelCompileError
 
 UNAVAILABLE = (CudaUnavailableError, KernelCompileError, DeviceMemoryError, CudaCallError)

@@ -8,11 +8,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.cache import FeatureCache, fitting
 from lightning_gnnload.cache.device.budget import Allowance, memory_of
-from lightning_gnnload.cache.device.late import LateFeatures
-from lightning_gnnload.cache.nodetype import fitting
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.device.features import LateFeatures
+from lightning_gnnload.cache.peers import Meeting
 from lightning_gnnload.pipeline.device_batches import Rows
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.source import BatchSource

@@ -7,7 +7,7 @@ import itertools
 import os
 from dataclasses import dataclass
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
 from lightning_gnnload.plugin.compat import environments, pl
 
 _WAIT_S = 1800.0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.ofpart import OfPart
-from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
+from lightning_gnnload.cache.policy import OfPart
+from lightning_gnnload.cache.rules import EVICTION_RULES, policy_named
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.partition import Partition

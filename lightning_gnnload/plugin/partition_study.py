@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lightning_gnnload.cache.policies import policy_named
 from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.seeds import Shuffled

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, allowance
 from lightning_gnnload.cache.opening import say
-from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.cache.peers import Meeting, Sharers
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 
 WARM_UP_STEPS = 4

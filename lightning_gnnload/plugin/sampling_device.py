@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lightning_gnnload.cache.opening import say
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import Meeting
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest

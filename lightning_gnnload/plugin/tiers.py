@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from lightning_gnnload.cache.reads import has_cache, hit_rate, rows_read
+from lightning_gnnload.cache.metrics import has_cache, hit_rate, rows_read
 from lightning_gnnload.data.features import Reads
 
 _LOW = 0.5

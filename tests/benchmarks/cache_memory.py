@@ -25,9 +25,9 @@ import torch
 
 from lightning_gnnload import Graph, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.counted import Recorded
+from lightning_gnnload.cache.peers import Sharers
+from lightning_gnnload.cache.rules import Recorded
 from lightning_gnnload.cache.shared import share_rows
-from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.sample.workload import Workload
 

@@ -27,8 +27,8 @@ from rich.console import Console
 
 from lightning_gnnload import Debian, GraphData, MemoryFeatureStore, NeighborSampler, Synthetic, ops
 from lightning_gnnload.cache.dynamic import DynamicCache
-from lightning_gnnload.cache.policies import policy_named
 from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.proximity import ProximityOrder

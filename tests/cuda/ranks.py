@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
 
 TIMEOUT_S = 30
 

@@ -19,7 +19,7 @@ from lightning_gnnload.cache.device import holding
 from lightning_gnnload.cache.device.holding import hold_on_device
 from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import Shards
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import CudaCallError

@@ -11,7 +11,7 @@ from pytorch_lightning import seed_everything
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.cache.device import opening as cache_opening
 from lightning_gnnload.cache.device.budget import Allowance, MemoryUse
-from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.cache.peers import Meeting, Sharers
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.plugin import device_rows

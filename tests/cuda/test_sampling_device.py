@@ -17,7 +17,7 @@ import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 
 from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler, Sampler
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import (
     CacheConfigError,

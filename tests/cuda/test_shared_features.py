@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload import FeatureCache, MemoryFeatureStore
 from lightning_gnnload.cache.device.opening import open_on_device
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from tests.cuda.emulated import EmulatedDevice

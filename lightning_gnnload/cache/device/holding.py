@@ -17,7 +17,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.device.budget import shrinking
 from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import Meeting
 from lightning_gnnload.cache.static import as_rows_of, deal
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress as progress_bar

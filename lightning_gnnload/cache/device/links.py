@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import Meeting
 from lightning_gnnload.ops.cuda.runtime import Runtime
 
 

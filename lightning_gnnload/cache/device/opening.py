@@ -12,13 +12,13 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import AUTO_SHARE, Table, budget
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.budget import shrinking
-from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, DynamicFeatures, StaticFeatures
-from lightning_gnnload.cache.device.filling import OwnShard, fill, hold_alone, map_rows
+from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
+from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, QuantizedFeatures
 from lightning_gnnload.cache.device.holding import hold_on_device
-from lightning_gnnload.cache.device.quantized import QuantizedFeatures
+from lightning_gnnload.cache.device.shards import Shards, fill, hold_alone, map_rows
 from lightning_gnnload.cache.opening import hot_rows, say
-from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import Meeting
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
@@ -113,7 +113,7 @@ def open_on_device(
     if len(hot) == store.shape[0]:
         return _whole(device, store, backing, tier, progress=progress)
 
-    def hold(num_bytes: int) -> tuple[torch.Tensor, OwnShard]:
+    def hold(num_bytes: int) -> tuple[torch.Tensor, Shards]:
         return hold_alone(device, store, hot[: num_bytes // store.row_bytes], backing, progress=progress)
 
     return StaticFeatures(device, store, *shrinking(hold, len(hot) * store.row_bytes), backing, tier)
@@ -131,7 +131,7 @@ def _without_cache(device: Device, store: FeatureStore, backing: Mapped | None) 
     if backing is not None:
         return DeviceTable(device, backing, store.shape, store.dtype, "memory")
     location = device.empty(store.shape[0], torch.int32).fill_(-1)
-    return StaticFeatures(device, store, location, OwnShard(None, [], [], own=-1))
+    return StaticFeatures(device, store, location, Shards())
 
 
 def _room_of_each(device: Device, meeting: Meeting | None, runtime: Runtime | None, room_bytes: int | None) -> int:

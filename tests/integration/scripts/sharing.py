@@ -16,8 +16,8 @@ import torch
 
 from lightning_gnnload import Graph, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.peers import Sharers
 from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
 
 TIMEOUT_S = 10.0
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, GraphData, MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache, open_all
-from lightning_gnnload.cache.counted import PreSample, Recorded
+from lightning_gnnload.cache.peers import Sharers
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.rules import PreSample, Recorded
 from lightning_gnnload.cache.static import StaticCache, deal
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError

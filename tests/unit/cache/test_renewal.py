@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.counted import Clairvoyant
-from lightning_gnnload.cache.holding import Holding
-from lightning_gnnload.cache.lock import SharedLock
+from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.opening import _ranking_of
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in
+from lightning_gnnload.cache.rules import Clairvoyant
+from lightning_gnnload.cache.static import Holding
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from tests.unit.cache.ranks import together

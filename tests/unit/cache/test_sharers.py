@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload.cache.peers import Meeting, Sharers
 from lightning_gnnload.cache.shared import is_mapped_file, share_rows
-from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 from tests.unit.cache.ranks import TIMEOUT_S, together

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload.cache.dynamic import DynamicCache
-from lightning_gnnload.cache.policies import POLICIES
+from lightning_gnnload.cache.rules import POLICIES
 from lightning_gnnload.cache.simulate import Trace, evicting_curves, static_curves
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.layerwise import LayerSampler

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lightning_gnnload.cache.turns import Turns
+from lightning_gnnload.cache.locks import Turns
 
 WAIT_S = 10.0
 

@@ -14,9 +14,9 @@ import torch
 from jsonargparse import ArgumentParser
 
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler, load_partition, partition_graph
-from lightning_gnnload.cache.ofpart import OfPart
-from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Sharers
+from lightning_gnnload.cache.policy import OfPart
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data import stored_parts
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
