@@ -146,10 +146,12 @@ class Meeting:
         return channels
 
     def close(self) -> None:
+        """Nobody waits for another from here on."""
         # Closing with unread data would reset the connection, and the peer would lose our last words.
-        for channel in self.channels.values():
+        channels = self.keep()
+        for channel in channels.values():
             channel.finish()
-        for channel in self.channels.values():
+        for channel in channels.values():
             channel.drain(_LAST_WORDS_S)
             channel.close()
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -14,11 +14,13 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import SharerChannel, numbers_file, numbers_in
+from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.static import Holding, StaticCache, as_rows_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.sockets import readable
-from lightning_gnnload.errors import CacheShareError
+from lightning_gnnload.errors import CacheConfigError, CacheShareError
+from lightning_gnnload.sample.workload import Workload
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.5
@@ -219,3 +221,27 @@ def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.n
     newcomers = hot[location[hot] < 0]
     chosen = order[: len(newcomers)]
     return newcomers, shard[chosen] << ops.SLOT_BITS | free[chosen] - begins[shard[chosen]]
+
+
+def ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_rows: int) -> Ranking:
+    """Ranks later windows: on one thread, in silence, as mini-batches are made meanwhile."""
+    quiet = policy.quietly()
+
+    def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
+        return hottest(quiet.hotness(_Stoppable(workload, stopping), epoch), table_rows, num_rows)
+
+    return rank
+
+
+class _Stoppable(Workload):
+    """The same mini-batches, until an event is set: a ranking of an epoch can take minutes, a fit ends at once."""
+
+    def __init__(self, workload: Workload, stopping: threading.Event) -> None:
+        super().__init__(**workload.settings())
+        self._stopping = stopping
+
+    def requests(self, epoch: int) -> Iterator[BatchRequest]:
+        for request in super().requests(epoch):
+            if self._stopping.is_set():
+                raise CacheConfigError("the cache was closed while its next rows were ranked.")
+            yield request

@@ -1,7 +1,11 @@
-"""The policies that ``FeatureCache(policy=...)`` knows by name."""
+"""The policies that ``FeatureCache(policy=...)`` knows by name: a row each in :data:`RULES`, and those that rank rows.
+
+A policy more is a row more, and a class here if it ranks, or a rule in ``kernels/dynamic_cache`` if it evicts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +16,6 @@ from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.nextuse import NextUseCache
 from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.cache.trace import smoothed, visit_counts
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
@@ -29,7 +32,7 @@ class PreSample(CachePolicy):
 
     Args:
         num_epochs: K. One is enough where an epoch visits the hot nodes many times.
-        smooth: tell counts of the same size apart, and lucky ones from others, by out-degree: see :mod:`.smooth`.
+        smooth: tell counts of the same size apart, and lucky ones from others, by out-degree: see :func:`.smoothed`.
             False is the paper's policy.
         num_threads: that sample; None for one a core.
         progress: show a bar on stderr.
@@ -154,10 +157,81 @@ def out_degrees(graph: Graph, chunk: int = 1 << 24) -> np.ndarray:
     return degrees
 
 
-POLICIES = ("presample", "expected", "clairvoyant", "degree", "degree-ratio", "random")
-"""That rank rows before a window of epochs begins."""
-EVICTION_RULES = ("fifo", "clock", "s3fifo", "belady")
-"""That admit and evict rows while batches are gathered; no ranking, so no :class:`.CachePolicy`."""
+@dataclass(frozen=True)
+class Rule:
+    """What decides which rows a cache holds: either ``rank`` or ``admit``.
+
+    Attributes:
+        name: in ``FeatureCache(policy=...)``.
+        color: of its curve in the figure of ``gnnload cache``.
+        rank: the policy that ranks rows before a window of epochs begins, of the window and whether it shows a bar.
+        admit: an empty cache that admits and evicts rows while batches are gathered, of the store behind, the rows
+            that there is room for, the mini-batches to come, and the tier's name.
+        looks_ahead: it samples every mini-batch once more, before it is made.
+        is_advised: ``gnnload cache`` may recommend it.
+        slot_bytes: at most what a row that ``admit`` caches takes beside itself.
+        device_slot_bytes: likewise on a device; None: ``admit`` is the CPU's alone.
+    """
+
+    name: str
+    color: str
+    rank: Callable[[int, bool], CachePolicy] | None = None
+    admit: Callable[[FeatureStore, int, Workload, str], FeatureStore] | None = None
+    looks_ahead: bool = False
+    is_advised: bool = True
+    slot_bytes: int = 0
+    device_slot_bytes: int | None = None
+
+    @property
+    def judges_nodes(self) -> bool:
+        """Whether it needs a row for each node of the graph, as what ranks or looks ahead does."""
+        return self.rank is not None or self.looks_ahead
+
+
+def _native(name: str, color: str, device_slot_bytes: int | None = None) -> Rule:
+    """A rule of ``kernels/dynamic_cache``."""
+    return Rule(
+        name,
+        color,
+        admit=lambda store, num_slots, workload, tier: DynamicCache(store, num_slots, name, tier),
+        slot_bytes=ops.SLOT_BYTES[name],
+        device_slot_bytes=device_slot_bytes,
+    )
+
+
+def _belady(store: FeatureStore, num_slots: int, workload: Workload, tier: str) -> FeatureStore:
+    return NextUseCache(store, num_slots, workload, tier=tier)
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        Rule("presample", "#2a78d6", rank=lambda window, progress: PreSample(progress=progress)),
+        Rule("expected", "#1baf7a", rank=lambda window, progress: Expected()),
+        Rule(
+            "clairvoyant",
+            "#4a3aa7",
+            rank=lambda window, progress: Clairvoyant(window, progress=progress),
+            looks_ahead=True,
+        ),
+        Rule("degree", "#eda100", rank=lambda window, progress: Degree()),
+        Rule("degree-ratio", "#b5651d", rank=lambda window, progress: DegreeRatio()),
+        Rule("random", "#9aa3ad", rank=lambda window, progress: Random(), is_advised=False),
+        _native("fifo", "#d1495b", device_slot_bytes=8),
+        _native("clock", "#e58a97"),
+        _native("s3fifo", "#8c2f39"),
+        # What it knows of the steps ahead comes on top: their node ids.
+        Rule("belady", "#222222", admit=_belady, looks_ahead=True, slot_bytes=16),
+    )
+}
+"""By name. Of equals, ``gnnload cache`` recommends the first that does not look ahead."""
+POLICIES = tuple(name for name, rule in RULES.items() if rule.rank is not None)
+EVICTION_RULES = tuple(name for name, rule in RULES.items() if rule.admit is not None)
+
+
+def rule_of(policy: object) -> Rule | None:
+    """The rule of this name; None for a policy of one's own, and whatever else is no name."""
+    return RULES.get(policy) if isinstance(policy, str) else None
 
 
 def policy_named(policy: str | CachePolicy, *, window: int = 1, progress: bool = True) -> CachePolicy:
@@ -182,41 +256,10 @@ def policy_named(policy: str | CachePolicy, *, window: int = 1, progress: bool =
                 f"{type(policy).__name__}.window is {own!r}: epochs are needed, 1 or more, or None for the whole run."
             )
         return policy
-    if policy == "presample":
-        return PreSample(progress=progress)
-    if policy == "clairvoyant":
-        return Clairvoyant(window, progress=progress)
-    plain: dict[str, type[CachePolicy]] = {
-        "expected": Expected,
-        "degree": Degree,
-        "degree-ratio": DegreeRatio,
-        "random": Random,
-    }
-    if isinstance(policy, str) and policy in plain:
-        return plain[policy]()
+    rule = rule_of(policy)
+    if rule is not None and rule.rank is not None:
+        return rule.rank(window, progress)
     raise CacheConfigError(
         f"policy={policy!r} is not known; give one of {', '.join(map(repr, POLICIES))}, a CachePolicy of your own, or "
         f"for a cache that evicts while it serves one of {', '.join(map(repr, EVICTION_RULES))}."
     )
-
-
-SLOT_BYTES = {**ops.SLOT_BYTES, "belady": 16}
-"""At most what a cached row takes beside itself, by policy. What ``"belady"`` knows of the steps ahead comes on top:
-their node ids."""
-
-
-def open_evicting(policy: str, store: FeatureStore, workload: Workload, num_rows: int, tier: str) -> FeatureStore:
-    """A cache of one rank's own, empty.
-
-    Args:
-        policy: one of :data:`.EVICTION_RULES`.
-        store: has all rows.
-        workload: the mini-batches to come.
-        num_rows: that there is room for; 0: no cache.
-        tier: what reads from it are counted as.
-    """
-    if num_rows == 0:
-        return CacheLevels(store, ())
-    if policy == "belady":
-        return NextUseCache(store, num_rows, workload, tier=tier)
-    return DynamicCache(store, num_rows, policy, tier)

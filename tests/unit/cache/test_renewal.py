@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.locks import SharedLock
-from lightning_gnnload.cache.opening import _ranking_of
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in
+from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in, ranking_of
 from lightning_gnnload.cache.rules import Clairvoyant
 from lightning_gnnload.cache.static import Holding
 from lightning_gnnload.data.memfd import MemoryFile
@@ -111,7 +110,7 @@ def test_closing_ends_a_ranking_at_once() -> None:
         lock=SharedLock.create(),
         first_epoch=0,
         window=200,
-        ranking=_ranking_of(policy, workload, table_rows=1000, num_rows=10),
+        ranking=ranking_of(policy, workload, table_rows=1000, num_rows=10),
     )
     cache.announce(BatchRequest(0, 0, 0, 1))
     time.sleep(0.1)
