@@ -16,12 +16,19 @@ CacheRequest cache_request(const Ids& ids, const std::optional<Ids>& positions, 
 }  // namespace
 
 void bind_dynamic_cache(nb::module_& m) {
+  m.def("evictions", [] {
+    nb::list rules;
+    for (const Eviction& each : kEvictions) {
+      rules.append(nb::make_tuple(each.name, each.slot_bytes()));
+    }
+    return rules;
+  });
   nb::class_<DynamicCache>(m, "DynamicCache")
       .def(
           "__init__",
           [](DynamicCache* self, int64_t num_nodes, int64_t num_slots, int64_t row_bytes,
-             int eviction) {
-            new (self) DynamicCache(num_nodes, num_slots, row_bytes, Eviction(eviction));
+             size_t eviction) {
+            new (self) DynamicCache(num_nodes, num_slots, row_bytes, kEvictions[eviction]);
           },
           "num_nodes"_a, "num_slots"_a, "row_bytes"_a, "eviction"_a)
       .def(

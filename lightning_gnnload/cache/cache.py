@@ -31,9 +31,9 @@ class FeatureCache:
     """The hot rows of a feature table on faster memory. Settings alone, which a configuration file can hold.
 
     Args:
-        policy: which rows: a name, or a policy of one's own. ``"presample"``, ``"degree"``, ``"expected"`` and so on
-            choose before training; ``"clairvoyant"`` chooses anew for every window of epochs; ``"fifo"``, ``"clock"``,
-            ``"s3fifo"`` and ``"belady"`` admit and evict while training.
+        policy: which rows: a name in :data:`.RULES`, or a policy of one's own. ``"presample"``, ``"degree"``,
+            ``"expected"`` and so on choose before training; ``"clairvoyant"`` chooses anew for every window of epochs;
+            ``"fifo"``, ``"belady"`` and so on admit and evict while training.
         ratio: rows cached, as a share of all, each counted once.
         capacity_bytes: upper bound for rows and index, on the whole machine. Where both are given, the lower limit
             holds; where neither is, a quarter of the machine's free memory, or of its control group's.

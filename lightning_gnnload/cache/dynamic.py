@@ -24,9 +24,8 @@ class DynamicCache(Front):
     Args:
         store: has all rows.
         num_slots: rows that there is room for, 1 to N.
-        eviction: who goes: ``"fifo"``: who came first; ``"clock"``: likewise, but who was visited since is spared
-            once; ``"s3fifo"``: who is new waits in a small queue, so that nodes visited once push out none that are
-            visited often.
+        eviction: who goes, one of :data:`.ops.EVICTIONS`: ``"fifo"``: who came first;
+            ``kernels/dynamic_cache/evictor.h`` has the others.
         tier: what :class:`.TierReads` calls it.
 
     Raises:
