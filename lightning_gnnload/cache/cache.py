@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_gnnload.cache.budget import Table
 from lightning_gnnload.cache.opening import HostMemory, Place, say
-from lightning_gnnload.cache.peers import Sharers
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy, OfNodes
 from lightning_gnnload.cache.rules import RULES, Rule, policy_named, rule_of
 from lightning_gnnload.cache.store import CacheLevels
@@ -104,7 +104,7 @@ class FeatureCache:
         store: FeatureStore,
         workload: Workload,
         *,
-        sharers: Sharers | None = None,
+        sharers: Membership | None = None,
         epoch: int = 0,
         progress: bool = True,
         tier: str = "cache",
@@ -208,7 +208,7 @@ def open_all(
     store: FeatureStore,
     workload: Workload,
     *,
-    sharers: Sharers | None = None,
+    sharers: Membership | None = None,
     epoch: int = 0,
     progress: bool = True,
 ) -> FeatureStore:

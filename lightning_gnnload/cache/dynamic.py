@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.store import Front
+from lightning_gnnload.cache.store import StoreWrapper
 from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 
-class DynamicCache(Front):
+class DynamicCache(StoreWrapper):
     """Admits every row that it misses, and evicts another for it. Threads gather at once.
 
     It needs no look ahead and no ranking, and follows a workload that changes. What is worth it shows where batches

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Turns:
+class ReadWriteLock:
     """A lock for the threads of one process. Who waits to write is not passed by readers who come later."""
 
     def __init__(self) -> None:

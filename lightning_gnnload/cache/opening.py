@@ -9,11 +9,10 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from lightning_gnnload.cache.budget import Budget, Table, budget
 from lightning_gnnload.cache.locks import SharedLock
-from lightning_gnnload.cache.peers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, ranking_of
 from lightning_gnnload.cache.rules import Rule
@@ -43,7 +42,7 @@ class Place(ABC, Generic[T]):
 
     where = ""
 
-    def __init__(self, store: FeatureStore, meeting: Meeting | None) -> None:
+    def __init__(self, store: FeatureStore, meeting: PeerGroup | None) -> None:
         self.store, self.meeting = store, meeting
 
     @property
@@ -179,6 +178,8 @@ class HostMemory(Place[FeatureStore]):
 
 def say(text: str) -> None:
     """One line on stderr, where bars are shown as well."""
+    from rich.console import Console
+
     Console(stderr=True).print(text, highlight=False, soft_wrap=True)
 
 
@@ -201,7 +202,7 @@ def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
     return zlib.crc32(bytes_of(rows).tobytes())
 
 
-def _lock_of(meeting: Meeting) -> SharedLock:
+def _lock_of(meeting: PeerGroup) -> SharedLock:
     """One for all sharers, made by sharer 0."""
     mine = SharedLock.create() if meeting.sharers.index == 0 else None
     try:

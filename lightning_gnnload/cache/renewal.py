@@ -13,9 +13,9 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.locks import SharedLock
-from lightning_gnnload.cache.peers import SharerChannel, numbers_file, numbers_in
+from lightning_gnnload.cache.peers import PeerChannel, numbers_file, numbers_in
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.static import Holding, StaticCache, as_rows_of
+from lightning_gnnload.cache.static import CacheMemory, StaticCache, as_rows_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.sockets import readable
@@ -52,13 +52,13 @@ class RenewedCache(StaticCache):
     def __init__(
         self,
         store: FeatureStore,
-        holding: Holding,
+        holding: CacheMemory,
         *,
         lock: SharedLock,
         first_epoch: int,
         window: int,
         ranking: Ranking | None,
-        channels: Mapping[int, SharerChannel] | None = None,
+        channels: Mapping[int, PeerChannel] | None = None,
         tier: str = "cache",
     ) -> None:
         super().__init__(store, holding.location, holding.shards, tier=tier, reading=lock.reading)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload import ops
+from lightning_gnnload.cache.belady import BeladyCache
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.expected import Expected
-from lightning_gnnload.cache.nextuse import NextUseCache
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.trace import smoothed, visit_counts
 from lightning_gnnload.data.features import FeatureStore
@@ -200,7 +200,7 @@ def _native(name: str, color: str, device_slot_bytes: int | None = None) -> Rule
 
 
 def _belady(store: FeatureStore, num_slots: int, workload: Workload, tier: str) -> FeatureStore:
-    return NextUseCache(store, num_slots, workload, tier=tier)
+    return BeladyCache(store, num_slots, workload, tier=tier)
 
 
 RULES = {

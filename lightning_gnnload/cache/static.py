@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.peers import Meeting
-from lightning_gnnload.cache.store import Front
+from lightning_gnnload.cache.peers import PeerGroup
+from lightning_gnnload.cache.store import StoreWrapper
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
@@ -23,7 +23,7 @@ from lightning_gnnload.errors import CacheConfigError
 _CHUNK_BYTES = 16 << 20
 
 
-class StaticCache(Front):
+class StaticCache(StoreWrapper):
     """Hot rows in shards, and a table that says for every node which shard and slot has its row, if any.
 
     A row comes from a shard or from ``store``, and is the same. Who filled the shards does not matter: they lie in
@@ -129,7 +129,7 @@ def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:
 
 
 @dataclass
-class Holding:
+class CacheMemory:
     """Where each node's row is, and the rows.
 
     What is shared travels as a descriptor, which is all that another kind of memory needs to do as well: CUDA's
@@ -146,7 +146,7 @@ class Holding:
     own: int = 0
 
 
-def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) -> Holding:
+def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) -> CacheMemory:
     """A rank's own copy of the rows of ``hot``, int64, in private memory, which may have 2 MB pages.
 
     Raises:
@@ -161,12 +161,12 @@ def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) 
     location.fill(-1)
     location[hot] = places
     fill(store, hot, shard, progress=progress)
-    return Holding(location, [shard])
+    return CacheMemory(location, [shard])
 
 
 def hold_together(
-    store: FeatureStore, hot: np.ndarray, meeting: Meeting, *, renewed: bool = False, progress: bool = False
-) -> Holding:
+    store: FeatureStore, hot: np.ndarray, meeting: PeerGroup, *, renewed: bool = False, progress: bool = False
+) -> CacheMemory:
     """Each row of ``hot`` once on the machine: dealt out hottest first, so that shards carry equal load. Each rank
     fills its own shard, which the others map and can only read.
 
@@ -201,11 +201,11 @@ def hold_together(
     sizes = np.bincount(shard_of, minlength=num_shards).tolist()
     shards = _traded(meeting, shard, [size * store.row_bytes for size in sizes])
     rows = [file.array.reshape(size, store.row_bytes) for file, size in zip(shards, sizes, strict=True)]
-    return Holding(table.array.view(np.int32), rows, own if own < num_shards else -1)
+    return CacheMemory(table.array.view(np.int32), rows, own if own < num_shards else -1)
 
 
 def _traded(
-    meeting: Meeting, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
+    meeting: PeerGroup, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
 ) -> list[MemoryFile]:
     """The files that the first sharers have made, of these bytes each; this one's own as it is. Descriptors are
     closed: the mappings are enough."""

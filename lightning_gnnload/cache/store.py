@@ -14,7 +14,7 @@ from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.data.plan import BatchRequest
 
 
-class Front(FeatureStore):
+class StoreWrapper(FeatureStore):
     """A store in front of another, with the same rows. A subclass has :meth:`_gather`.
 
     Args:

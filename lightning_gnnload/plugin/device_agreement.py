@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from lightning_gnnload.cache.peers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.errors import CudaCallError, CudaUnavailableError, DeviceMemoryError, KernelCompileError
 
 UNAVAILABLE = (CudaUnavailableError, KernelCompileError, DeviceMemoryError, CudaCallError)
@@ -14,7 +14,7 @@ _MAX_TEXT = 4000
 T = TypeVar("T")
 
 
-def agreed(open_it: Callable[[], T], meeting: Meeting | None) -> T:
+def agreed(open_it: Callable[[], T], meeting: PeerGroup | None) -> T:
     """What this rank opens, if all who meet can.
 
     Raises:

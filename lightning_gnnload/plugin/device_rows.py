@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lightning_gnnload.cache.cache import FeatureCache, fitting
 from lightning_gnnload.cache.device.budget import Allowance, memory_of
 from lightning_gnnload.cache.device.features import LateFeatures
-from lightning_gnnload.cache.peers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.pipeline.device_batches import Rows
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.source import BatchSource
@@ -89,7 +89,7 @@ class DeviceRows:
         tables, first = list(self._late), self._late[0].opening
         sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]
 
-        def open_caches(allowed: Allowance, meeting: Meeting | None) -> None:
+        def open_caches(allowed: Allowance, meeting: PeerGroup | None) -> None:
             for late, size in zip(tables, sizes, strict=True):
                 room = allowed.num_bytes * size // max(sum(sizes), 1)
                 cache = _on_device(late.opening, late.settings, late.workload, device, meeting, room)
@@ -119,7 +119,7 @@ def _on_device(
     settings: FeatureCache | None,
     workload: Workload,
     device: Device,
-    meeting: Meeting | None = None,
+    meeting: PeerGroup | None = None,
     room_bytes: int | None = None,
 ) -> DeviceFeatures:
     from lightning_gnnload.cache.device.opening import open_on_device

@@ -11,14 +11,14 @@ from contextlib import nullcontext
 
 from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, allowance
 from lightning_gnnload.cache.opening import say
-from lightning_gnnload.cache.peers import Meeting, Sharers
+from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 
 WARM_UP_STEPS = 4
 """The first makes the optimizer's state; sizes of mini-batches, and so fragments, differ from one to the next."""
 _log = logging.getLogger(__name__)
 
-OpenCache = Callable[[Allowance, Meeting | None], None]
+OpenCache = Callable[[Allowance, PeerGroup | None], None]
 """Opens the cache in so much of each device; the ranks that share it do so at once, and raise alike."""
 
 
@@ -42,7 +42,7 @@ class Probing:
         memory: DeviceMemory,
         open_cache: OpenCache,
         *,
-        sharers: Sharers | None = None,
+        sharers: Membership | None = None,
         num_steps: int = WARM_UP_STEPS,
         required: bool = False,
         progress: bool = True,
@@ -74,7 +74,7 @@ class Probing:
                 raise
             _log.warning("There is no cache of features on the devices: %s", error)
 
-    def _open(self, meeting: Meeting | None) -> None:
+    def _open(self, meeting: PeerGroup | None) -> None:
         use = self._memory.use()
         # Who has come to the exchange has peaked, and holds still until all have told.
         uses = [use] if meeting is None else [MemoryUse.of(each.fields) for each in meeting.exchange(use.fields())]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lightning_gnnload.cache.opening import say
-from lightning_gnnload.cache.peers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
@@ -167,7 +167,7 @@ class SamplingDevice:
 
     def _meeting(
         self, what: object, module: GraphDataModule, gathering: Gathering
-    ) -> AbstractContextManager[Meeting | None]:
+    ) -> AbstractContextManager[PeerGroup | None]:
         """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
         not be waited for. None once they have agreed."""
         if what in self._agreed or _cache_devices(module) <= {"cpu"}:
@@ -177,7 +177,7 @@ class SamplingDevice:
         return nullcontext() if sharers is None else sharers.meet()
 
     def _opened_rows(
-        self, module: GraphDataModule, source: BatchSource, device: Device, meeting: Meeting | None
+        self, module: GraphDataModule, source: BatchSource, device: Device, meeting: PeerGroup | None
     ) -> dict[str, Rows]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 

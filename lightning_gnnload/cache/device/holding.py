@@ -1,4 +1,4 @@
-"""Holding: how the rows of a static cache come to lie on devices, one rank's or those of all ranks of a machine."""
+"""How the rows of a static cache come to lie on devices, one rank's or those of all ranks of a machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.device.budget import shrinking
 from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
-from lightning_gnnload.cache.peers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.static import as_rows_of, deal
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress as progress_bar
@@ -36,7 +36,7 @@ def hold_on_device(
     store: FeatureStore,
     hot: np.ndarray,
     device: Device,
-    meeting: Meeting | None,
+    meeting: PeerGroup | None,
     runtime: Runtime,
     *,
     required: bool = False,
@@ -70,7 +70,7 @@ def hold_on_device(
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
     group of devices that are linked, as Quiver and DGL have it, where not all are.
     """
-    holder = _Holder(store, device, meeting, runtime)
+    holder = _ShardFiller(store, device, meeting, runtime)
     try:
         rows = holder.arrange(hot, required=required)
         holder.fill(rows, progress=progress)
@@ -87,10 +87,10 @@ def hold_on_device(
     return location, holder.shards
 
 
-class _Holder:
+class _ShardFiller:
     """One rank's way to its shards. All ranks take the same turns, as each depends on what all have said."""
 
-    def __init__(self, store: FeatureStore, device: Device, meeting: Meeting | None, runtime: Runtime) -> None:
+    def __init__(self, store: FeatureStore, device: Device, meeting: PeerGroup | None, runtime: Runtime) -> None:
         self.shards = Shards()
         self._store, self._device, self._meeting, self._runtime = store, device, meeting, runtime
         self._rank = 0 if meeting is None else meeting.sharers.index

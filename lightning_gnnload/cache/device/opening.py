@@ -17,7 +17,7 @@ from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable,
 from lightning_gnnload.cache.device.holding import hold_on_device
 from lightning_gnnload.cache.device.shards import Shards, fill, hold_alone, map_rows
 from lightning_gnnload.cache.opening import Place
-from lightning_gnnload.cache.peers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.rules import Rule
 from lightning_gnnload.data.features import FeatureStore
@@ -46,7 +46,7 @@ class OnDevice(Place[DeviceFeatures]):
     def __init__(
         self,
         store: FeatureStore,
-        meeting: Meeting | None,
+        meeting: PeerGroup | None,
         device: Device,
         runtime: Runtime | None = None,
         *,
@@ -147,7 +147,7 @@ def open_on_device(
     workload: Workload,
     device: Device,
     *,
-    meeting: Meeting | None = None,
+    meeting: PeerGroup | None = None,
     runtime: Runtime | None = None,
     room_bytes: int | None = None,
     epoch: int = 0,

@@ -21,7 +21,7 @@ from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in, ranking_of
 from lightning_gnnload.cache.rules import Clairvoyant
-from lightning_gnnload.cache.static import Holding
+from lightning_gnnload.cache.static import CacheMemory
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from tests.unit.cache.ranks import together
@@ -106,7 +106,7 @@ def test_closing_ends_a_ranking_at_once() -> None:
     policy = Clairvoyant(window=200, progress=False)
     cache = RenewedCache(
         data.x,
-        Holding(np.full(1000, -1, np.int32), [np.zeros((10, 20), np.uint8)]),
+        CacheMemory(np.full(1000, -1, np.int32), [np.zeros((10, 20), np.uint8)]),
         lock=SharedLock.create(),
         first_epoch=0,
         window=200,
@@ -224,7 +224,7 @@ def test_killed_amid_a_renewal_each_entry_names_its_row_and_nobody_is_locked_out
     lock = SharedLock.create()
     child = os.fork()
     if child == 0:
-        dying = Holding(location, [shard])
+        dying = CacheMemory(location, [shard])
         if when == "writing":
             dying.shards = [shard.view(Dying)]
         elif when == "evicting":

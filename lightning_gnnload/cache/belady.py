@@ -1,4 +1,4 @@
-"""NextUseCache: the rows that are wanted again soonest, in front of the store that has all."""
+"""BeladyCache: the rows that are wanted again soonest, in front of the store that has all."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.locks import Turns
+from lightning_gnnload.cache.locks import ReadWriteLock
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead
 from lightning_gnnload.cache.readahead import ReadAhead, Staged
-from lightning_gnnload.cache.store import Front
+from lightning_gnnload.cache.store import StoreWrapper
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest
@@ -19,7 +19,7 @@ from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 from lightning_gnnload.sample.workload import Workload
 
 
-class NextUseCache(Front):
+class BeladyCache(StoreWrapper):
     """After each mini-batch it keeps, of the rows it has and those of the mini-batch, the ones that come next soonest.
 
     That is Belady's choice, which needs the future: the mini-batches of the coming steps are sampled ahead of their
@@ -79,7 +79,7 @@ class NextUseCache(Front):
         self._next = np.full(num_slots, NEVER)
         self._num_used = 0
         self._latest = -1  # time of what was gathered
-        self._reading = Turns()  # rows and locations change while nobody reads them,
+        self._reading = ReadWriteLock()  # rows and locations change while nobody reads them,
         self._deciding = threading.Lock()  # and one thread at a time decides how.
         # A mini-batch finds what the one before it has left: the rows that come soonest are often the next one's.
         self._one_at_a_time = threading.Lock()
