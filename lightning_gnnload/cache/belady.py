@@ -11,11 +11,11 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.locks import ReadWriteLock
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead
 from lightning_gnnload.cache.readahead import ReadAhead, Staged
-from lightning_gnnload.cache.store import StoreWrapper
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.cache.store import StoreWrapper, check_slots
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, bytes_of, summed_reads
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
+from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import Workload
 
 
@@ -60,10 +60,7 @@ class BeladyCache(StoreWrapper):
         tier: str = "cache",
     ) -> None:
         num_nodes = store.shape[0]
-        if num_slots < 1:
-            raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
-        if num_slots > num_nodes:
-            raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {num_nodes} rows only.")
+        check_slots(num_slots, store)
         if num_nodes != workload.graph.num_nodes:
             raise CacheConfigError(
                 f"the store behind has {num_nodes} rows, but the graph {workload.graph.num_nodes} nodes: a look ahead "
@@ -158,7 +155,7 @@ class BeladyCache(StoreWrapper):
         if staged is not None and missed.shape[1]:
             left, before = staged.move(missed[0], missed[1], bytes_of(out))
             missed = np.ascontiguousarray(missed[:, left])
-        return _sums(before, self._ask_behind(missed, out))
+        return summed_reads([before, self._ask_behind(missed, out)])
 
     def _begin_next(self) -> None:
         """Now that it is known what is kept, it is known what the next mini-batch will lack."""
@@ -204,12 +201,3 @@ class BeladyCache(StoreWrapper):
         later = self._next[latest] > times[len(free) : len(free) + count]
         latest = latest[later]  # times rise and slots' fall: those that are exchanged come first
         return np.concatenate([free, latest]), new[: len(free) + len(latest)]
-
-
-def _sums(*gathers: Reads) -> Reads:
-    """One count a tier."""
-    sums: dict[str, TierReads] = {}
-    for tier, rows, num_bytes in (read for reads in gathers for read in reads):
-        before = sums.get(tier, TierReads(tier, 0, 0))
-        sums[tier] = TierReads(tier, before.rows + rows, before.num_bytes + num_bytes)
-    return tuple(sums.values())

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.store import StoreWrapper
+from lightning_gnnload.cache.store import StoreWrapper, check_slots
 from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
-from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 
 class DynamicCache(StoreWrapper):
@@ -46,10 +45,7 @@ class DynamicCache(StoreWrapper):
 
     def __init__(self, store: FeatureStore, num_slots: int, eviction: str = "fifo", tier: str = "cache") -> None:
         num_nodes = store.shape[0]
-        if num_slots < 1:
-            raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
-        if num_slots > num_nodes:
-            raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {num_nodes} rows only.")
+        check_slots(num_slots, store)
         super().__init__(store, tier)
         self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction)
 

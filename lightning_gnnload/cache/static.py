@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -113,12 +113,33 @@ def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: b
         shard: uint8 ``[slots, row_bytes]``, writable.
         progress: show a bar on stderr.
     """
-    step = max(_CHUNK_BYTES // max(store.row_bytes, 1), 1)
-    with progress_bar("Filling the cache", shard.nbytes) if progress else nullcontext(lambda amount: None) as advance:
+    for _ in gather_in_pieces(store, ids, lambda begin, end: shard[begin:end], progress=progress):
+        pass
+
+
+def gather_in_pieces(
+    store: FeatureStore, ids: np.ndarray, room: Callable[[int, int], np.ndarray], *, progress: bool = False
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Gathers rows ``ids`` some megabytes at a time: the number of each piece's first id, and its rows in bytes.
+
+    Args:
+        store: has the rows.
+        ids: int64 ``[slots]``.
+        room: where rows ``[begin, end)`` go, uint8 ``[end - begin, row_bytes]``; may be the same for each piece.
+        progress: show a bar on stderr.
+    """
+    step, num_bytes = rows_in_piece(store), len(ids) * store.row_bytes
+    with progress_bar("Filling the cache", num_bytes) if progress else nullcontext(lambda amount: None) as advance:
         for begin in range(0, len(ids), step):
-            rows = shard[begin : begin + step]
-            store.gather(tensor_view(ids[begin : begin + step]), as_rows_of(store, rows))
+            piece = np.ascontiguousarray(ids[begin : begin + step])
+            rows = room(begin, begin + len(piece))
+            store.gather(tensor_view(piece), as_rows_of(store, rows))
+            yield begin, rows
             advance(rows.nbytes)
+
+
+def rows_in_piece(store: FeatureStore) -> int:
+    return max(_CHUNK_BYTES // max(store.row_bytes, 1), 1)
 
 
 def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:

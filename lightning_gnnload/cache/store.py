@@ -12,6 +12,7 @@ import torch
 
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 
 class StoreWrapper(FeatureStore):
@@ -65,6 +66,14 @@ class StoreWrapper(FeatureStore):
         if count == 0:
             return ()
         return self.store.gather_at(ids, positions, out) or (TierReads("store", count, count * self.row_bytes),)
+
+
+def check_slots(num_slots: int, store: FeatureStore) -> None:
+    """Raises CacheTooSmallError, CacheConfigError: so many slots are none, or more than the store has rows."""
+    if num_slots < 1:
+        raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
+    if num_slots > store.shape[0]:
+        raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {store.shape[0]} rows only.")
 
 
 class CacheLevels(FeatureStore):

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from lightning_gnnload import MemoryFeatureStore, ops
-from lightning_gnnload.cache.device import holding
+from lightning_gnnload.cache import static
 from lightning_gnnload.cache.device.holding import hold_on_device
 from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import Shards
@@ -279,7 +279,7 @@ def test_few_rows_and_none(num_hot: int) -> None:
 
 
 def test_a_rank_alone_needs_no_runtime_and_fills_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "_CHUNK_BYTES", 7 * F * 4)
+    monkeypatch.setattr(static, "_CHUNK_BYTES", 7 * F * 4)
     runtime = FakeRuntime()
     device = SmallDevice()
     location, shards = hold_on_device(MemoryFeatureStore(ROWS), HOT, device, None, runtime)

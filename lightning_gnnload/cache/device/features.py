@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.features import Reads, TierReads
+from lightning_gnnload.data.features import Reads, TierReads, summed_reads
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
@@ -214,12 +214,7 @@ class LateFeatures:
     def reads(self) -> Reads:
         """Since the last call, of all holders together."""
         with self._reading:
-            sums: dict[str, TierReads] = {}
-            for holder in reversed(self._holders):
-                for read in holder.reads():
-                    before = sums.get(read.tier, TierReads(read.tier, 0, 0))
-                    sums[read.tier] = TierReads(read.tier, before.rows + read.rows, before.num_bytes + read.num_bytes)
-            return tuple(sums.values())
+            return summed_reads([holder.reads() for holder in reversed(self._holders)])
 
     def check(self) -> None:
         """See :meth:`.DeviceFeatures.check`."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.static import as_rows_of
-from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.datasets.stored import progress as progress_bar
+from lightning_gnnload.cache.static import gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
@@ -70,7 +67,6 @@ class Shards:
             )
 
 
-_CHUNK_BYTES = 16 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -114,17 +110,12 @@ def fill(
     if backing is not None:
         gather_rows(device, backing, device.put(ids), shard, error)
         return
-    step = min(max(_CHUNK_BYTES // max(store.row_bytes, 1), 1), len(ids))
-    piece = device.map_host(np.empty((step, store.row_bytes), np.uint8))
-    with progress_bar("Filling the cache", shard.nbytes) if progress else nullcontext(lambda amount: None) as advance:
-        for begin in range(0, len(ids), step):
-            of_piece = ids[begin : begin + step]
-            rows = piece.tensor[: len(of_piece)]
-            store.gather(tensor_view(of_piece), as_rows_of(store, rows.numpy()))
-            here = Mapped(rows, piece.address, piece)
-            gather_rows(device, here, None, shard[begin : begin + step], error)
-            device.record().synchronize()  # the next piece takes its place
-            advance(rows.nbytes)
+    piece = device.map_host(np.empty((min(rows_in_piece(store), len(ids)), store.row_bytes), np.uint8))
+    room = piece.tensor.numpy()
+    for begin, rows in gather_in_pieces(store, ids, lambda begin, end: room[: end - begin], progress=progress):
+        here = Mapped(piece.tensor[: len(rows)], piece.address, piece)
+        gather_rows(device, here, None, shard[begin : begin + len(rows)], error)
+        device.record().synchronize()  # the next piece takes its place
 
 
 def hold_alone(
