@@ -1,0 +1,263 @@
+"""TimeReport: where the time of a training went, as a table, a figure and a recommendation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.table import Table
+
+from lightning_gnnload.cache.metrics import has_cache, hit_rate, rows_read
+from lightning_gnnload.data.features import Reads
+from lightning_gnnload.pipeline.alternate import AlternatingLoader
+from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
+from lightning_gnnload.pipeline.stats import LoaderStats
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.monitor.trace import COLORS
+
+
+@dataclass(frozen=True)
+class Levers:
+    """How a job's mini-batches are made.
+
+    Attributes:
+        samplers: sampler ranks of this machine; 0 where each trainer samples for itself.
+        threads: sampling threads, of each sampler or of this trainer.
+        trainers: of this machine, that share the samplers.
+        queue_depth: of FactoredStrategy.
+        staleness: of FactoredStrategy.
+        alternates: sampling and training take turns, on a lone device.
+    """
+
+    samplers: int = 0
+    threads: int = 1
+    trainers: int = 1
+    queue_depth: int = 0
+    staleness: int = 0
+    alternates: bool = False
+
+    @classmethod
+    def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> Levers:
+        """Those of a Trainer that reads ``loader``.
+
+        Args:
+            makers: rank and name of the threads that have made mini-batches so far.
+        """
+        if isinstance(loader, SampledLoader):
+            return cls(threads=loader.num_threads, alternates=isinstance(loader, AlternatingLoader))
+        # A FactoredStrategy, asked by name: it imports much that a callback does without.
+        strategy: object = trainer.strategy
+        roles = getattr(strategy, "roles", None)
+        # A sampler that is kept to cores of its own has as many threads, which its trainers do not know.
+        told = None if getattr(strategy, "cores", ()) else getattr(strategy, "num_sampler_threads", None)
+        seen = max(Counter(rank for rank, _ in makers).values(), default=1)
+        return cls(
+            samplers=getattr(roles, "num_samplers", 1),
+            threads=getattr(strategy, "sampler_threads", None) or max(told or 0, seen),
+            trainers=getattr(roles, "num_trainers", 1),
+            queue_depth=getattr(strategy, "queue_depth", 0),
+            staleness=getattr(strategy, "staleness", 0),
+        )
+
+    @property
+    def workers(self) -> int:
+        """Threads that make the mini-batches of this machine's trainers."""
+        return max(self.threads, 1) * max(self.samplers, 1)
+
+    @property
+    def more_workers(self) -> str:
+        if self.samplers:
+            return f"FactoredStrategy(samplers=..., now {self.samplers}, or sampler_threads=..., now {self.threads})"
+        return f"GraphDataModule(num_threads=...), now {self.threads}"
+
+    @property
+    def deeper_queue(self) -> str:
+        if self.samplers:
+            return f"FactoredStrategy(queue_depth=...), now {self.queue_depth}"
+        return f"GraphDataModule(num_threads=...), now {self.threads}: as many mini-batches and one more are made ahead"
+
+    @property
+    def later_gradients(self) -> str:
+        if self.samplers:
+            return f"FactoredStrategy(staleness=...), now {self.staleness}"
+        return "FactoredStrategy(staleness=...), which plain DDP has not"
+
+
+LITTLE = 0.05
+"""A share of waiting that is not worth a change."""
+_BUSY = 0.8
+
+
+@dataclass(frozen=True)
+class TimeReport:
+    """Where the time of the training epochs went, of trainer 0.
+
+    Attributes:
+        loader: sums over its mini-batches.
+        train_ms: in training steps: forward, backward, optimizer.
+        wall_ms: from the first training batch's request to the end, validation left out.
+        levers: how the mini-batches were made.
+        first_wait_ms: of the waiting, what the first mini-batch took, while samplers read the graph; no setting
+            changes that.
+    """
+
+    loader: LoaderStats
+    train_ms: float
+    wall_ms: float
+    levers: Levers = field(default_factory=Levers)
+    first_wait_ms: float = 0.0
+
+    @property
+    def other_ms(self) -> float:
+        """Neither waiting nor training: logging, checkpoints, progress bars, moving batches."""
+        return max(self.wall_ms - self.loader.wait_ms - self.train_ms, 0.0)
+
+    @property
+    def wait_share(self) -> float:
+        """Of the time since the first mini-batch came, what the trainer waited for others."""
+        return (self.loader.wait_ms - self.first_wait_ms) / max(self.wall_ms - self.first_wait_ms, 1e-9)
+
+    @property
+    def busy_share(self) -> float:
+        """Of that time, what the threads that make mini-batches were making some."""
+        loader = self.loader
+        made_ms = loader.sample_ms + loader.gather_ms + (0.0 if self.levers.samplers else loader.convert_ms)
+        return made_ms * self.levers.trainers / max((self.wall_ms - self.first_wait_ms) * self.levers.workers, 1e-9)
+
+    @property
+    def rows(self) -> list[tuple[str, str, float]]:
+        """(stage, who spends it, milliseconds). The loader's stages run beside the trainer's."""
+        return [
+            ("sample", "loader", self.loader.sample_ms),
+            ("gather", "loader", self.loader.gather_ms),
+            ("convert", "loader", self.loader.convert_ms),
+            ("wait", "trainer", self.loader.wait_ms),
+            ("train", "trainer", self.train_ms),
+            ("other", "trainer", self.other_ms),
+        ]
+
+
+def advice(report: TimeReport) -> str:
+    """Who was the bottleneck, and what to change."""
+    text = _bottleneck(report)
+    if report.first_wait_ms > LITTLE * report.wall_ms:
+        text += f" (The first mini-batch came after {report.first_wait_ms / 1e3:.1f} s, which is left out of this.)"
+    return text
+
+
+def _bottleneck(report: TimeReport) -> str:
+    loader, levers = report.loader, report.levers
+    waited, busy = f"{report.wait_share:.0%}", f"{min(report.busy_share, 1):.0%}"
+    makers = "the samplers" if levers.samplers else "the sampling threads"
+    if report.wait_share < LITTLE:
+        text = (
+            f"The trainer is the bottleneck: it waited for {waited} of the time, and faster loading would gain no more."
+        )
+        if levers.samplers > 1 and report.busy_share < (levers.samplers - 1) / levers.samplers * _BUSY:
+            text += f" The samplers were busy for {busy} of it: fewer of them would do."
+        return text
+    if levers.alternates:
+        return (
+            f"Sampling had its turns for {waited} of the time. FactoredStrategy(switching=False) lets it run beside "
+            f"training instead, which gains where cores are free."
+        )
+    if levers.threads == 0:
+        return (
+            f"The trainer samples itself, for {waited} of the time. "
+            f"Give GraphDataModule(num_threads=1) or more, and sampling runs beside training."
+        )
+    if report.busy_share < _BUSY:
+        return (
+            f"The trainer waited for {waited} of the time, although {makers} were busy for {busy} of it: "
+            f"mini-batches come unevenly, or too few are made ahead. Raise {levers.deeper_queue}."
+        )
+    stages = {"sampling": loader.sample_ms, "gathering": loader.gather_ms}
+    if not levers.samplers:
+        stages["conversion"] = loader.convert_ms
+    slowest = max(stages, key=lambda stage: stages[stage])
+    text = (
+        f"Loading is the bottleneck, {slowest} most of all: the trainer waited for {waited} of the time, and {makers} "
+        f"were busy for {busy} of it. Where cores are free, raise {levers.more_workers}"
+    )
+    less = {
+        "sampling": "draw fewer neighbours",
+        "gathering": faster_gathering(loader.reads),
+        "conversion": 'take batch_format="blocks", which needs none',
+    }
+    return f"{text}; where none are, {less[slowest]}."
+
+
+def as_table(report: TimeReport) -> Table:
+    """The report as a table for people."""
+    batches = max(report.loader.num_batches, 1)
+    table = Table(title=f"Where the time went: {batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training")
+    for heading, justify in (
+        ("stage", "left"),
+        ("by", "left"),
+        ("total s", "right"),
+        ("ms a batch", "right"),
+        ("share of the time", "right"),
+    ):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for stage, who, milliseconds in report.rows:
+        share = milliseconds / max(report.wall_ms, 1e-9)
+        table.add_row(stage, who, f"{milliseconds / 1e3:.2f}", f"{milliseconds / batches:.2f}", f"{share:.0%}")
+    return table
+
+
+def draw(report: TimeReport, file: Path) -> None:
+    """The report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
+    # Drawn on a canvas of its own, so that a user's pyplot state and backend stay as they are.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    ends = {"loader": 0.0, "trainer": 0.0}
+    for stage, who, milliseconds in report.rows:
+        seconds = milliseconds / 1e3
+        axes.barh(who, seconds, left=ends[who], color=COLORS[stage], label=f"{stage}  {seconds:.1f} s")
+        ends[who] += seconds
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds (the loader's threads or ranks, summed, work beside the trainer)")
+    axes.set_title(
+        f"Where the time went: {report.loader.num_batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training"
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right center", frameon=False)
+    figure.savefig(file, dpi=130)
+
+
+_LOW = 0.5
+"""A hit rate under which a cache leaves most of the reading to what lies behind it."""
+
+
+def tier_table(reads: Reads, num_batches: int) -> Table | None:
+    """Rows and bytes by tier, nearest first, as a table for people; None where nothing was counted."""
+    rows = rows_read(reads)
+    if not rows:
+        return None
+    table = Table(title="Where the feature rows came from")
+    table.add_column("tier")
+    for heading in ("rows a batch", "share of the rows", "MB a batch"):
+        table.add_column(heading, justify="right")
+    for read in reads:
+        megabytes = read.num_bytes / num_batches / 1e6
+        table.add_row(read.tier, f"{read.rows / num_batches:,.0f}", f"{read.rows / rows:.1%}", f"{megabytes:.2f}")
+    return table
+
+
+def faster_gathering(reads: Reads) -> str:
+    """What to change where gathering features is what takes the time."""
+    if not has_cache(reads):
+        return 'keep the features in memory, or in a smaller dtype, or give GraphDataModule(cache="auto")'
+    rate = hit_rate(reads)
+    if rate < _LOW:
+        return (
+            f"give the cache, which has {rate:.0%} of the rows that are read, more memory "
+            f"(FeatureCache(ratio=...) or capacity_bytes=...), or another policy"
+        )
+    return f"keep the features in a smaller dtype, as the cache has {rate:.0%} of the rows that are read already"

@@ -1,0 +1,256 @@
+"""Trace: who did what, and when, during a few steps; as a file for Perfetto and chrome://tracing.
+
+Moments are of ``time.monotonic``, which the processes of one machine share and those of two do not. So there is one
+trace for each machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning_gnnload.pipeline.stats import Delivery
+
+MOST_AHEAD = 256
+"""After the window, so many mini-batches are looked at for what samplers did during it."""
+
+
+class Span(NamedTuple):
+    """What one thread did for one mini-batch.
+
+    Attributes:
+        stage: ``"sample"``, ``"gather"``, ``"convert"``, ``"wait"``, ``"train"``, or a part of ``"train"``:
+            ``"forward"``, ``"backward"``, ``"optimizer"``; or ``"validate"``.
+        rank: global rank.
+        thread: its name.
+        begin_s: by ``time.monotonic``.
+        end_s: likewise.
+        number: of the mini-batch, counted in this fit from 0.
+    """
+
+    stage: str
+    rank: int
+    thread: str
+    begin_s: float
+    end_s: float
+    number: int
+
+
+def spans_of(delivery: Delivery, *, number: int, rank: int, thread: str) -> list[Span]:
+    """How a mini-batch came to trainer ``rank``, whose loop runs in ``thread``."""
+    maker = delivery.made_by, delivery.thread
+    converter = (rank, thread) if delivery.trainer_converts else maker
+    spans = [
+        Span("sample", *maker, delivery.began_s, delivery.sampled_s, number),
+        Span("gather", *maker, delivery.sampled_s, delivery.made_s, number),
+        Span("wait", rank, thread, delivery.asked_s, delivery.taken_s, number),
+    ]
+    if delivery.convert_ms > 1e-3 * _SHORTEST_US:
+        spans.append(Span("convert", *converter, *delivery.convert_s, number))
+    return spans
+
+
+class TraceWindow:
+    """Collects the spans of one trainer for mini-batches ``[first, last)`` of a fit.
+
+    Samplers work ahead: what they do during the window is for mini-batches that are delivered after it. So these are
+    looked at too, until one comes that was begun after the window.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = first
+        self.last = last
+        self.spans: list[Span] = []
+        self._end_s = float("inf")
+        self._is_open = True
+
+    def wants(self, number: int) -> bool:
+        """Whether the window is still interested, at mini-batch ``number``."""
+        return self._is_open and number >= self.first
+
+    def add(self, number: int, spans: Iterable[Span]) -> None:
+        """The spans of mini-batch ``number``, in order of numbers."""
+        spans = list(spans)
+        if number < self.last:
+            self.spans += spans
+            if number == self.last - 1:
+                self._end_s = max((span.end_s for span in spans), default=0.0)
+            return
+        made = [span for span in spans if span.stage in ("sample", "gather", "convert")]
+        self.spans += [span for span in made if span.begin_s < self._end_s]
+        self._is_open = number < self.last + MOST_AHEAD and any(span.begin_s < self._end_s for span in made)
+
+
+def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
+    """The Chrome trace of some spans: a process is a rank, times are microseconds from the first span.
+
+    Args:
+        spans: of one machine.
+        world_size: number of trainers; ranks from there on are samplers.
+
+    Source: "Trace Event Format", complete events (``ph`` X) and metadata (``ph`` M).
+    """
+    start_s = min((span.begin_s for span in spans), default=0.0)
+    events: list[dict[str, Any]] = []
+    tids: dict[tuple[int, str], int] = {}
+    for rank, thread in rows_of(spans):
+        tid = sum(known == rank for known, _ in tids)
+        tids[rank, thread] = tid
+        if tid == 0:
+            events.append(_metadata("process_name", rank, 0, name=f"{role_of(rank, world_size)} rank {rank}"))
+            events.append(_metadata("process_sort_index", rank, 0, sort_index=rank))
+        events.append(_metadata("thread_name", rank, tid, name=thread))
+    # Longest first where two begin together, so that what contains comes before what it contains.
+    for span in sorted(spans, key=lambda span: (span.begin_s, -span.end_s)):
+        begin_ns, end_ns = (round((moment - start_s) * 1e9) for moment in (span.begin_s, span.end_s))
+        events.append(
+            {
+                "name": span.stage,
+                "cat": role_of(span.rank, world_size),
+                "ph": "X",
+                "ts": begin_ns / 1e3,
+                "dur": (end_ns - begin_ns) / 1e3,
+                "pid": span.rank,
+                "tid": tids[span.rank, span.thread],
+                "args": {"mini_batch": span.number},
+            }
+        )
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def rows_of(spans: Iterable[Span]) -> list[tuple[int, str]]:
+    """The (rank, thread) pairs that did something: by rank, a trainer's own loop first, then by name."""
+    loops = {(span.rank, span.thread) for span in spans if span.stage in ("wait", "train")}
+    return sorted({(span.rank, span.thread) for span in spans}, key=lambda row: (row[0], row not in loops, row[1]))
+
+
+def role_of(rank: int, world_size: int) -> str:
+    return "trainer" if rank < world_size else "sampler"
+
+
+def write_part(spans: Iterable[Span], folder: Path, rank: int) -> None:
+    """One trainer's spans, for :func:`join_parts`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _part(folder, rank).write_text(json.dumps(list(spans)))
+
+
+def join_parts(folder: Path, ranks: Iterable[int]) -> list[Span]:
+    """The spans of all trainers of a machine, whose parts are then gone."""
+    spans = []
+    for rank in ranks:
+        part = _part(folder, rank)
+        spans += [Span(*fields) for fields in json.loads(part.read_text())]
+        part.unlink()
+    return spans
+
+
+_SHORTEST_US = 20.0
+"""Conversions shorter than this are none: ``batch_format="blocks"`` hands the mini-batch on as it is."""
+
+
+def _part(folder: Path, rank: int) -> Path:
+    return folder / f"trace-part-{rank}.json"
+
+
+def _metadata(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": args}
+
+
+COLORS = {
+    "sample": "#4477aa",
+    "gather": "#66ccee",
+    "convert": "#228833",
+    "wait": "#ee6677",
+    "train": "#ccbb44",
+    "forward": "#e2d57f",
+    "backward": "#ccbb44",
+    "optimizer": "#9c8f2c",
+    "validate": "#aa3377",
+    "other": "#bbbbbb",
+}
+"""Of the stages, in all figures."""
+_WIDTH_IN = 12.0
+_DIGIT_SHARE = 0.007  # of the axis, that a digit of a mini-batch's number takes
+
+
+def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
+    """Draws the spans of one machine to a PNG.
+
+    Args:
+        spans: at least one.
+        world_size: number of trainers; ranks from there on are samplers.
+        file: where to.
+    """
+    # Drawn on a canvas of its own, so that a user's pyplot state and backend stay as they are.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    window = [span for span in spans if span.rank < world_size and span.stage in ("wait", "train")] or spans
+    start_s, end_s = min(span.begin_s for span in window), max(span.end_s for span in window)
+    width_ms = max((end_s - start_s) * 1e3, 1e-6)
+    rows = rows_of(spans)
+    figure = Figure(figsize=(_WIDTH_IN, 1.7 + 0.5 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    # What is drawn later lies on top: a step's parts on the step, sampling in the trainer's own loop on its wait.
+    drawn: dict[str, Any] = {}
+    for span in sorted(spans, key=lambda span: (span.begin_s, -span.end_s)):
+        begin_ms, end_ms = (span.begin_s - start_s) * 1e3, (span.end_s - start_s) * 1e3
+        row, color = rows.index((span.rank, span.thread)), COLORS[span.stage]
+        # An edge keeps work that is shorter than a pixel in sight; waits that short are none.
+        edge = 0.5 if span.stage in ("sample", "gather", "convert") else 0
+        bar = axes.barh(row, end_ms - begin_ms, 0.62, begin_ms, color=color, edgecolor=color, linewidth=edge)
+        drawn.setdefault(span.stage, bar)
+    for number, row, begin_ms, end_ms, next_ms in _labels(spans, rows, start_s, end_s):
+        room = _DIGIT_SHARE * width_ms * (len(str(number)) + 1)
+        if end_ms - begin_ms > room:
+            axes.text((begin_ms + end_ms) / 2, row, str(number), ha="center", va="center", fontsize=8)
+        elif next_ms - end_ms > room:  # beside a bar that is too narrow for it
+            axes.text(end_ms + room / 5, row, str(number), ha="left", va="center", fontsize=8, color="#555555")
+    axes.set_xlim(0, width_ms)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), _row_names(rows, spans, world_size))
+    numbers = [span.number for span in window]
+    axes.set_xlabel("milliseconds; the numbers are mini-batches")
+    axes.set_title(f"Training on mini-batches {min(numbers)} to {max(numbers)}", loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    stages = [stage for stage in COLORS if stage in drawn and not (stage == "train" and "forward" in drawn)]
+    figure.legend(
+        [drawn[stage] for stage in stages], stages, loc="outside lower center", ncols=len(stages), frameon=False
+    )
+    figure.savefig(file, dpi=130)
+
+
+def _labels(
+    spans: Sequence[Span], rows: Sequence[tuple[int, str]], start_s: float, end_s: float
+) -> list[tuple[int, int, float, float, float]]:
+    """(mini-batch, row, begin, end, begin of the row's next bar) in milliseconds, for each bar that gets a number: one
+    for the making of a mini-batch, and one for the training on it."""
+    extents: dict[tuple[int, int, bool], tuple[float, float]] = {}
+    for span in spans:
+        if span.stage in ("sample", "gather", "train") and span.end_s > start_s and span.begin_s < end_s:
+            key = rows.index((span.rank, span.thread)), span.number, span.stage == "train"
+            begin, end = extents.get(key, (span.begin_s, span.end_s))
+            extents[key] = min(begin, span.begin_s), max(end, span.end_s)
+    labels = []
+    for (row, number, _), (begin, end) in extents.items():
+        later = [span.begin_s for span in spans if rows[row] == (span.rank, span.thread) and span.begin_s >= end]
+        moments = max(begin, start_s), min(end, end_s), min([*later, end_s])
+        labels.append((number, row, *((moment - start_s) * 1e3 for moment in moments)))
+    return labels  # type: ignore[return-value]
+
+
+def _row_names(rows: Sequence[tuple[int, str]], spans: Sequence[Span], world_size: int) -> list[str]:
+    """ "trainer 0", and where a rank has several threads, "sampler 1, thread 0"."""
+    loops = {(span.rank, span.thread) for span in spans if span.stage in ("wait", "train")}
+    names = []
+    for rank, thread in rows:
+        name = f"{role_of(rank, world_size)} {rank}"
+        threads = [each for each in rows if each[0] == rank and each not in loops]
+        if (rank, thread) not in loops and (len(threads) > 1 or rank < world_size):
+            name += f", thread {threads.index((rank, thread))}"
+        names.append(name)
+    return names

@@ -1,0 +1,264 @@
+"""What each rank does with the function that Lightning launches: a trainer runs it, with a queue to the samplers; a
+sampler makes mini-batches instead."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.errors import (
+    CacheShareError,
+    LoaderConfigError,
+    OutcomeError,
+    PeerError,
+    TrainerDiedError,
+    TrainerFailedError,
+)
+from lightning_gnnload.pipeline import flags
+from lightning_gnnload.pipeline.device_slots import DeviceReader
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.sealed import NotPlainError, seal, unseal
+from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.plugin.compat import (
+    TrainerFn,
+    TrainerStatus,
+    TunerExit,
+    pl,
+    requeue_signals,
+)
+from lightning_gnnload.plugin.gradients.standby import Standby, Understudy
+from lightning_gnnload.plugin.job import Job
+from lightning_gnnload.plugin.module.caching import close_caches, open_on_sampler
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.strategy import lives
+from lightning_gnnload.plugin.strategy.adoption import adopt
+from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
+from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, Notices, leave_group
+from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
+
+_LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")
+_log = logging.getLogger(__name__)
+_gone: set[int] = set()
+"""Samplers' ranks that earlier launches lost for good, and have told of."""
+
+
+def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
+    """A trainer's queue to the samplers of its machine; ``reader`` reads what is made on their devices."""
+    roles = job.roles
+    return BatchQueue(
+        job.name,
+        trainer=job.local_rank,
+        rank=job.global_rank,
+        num_samplers=roles.num_samplers,
+        queue_depth=job.queue_depth,
+        connect_timeout_s=job.connect_timeout_s,
+        stall_timeout_s=job.stall_timeout_s,
+        first_sampler_rank=roles.global_rank(job.node_rank, roles.num_trainers),
+        num_trainers=roles.num_trainers,
+        takeover=job.takeover,
+        known_gone=_gone,
+        has_ended=lambda sampler: flags.is_up(flags.rank_ended(job.run_name, roles.num_trainers + sampler)),
+        pinned=job.device.type == "cuda",
+        reader=reader,
+    )
+
+
+def train(
+    job: Job, trainer: pl.Trainer, model: pl.LightningModule, queue: BatchQueue, function: Callable[[], Any]
+) -> Any:
+    """A trainer's part: runs what Lightning launches, and tells the samplers how it ended."""
+    # Spawned and forked ranks run no more of the script than this.
+    watch = Watch(trainer, model) if job.local_rank == 0 and job.start_method == "popen" else None
+    try:
+        result = function()
+        with metrics_together(model):
+            outcome = _sealed(watch, result)
+    except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
+        queue.goodbye(outcome=_sealed(watch, None))
+        raise
+    except BaseException as error:
+        notices = Notices(job)
+        cause: PeerError | None = None
+        if isinstance(error, RuntimeError) and not isinstance(error, PeerError):
+            # When a rank ends, gloo and NCCL fail in the others with some RuntimeError. A sampler knows the reason, or
+            # another machine does.
+            cause = notices.find() or queue.failure_behind() or notices.find(NOTICE_S)
+        stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
+        failure = Failure.of(cause or error, role="trainer", rank=job.global_rank, stage=stage)
+        queue.goodbye(failure=failure)
+        notices.leave(failure)
+        if cause is not None:
+            raise cause from error
+        raise
+    _gone.update(queue.gone)
+    queue.goodbye(outcome=outcome)
+    return result
+
+
+def model_in(arguments: dict[str, Any], trainer: pl.Trainer) -> pl.LightningModule:
+    """The one that the Trainer was called with, or has from before."""
+    model = arguments.get("model") or trainer.strategy.lightning_module
+    assert model is not None
+    return model
+
+
+def _sealed(watch: Watch | None, result: Any) -> MemoryFile | None:
+    """What this trainer tells the samplers."""
+    if watch is None:
+        return None
+    try:
+        return seal(watch.outcome(result))
+    except (CacheShareError, NotPlainError) as error:
+        _log.warning("The samplers cannot be told what training came to, and leave the job: %s", error)
+        return None
+
+
+def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_with_any_rank: bool) -> Any:
+    """A sampler's part: makes mini-batches until the trainers are done, then goes on as trainer 0 does.
+
+    Args:
+        job: that this sampler is part of.
+        trainer: Lightning's.
+        arguments: of the function that Lightning launches.
+        ends_with_any_rank: whoever started the ranks ends the job when a rank's process ends badly, a sampler's too.
+    """
+    sources = _Sources(job, trainer, arguments)
+    # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
+    trainer.strategy._lightning_module = trainer.strategy.model = sources.model
+    leave_group()  # this rank may have trained in an earlier launch
+    # Sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4), and do not survive a fork.
+    torch.set_num_threads(1)
+    sources.service = service = SamplerService(
+        job.name,
+        sampler=job.roles.index(job.local_rank),
+        rank=job.global_rank,
+        num_trainers=job.roles.num_trainers,
+        world_size=job.roles.world_size,
+        queue_depth=job.queue_depth,
+        num_threads=job.num_sampler_threads,
+        open_source=sources.open,
+        connect_timeout_s=job.connect_timeout_s,
+        first_trainer_rank=job.roles.global_rank(job.node_rank, 0),
+        takeover=job.takeover,
+    )
+    if job.switching and trainer.state.fn == TrainerFn.FITTING:
+        Standby(service, partial(Understudy, trainer, sources.datamodule), sources.loader)
+    try:
+        twice = job.takeover and ends_with_any_rank
+        outcome = lives.serve(service, twice=twice, ignore=requeue_signals(trainer))
+    except (TrainerFailedError, TrainerDiedError) as error:
+        Notices(job).leave(error.failure)
+        if error.failure.interrupted:
+            raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
+        raise
+    finally:
+        sources.close(sys.exc_info()[1])
+    if job.start_method != "popen":
+        trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
+        return None
+    try:
+        if outcome is None:
+            raise OutcomeError("it was gone when trainer 0 told what training came to, and has come back too late.")
+        return adopt(trainer, sources.model, sources.datamodule, unseal(outcome), sources.set_up)
+    except OutcomeError as error:
+        # Whatever its script did next, it would do it with other weights than the trainers', and save these, maybe.
+        text = f"Sampler rank {job.global_rank} cannot go on as the trainers do: {error}"
+        if not job.takeover:
+            raise OutcomeError(text) from error
+        _log.warning("%s It leaves the job; the trainers go on, and sample themselves where no sampler is left.", text)
+        sys.exit(0)
+    finally:
+        if outcome is not None:
+            outcome.close()
+
+
+class _Sources:
+    """Finds the mini-batches of a stream, in the data module or loaders that the Trainer was called with."""
+
+    def __init__(self, job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
+        self.job = job
+        self.trainer = trainer
+        self.model = model_in(arguments, trainer)
+        self.datamodule = datamodule_in(arguments)
+        self._given = {
+            name: arguments[name]
+            for name in _LOADERS
+            if arguments.get(name) is not None and arguments[name] is not self.datamodule
+        }
+        self._device = SamplerDevice(job)
+        self._loaders: dict[tuple[str, int], list[Any]] = {}
+        self.service: SamplerService | None = None
+        self._is_set_up = False
+        self._lock = threading.Lock()
+
+    def open(self, spec: StreamSpec) -> BatchSource:
+        """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
+        is_successor = self.service is not None and self.service.is_successor
+        source = self.loader(spec).source
+        if spec.gathers:
+            source = source.without_features()
+        source = open_on_sampler(source, is_successor=is_successor, takeover=self.job.takeover)
+        return self._device.source(self.datamodule, source)
+
+    def close(self, error: BaseException | None) -> None:
+        """When nothing is sampled any more, or because of ``error``."""
+        if isinstance(self.datamodule, GraphDataModule):
+            self.datamodule.parting.leave(error)
+        for loader in (each for loaders in self._loaders.values() for each in loaders):
+            if isinstance(loader, SampledLoader):
+                close_caches(loader.source)
+
+    def loader(self, spec: StreamSpec) -> SampledLoader:
+        """The stream's. Thread-safe."""
+        with self._lock:
+            return self._loader(spec)
+
+    def _loader(self, spec: StreamSpec) -> SampledLoader:
+        self.set_up()
+        progress: Any = self.trainer.fit_loop.epoch_progress.current
+        progress.processed = progress.completed = spec.epoch  # for data modules that look at trainer.current_epoch
+        key = (spec.phase, spec.reload)
+        if key not in self._loaders:
+            requested = self._request(spec.phase)
+            self._loaders[key] = pl.utilities.combined_loader.CombinedLoader(requested, "sequential").flattened
+        loader = self._loaders[key][spec.loader]
+        if not isinstance(loader, SampledLoader):
+            raise LoaderConfigError(
+                f"{spec.phase} loader {spec.loader} is a {type(loader).__name__} on the sampler "
+                f"but was sampled on the trainer; every rank must make the same loaders."
+            )
+        return loader
+
+    def set_up(self) -> None:
+        """The data module, once."""
+        if not self._is_set_up and self.datamodule is not None:
+            self.datamodule.trainer = self.trainer
+            self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
+            assert self.trainer.state.fn is not None
+            self.datamodule.setup(self.trainer.state.fn.value)
+        self._is_set_up = True
+
+    def _request(self, phase: str) -> Any:
+        fitting = self.trainer.state.fn == TrainerFn.FITTING
+        argument = f"{phase}_dataloaders" if fitting else "dataloaders"
+        if argument in self._given:
+            return self._given[argument]
+        owner = self.datamodule if self.datamodule is not None else self.model
+        return getattr(owner, f"{phase}_dataloader")()
+
+
+def datamodule_in(arguments: dict[str, Any]) -> Any:
+    """The one that the Trainer was called with, by either name."""
+    given = (arguments.get(name) for name in _LOADERS)
+    return next((each for each in given if isinstance(each, pl.LightningDataModule)), arguments.get("datamodule"))

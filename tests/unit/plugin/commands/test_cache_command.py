@@ -1,0 +1,84 @@
+"""``gnnload cache``: what it writes, and what it says of arguments that cannot work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lightning_gnnload.plugin.commands import cache as cache_command
+from lightning_gnnload.plugin.commands.cli import GraphCLI
+
+SAMPLER = ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[3, 2]", "--data.batch_size", "20"]
+CONFIG = """
+trainer: {max_epochs: 3, strategy: no_such_strategy}
+model: {class_path: no.such.Model}
+data:
+  data:
+    class_path: Synthetic
+    init_args: {kind: chung-lu, num_nodes: 500, num_edges: 3000, num_features: 4, train_fraction: 0.2, root: ROOT}
+  sampler: {class_path: NeighborSampler, init_args: {fanouts: [3, 2]}}
+  batch_size: 20
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    assert GraphCLI  # importing the command line makes class names short
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIG.replace("ROOT", str(tmp_path / "root")))
+    return file
+
+
+def test_a_configuration_of_fit_gives_table_figure_and_advice(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    status = cache_command.main(
+        ["--config", str(config), "--ratios", "0.5", "0.1", "--out", str(out), "--trainers", "2"]
+    )
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "presample" in printed
+    assert "Recommended: " in printed
+    written = json.loads((out / "cache.json").read_text())
+    assert written["ratios"] == [0.1, 0.5]
+    assert written["table"] == {"name": "x", "rows": 500, "row_bytes": 16}
+    curves = {(curve["name"], curve["order"]): curve for curve in written["curves"]}
+    assert {order for _, order in curves} == {"shuffle", "proximity"}
+    assert curves["optimum", "shuffle"]["hit_rates"][1] > 0.5
+    assert (out / "cache.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_arguments_go_over_the_configuration(config: Path, tmp_path: Path) -> None:
+    arguments = ["--config", str(config), "--data.batch_size", "50", "--data.sampler.init_args.fanouts", "[1]"]
+    _, module = cache_command._parse(arguments)
+    assert module.batch_size == 50
+    assert module.sampler.fanouts == [1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give --config FILE"),
+        (["--config", "none.yaml"], "none.yaml"),
+        (["--ratios", "1.5"], "a share above 0 and at most 1"),
+        (["--ratios", "many"], "a share above 0 and at most 1"),
+        (["--epochs", "1", *SAMPLER], "--epochs 1: a number of at least 2"),
+        (["--trainer.devices", "2", *SAMPLER], "unknown: --trainer.devices"),
+        (["--data.data", "NoSuchDataset", *SAMPLER], "NoSuchDataset"),
+        (["--data.data", "Debian", *SAMPLER, "--data.batches", "3"], "data.batches"),
+    ],
+)
+def test_bad_arguments_are_told_in_a_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cache_command.main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_features_that_are_not_there(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cache_command.main(["--config", str(config), "--table", "papers"]) == 2
+    assert "no features 'papers'" in capsys.readouterr().out
+    assert cache_command.main(["--config", str(config), "--data.data.init_args.num_features", "0"]) == 2

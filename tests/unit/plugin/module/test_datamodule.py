@@ -1,0 +1,272 @@
+import pickle
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning.trainer.states import TrainerState
+
+from lightning_gnnload import Dataset, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SeedError
+from lightning_gnnload.plugin.module.datamodule import default_num_threads
+from tests.unit.toy import content, toy_data, toy_graph
+
+SAMPLER = NeighborSampler([3, 2])
+
+
+@dataclass
+class Described(Dataset):
+    """Counts how often it was prepared and loaded."""
+
+    num_prepared: int = 0
+    num_loaded: int = 0
+
+    def prepare(self) -> None:
+        self.num_prepared += 1
+
+    def load(self) -> GraphData:
+        self.num_loaded += 1
+        return toy_data(val=[1, 2], test=[3])
+
+
+def module(
+    data: Any = None, rank: int = 0, num_ranks: int | None = None, overfit: float = 0, **settings: Any
+) -> GraphDataModule:
+    """A data module as rank ``rank`` of ``num_ranks`` trainers has it; without a trainer when that is None."""
+    settings.setdefault("num_threads", 0)
+    settings.setdefault("batch_size", 16)
+    made = GraphDataModule(
+        data or toy_data(val=range(40), test=range(40, 50)), settings.pop("sampler", SAMPLER), **settings
+    )
+    if num_ranks is not None:
+        strategy = SimpleNamespace(root_device=torch.device("cpu"))
+        made.trainer = SimpleNamespace(  # type: ignore[assignment]
+            world_size=num_ranks,
+            global_rank=rank,
+            num_devices=num_ranks,
+            overfit_batches=overfit,
+            strategy=strategy,
+            state=TrainerState(),
+        )
+    return made
+
+
+def seeds_of(loader) -> list[list[int]]:
+    return [batch.seeds.tolist() for batch in loader]
+
+
+def flat(loader) -> list[int]:
+    return [seed for step in seeds_of(loader) for seed in step]
+
+
+@pytest.mark.parametrize("phase", ["train", "val", "test", "predict"])
+def test_four_ranks_share_4097_seeds(phase: str) -> None:
+    data = GraphData(
+        toy_graph(5000, 5000), **{"train": range(4097), phase if phase != "predict" else "val": range(4097)}
+    )
+    predict = range(4097)
+    ranks = []
+    for rank in range(4):
+        made = module(data, rank, 4, sampler=NeighborSampler([1]), batch_size=256, predict=predict)
+        ranks.append(seeds_of(getattr(made, f"{phase}_dataloader")()))
+    assert len({len(steps) for steps in ranks}) == 1  # a rank with a step less leaves the others in a collective
+    assert sorted(seed for steps in ranks for step in steps for seed in step) == list(range(4097))
+    sizes = [[len(step) for step in steps] for steps in ranks]
+    assert all(max(step) - min(step) <= 1 and min(step) >= 1 for step in zip(*sizes, strict=True))
+
+
+def test_training_is_shuffled_and_evaluation_is_not() -> None:
+    made = module()
+    first = flat(made.train_dataloader())
+    assert first != made.data.train.tolist()
+    assert sorted(first) == sorted(made.data.train)
+    assert flat(made.val_dataloader()) == list(range(40))
+    loader = made.train_dataloader()
+    loader.set_epoch(1)
+    assert flat(loader) != first
+    assert flat(module(order="sequential").train_dataloader()) == made.data.train.tolist()
+    assert flat(module(order=Sequential()).train_dataloader()) == made.data.train.tolist()
+
+
+def neighbours(loaders) -> dict[int, list[int]]:
+    """What each seed drew at the nearest hop, as node ids."""
+    found = {}
+    for batch in (batch for loader in loaders for batch in loader):
+        block = batch.blocks[-1]
+        for at, seed in enumerate(batch.seeds.tolist()):
+            found[seed] = batch.nodes[block.indices[block.indptr[at] : block.indptr[at + 1]].long()].tolist()
+    return found
+
+
+def evaluation(epoch: int = 0, num_ranks: int = 1, **settings: Any) -> dict[int, list[int]]:
+    loaders = [module(rank=rank, num_ranks=num_ranks, **settings).val_dataloader() for rank in range(num_ranks)]
+    for loader in loaders:
+        loader.set_epoch(epoch)
+    return neighbours(loaders)
+
+
+def test_evaluation_draws_alike_whatever_the_epoch_batch_size_and_ranks() -> None:
+    wanted = evaluation()
+    assert evaluation(epoch=3) == wanted
+    assert evaluation(eval_batch_size=7) == wanted
+    assert evaluation(num_ranks=3) == wanted
+    assert evaluation(seed=1) != wanted
+    assert evaluation(epoch=3, eval_draws="fresh") != evaluation(eval_draws="fresh")
+
+
+def test_training_draws_anew_each_epoch() -> None:
+    loader = module(order="sequential").train_dataloader()
+    first = neighbours([loader])
+    loader.set_epoch(1)
+    assert neighbours([loader]) != first
+
+
+def test_evaluation_has_its_own_batch_size_and_sampler() -> None:
+    made = module(eval_batch_size=10, eval_sampler=NeighborSampler([-1]))
+    (batch, *rest) = made.val_dataloader()
+    assert (batch.num_seeds, len(rest), len(batch.blocks)) == (10, 3, 1)
+    assert len(next(iter(made.train_dataloader())).blocks) == 2
+
+
+@pytest.mark.parametrize(("predict", "wanted"), [("all", range(300)), ("test", range(40, 50)), ([7, 3], [7, 3])])
+def test_what_is_predicted(predict, wanted) -> None:
+    assert flat(module(predict=predict).predict_dataloader()) == list(wanted)
+    assert flat(module(predict=torch.tensor(list(wanted))).predict_dataloader()) == list(wanted)
+
+
+@pytest.mark.parametrize(
+    ("predict", "error", "message"),
+    [
+        ("everything", LoaderConfigError, "predict='everything'.*'all'.*train, val, test"),
+        ([300], GraphDataError, r"predict ids: id 300.*\[0, 300\)"),
+        ([], SeedError, "no seeds to predict"),
+        (np.ones(300, bool), GraphDataError, r"predict ids: a boolean mask.*nonzero"),
+    ],
+)
+def test_what_cannot_be_predicted(predict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        module(predict=predict).predict_dataloader()
+
+
+def test_the_last_step_may_be_left_out() -> None:
+    # 100 seeds in steps of 16: the rest of 4 is dropped in training, and nowhere else.
+    assert [len(step) for step in seeds_of(module(drop_last=True).train_dataloader())] == [16] * 6
+    assert len(module(drop_last=True).val_dataloader()) == 3
+    with pytest.raises(SeedError, match=r"100 seeds.*at least 128.*drop_last"):
+        module(drop_last=True, batch_size=64, num_ranks=2).train_dataloader()
+
+
+def test_overfitting_repeats_the_same_batches() -> None:
+    loader = module(num_ranks=1, overfit=0.1).train_dataloader()
+    first = [content(batch) for batch in loader]
+    loader.set_epoch(5)
+    assert [content(batch) for batch in loader] == first
+
+
+def test_missing_splits() -> None:
+    made = module(toy_data())
+    assert made.val_dataloader() == []  # Lightning then skips validation
+    with pytest.raises(SeedError, match=r"no seeds to test on.*test=ids"):
+        made.test_dataloader()
+    with pytest.raises(SeedError, match=r"no seeds to train on.*train=ids"):
+        module(GraphData(toy_graph())).train_dataloader()
+
+
+def test_too_few_seeds_are_found_when_the_loader_is_made() -> None:
+    with pytest.raises(SeedError, match="3 seeds cannot be shared by 4 trainers"):
+        module(toy_data(num_train=3), num_ranks=4).train_dataloader()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, r"batch_size=0.*at least 1"),
+        ({"batch_size": 2.5}, r"batch_size=2\.5"),
+        ({"batch_size": True}, r"batch_size=True"),
+        ({"eval_batch_size": -1}, r"eval_batch_size=-1.*at least 1"),
+        ({"num_threads": -1}, r"num_threads=-1.*0 samples in the main thread"),
+        ({"num_threads": 1.5}, r"num_threads=1\.5"),
+        ({"batch_format": "jax"}, r"batch_format='jax'.*'blocks', 'dgl', 'pyg'"),
+        ({"eval_draws": "some"}, r"eval_draws='some'.*'fixed', 'fresh'"),
+        ({"order": "random"}, r"order='random'.*'shuffle', 'sequential'"),
+        ({"seed": -1}, r"seed=-1.*0 to 2\*\*64"),
+        ({"seed": 2**64}, r"seed=18446744073709551616"),
+        ({"seed": 0.5}, r"seed=0\.5"),
+        ({"batch_format": "pyg"}, r"new nodes only.*NeighborSampler\(\[3, 2\], expand='all'\).*expand='new'"),
+        ({"data": "Cora"}, r"data is a str; give a GraphData.*from_dgl"),
+    ],
+)
+def test_settings_that_cannot_work(settings, message: str) -> None:
+    with pytest.raises(LoaderConfigError, match=message):
+        module(**settings)
+
+
+def test_a_description_is_loaded_once_and_only_when_asked() -> None:
+    dataset = Described()
+    made = module(dataset)
+    assert (dataset.num_prepared, dataset.num_loaded) == (0, 0)
+    with pytest.raises(LoaderConfigError, match=r"not loaded yet.*prepare_data\(\).*setup\(\)"):
+        made.train_dataloader()
+    made.prepare_data()
+    made.setup("fit")
+    made.setup("test")
+    assert (dataset.num_prepared, dataset.num_loaded) == (1, 1)
+    assert (made.num_features, made.num_classes) == (5, 7)
+
+
+def test_printing_calls_no_loader_and_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Lightning's own __str__ calls every loader hook, which would need data that is not there yet.
+    dataset = Described()
+    made = module(dataset)
+    for phase in ("train", "val", "test", "predict"):
+        monkeypatch.setattr(GraphDataModule, f"{phase}_dataloader", lambda self: pytest.fail("a loader was made"))
+    for text in (str(made), repr(made)):
+        assert "GraphDataModule" in text
+    assert "Described" in str(made)
+    assert "batch_size=16" in str(made)
+    assert dataset.num_loaded == 0
+    made.setup()
+    assert "num_nodes=300" in str(made)
+
+
+def test_pickling_leaves_loaded_data_behind() -> None:
+    made = module(Described())
+    light = len(pickle.dumps(made))
+    made.setup()
+    wanted = [content(batch) for batch in made.train_dataloader()]
+    assert len(pickle.dumps(made)) == light
+    copy = pickle.loads(pickle.dumps(made))  # noqa: S301  as Lightning's spawn launcher does
+    with pytest.raises(LoaderConfigError, match="not loaded yet"):
+        _ = copy.data
+    copy.setup()
+    assert [content(batch) for batch in copy.train_dataloader()] == wanted
+    assert made.data is not None  # the original keeps its own
+
+
+def test_given_data_is_pickled_with_it() -> None:
+    made = module()
+    copy = pickle.loads(pickle.dumps(made))  # noqa: S301
+    assert [content(b) for b in copy.train_dataloader()] == [content(b) for b in made.train_dataloader()]
+
+
+def test_loaders_know_their_rank_and_threads() -> None:
+    loader = module(rank=2, num_ranks=3, num_threads=2).train_dataloader()
+    assert (loader.rank, loader.num_ranks, loader.num_threads) == (2, 3, 2)
+    assert module(num_threads=None, num_ranks=2).train_dataloader().num_threads == default_num_threads(2)
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks", "wanted"), [(1, 1, 1), (2, 1, 1), (8, 1, 4), (64, 1, 4), (8, 2, 2), (2, 8, 1)]
+)
+def test_threads_leave_half_of_the_cores(monkeypatch: pytest.MonkeyPatch, cores: int, ranks: int, wanted: int) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)))
+    assert default_num_threads(ranks) == wanted
+
+
+def test_batches_move_to_a_device() -> None:
+    made = module()
+    moved = made.transfer_batch_to_device(next(iter(made.train_dataloader())), torch.device("meta"), 0)
+    assert moved.x.device.type == moved.blocks[0].indptr.device.type == "meta"

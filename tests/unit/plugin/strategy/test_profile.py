@@ -1,0 +1,251 @@
+"""The measurement: its figures, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+from torch.utils.data import DataLoader
+
+from lightning_gnnload import GraphDataModule, NeighborSampler, Synthetic
+from lightning_gnnload.errors import LoaderConfigError, RoleConfigError, SeedError
+from lightning_gnnload.plugin.strategy import profile
+from lightning_gnnload.plugin.strategy.profile import Profile, Setting, measure
+from tests.unit.toy import toy_data
+
+SETTING = Setting(torch.device("cpu"), 2, (), {"machine": "this"})
+
+
+class Sleepy(NeighborSampler):
+    """Takes 600 ms."""
+
+    def sample_into(self, *arguments: Any) -> Any:
+        time.sleep(0.6)
+        return super().sample_into(*arguments)
+
+
+class Model(LightningModule):
+    """Draws from every generator, counts its steps, and takes 40 ms for each."""
+
+    def __init__(self, pause_s: float = 0.0) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(5, 7)
+        self.norm = torch.nn.BatchNorm1d(5)
+        self.pause_s = pause_s
+        self.num_steps = 0
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        time.sleep(self.pause_s)
+        self.num_steps += 1
+        noise = torch.rand(1) + np.random.rand() + random.random()
+        x = self.norm(batch.x[: batch.num_seeds]) * noise
+        return torch.nn.functional.cross_entropy(self.layer(x), batch.y)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        self.log("loss", loss, batch_size=batch.num_seeds, sync_dist=True)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters())
+
+
+def data_module(sampler: NeighborSampler | None = None, **settings: Any) -> GraphDataModule:
+    return GraphDataModule(toy_data(), sampler or NeighborSampler([3, 2]), batch_size=16, **settings)
+
+
+def trainer(**settings: Any) -> Trainer:
+    settings = {"logger": False, "enable_checkpointing": False} | settings
+    return Trainer(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, **settings)
+
+
+def measured(model: LightningModule, data: Any = None, **settings: Any) -> Profile:
+    facts, found = measure(
+        trainer(**settings), {"model": model, "datamodule": data or data_module()}, SETTING, lambda facts: False
+    )
+    assert found is not None
+    assert facts["machine"] == "this"
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "_LIMIT_S", 0.3)
+
+
+def test_the_figures_are_those_of_the_stages() -> None:
+    found = measured(Model(pause_s=0.04), data_module(Sleepy([3, 2])))
+    # Two threads sleep side by side; a step that waited for its batch would sleep 640 ms. A busy machine adds to it.
+    assert found.sample_ms >= 300
+    assert 40 <= found.train_ms < 600
+    source = data_module().source("train")
+    made = [profile_payload(source, step) for step in range(source.plan(1).num_steps)]
+    assert min(made) <= found.batch_bytes <= max(made)
+
+
+def profile_payload(source: Any, step: int) -> int:
+    from lightning_gnnload.data.plan import BatchRequest
+    from lightning_gnnload.pipeline.slots import Slot
+
+    slot = Slot()
+    payload = source.make(BatchRequest(0, step, 0, 1), slot)
+    batch = payload.view(slot.buffer())
+    tensors = [batch.nodes, batch.x, batch.y, *(t for block in batch.blocks for t in (block.indptr, block.indices))]
+    assert payload.num_bytes == sum(tensor.nbytes for tensor in tensors)
+    return payload.num_bytes
+
+
+def test_nothing_is_left_of_it(tmp_path: Path) -> None:
+    class Leaving(Model):
+        def configure_callbacks(self) -> Any:
+            return ModelCheckpoint(dirpath=tmp_path / "checkpoints")
+
+    model, data = Leaving(), data_module()
+    user = trainer(default_root_dir=tmp_path)
+    rank_zero_only.rank = 0
+
+    def state() -> list[Any]:
+        return [
+            {name: value.clone() for name, value in model.state_dict().items()},
+            torch.get_rng_state(),
+            np.random.get_state()[1].tolist(),  # type: ignore[call-overload,index]
+            random.getstate(),
+            [model.num_steps, model._trainer, data.trainer, set(data.__dict__), set(model.__dict__)],
+            [user.state.fn, user.state.status, user.current_epoch, user.global_step, dict(user.callback_metrics)],
+            [logging.root.manager.disable, warnings.filters[:], torch.get_num_threads(), torch.is_grad_enabled()],
+            [rank_zero_only.rank, sorted(path.name for path in tmp_path.rglob("*"))],
+        ]
+
+    before = copy.deepcopy(state())
+    measure(user, {"model": model, "datamodule": data}, SETTING, lambda facts: False)
+    torch.testing.assert_close(state()[:2], before[:2], rtol=0, atol=0)
+    assert state()[2:] == before[2:]
+
+
+def test_a_data_set_is_not_loaded_into_the_users_data_module(tmp_path: Path) -> None:
+    dataset = Synthetic("chung-lu", num_nodes=300, num_edges=2000, num_features=5, num_classes=7, root=str(tmp_path))
+    data = GraphDataModule(dataset, NeighborSampler([3, 2]), batch_size=16)
+    measured(Model(), data)
+    assert data._data is None
+
+
+def test_what_is_known_is_not_measured() -> None:
+    model = Model()
+    told: list[dict[str, Any]] = []
+    arguments = {"model": model, "datamodule": data_module()}
+
+    def is_known(facts: dict[str, Any]) -> bool:
+        told.append(facts)
+        return True
+
+    class Failing(Model):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            raise AssertionError("trained")
+
+    assert measure(trainer(), arguments | {"model": Failing()}, SETTING, is_known)[1] is None
+    assert told[0]["model"].endswith("Failing")
+    assert told[0]["parameters"] == [f"{name} {list(parameter.shape)}" for name, parameter in model.named_parameters()]
+    assert (told[0]["batch_size"], told[0]["num_seeds"], told[0]["graph"][0]) == (16, 100, 300)
+    assert told[0]["sampler"] == repr(NeighborSampler([3, 2]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"precision": "bf16-mixed"}, {"gradient_clip_val": 0.1}, {"accumulate_grad_batches": 3}, {"max_epochs": 0}],
+)
+def test_the_users_options_are_met(settings: dict[str, Any]) -> None:
+    assert measured(Model(), **settings).train_ms > 0
+
+
+class Manual(Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        optimizer = self.optimizers()
+        optimizer.zero_grad()  # type: ignore[union-attr]
+        self.manual_backward(self.loss(batch))
+        optimizer.step()  # type: ignore[union-attr]
+
+
+class Late(Model):
+    """Built by Lightning's hook; writes to its logger itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.layer
+
+    def configure_model(self) -> None:
+        self.layer = torch.nn.Linear(5, 7)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        assert self.logger is not None
+        self.logger.log_metrics({"a": 1.0})
+        return self.loss(batch)
+
+
+def test_models_that_do_things_themselves(tmp_path: Path) -> None:
+    assert measured(Manual()).train_ms > 0
+    late = Late()
+    assert measured(late, logger=CSVLogger(tmp_path)).train_ms > 0
+    assert not hasattr(late, "layer")
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+def test_a_model_that_was_fitted_before_is_copied_without_its_trainer() -> None:
+    model = Model()
+    first = trainer(max_steps=1)
+    first.fit(model, data_module())
+    assert measured(model).train_ms > 0
+    assert model.trainer is first
+
+
+def test_loaders_may_be_given_in_place_of_a_data_module() -> None:
+    data = data_module()
+    for loaders in (data, data.train_dataloader()):
+        arguments = {"model": Model(), "train_dataloaders": loaders}
+        assert measure(trainer(), arguments, SETTING, lambda facts: False)[1] is not None
+
+
+class Locked(Model):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("cannot copy a lock")
+
+
+class Broken(Model):
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        raise ZeroDivisionError("by zero")
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (Locked, r"Locked cannot be copied with TypeError: cannot copy a lock.*samplers=1"),
+        (Broken, r"copy of Broken failed with ZeroDivisionError: by zero.*samplers=1"),
+    ],
+)
+def test_what_cannot_be_measured_says_so(model: type[Model], says: str) -> None:
+    with pytest.raises(RoleConfigError, match=says):
+        measured(model())
+
+
+def test_data_that_are_not_ours_or_not_there() -> None:
+    foreign = {"model": Model(), "train_dataloaders": DataLoader([1, 2])}  # type: ignore[arg-type]
+    with pytest.raises(LoaderConfigError, match=r"there is a DataLoader.*samplers=1"):
+        measure(trainer(), foreign, SETTING, lambda facts: False)
+    empty = GraphDataModule(toy_data(num_train=0), NeighborSampler([3]), batch_size=16)
+    with pytest.raises(SeedError, match="no seeds to train on"):
+        measured(Model(), empty)
