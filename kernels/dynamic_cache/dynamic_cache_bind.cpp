@@ -16,13 +16,6 @@ CacheRequest cache_request(const Ids& ids, const std::optional<Ids>& positions, 
 }  // namespace
 
 void bind_dynamic_cache(nb::module_& m) {
-  m.def("evictions", [] {
-    nb::list rules;
-    for (const Eviction& each : kEvictions) {
-      rules.append(nb::make_tuple(each.name, each.slot_bytes()));
-    }
-    return rules;
-  });
   nb::class_<DynamicCache>(m, "DynamicCache")
       .def(
           "__init__",
@@ -57,6 +50,13 @@ void bind_dynamic_cache(nb::module_& m) {
           },
           "ids"_a.noconvert(), "has"_a.noconvert(), NoGil())
       .def_prop_ro("num_bytes", &DynamicCache::num_bytes);
+  m.def("evictions", [] {
+    nb::list rules;
+    for (const Eviction& each : kEvictions) {
+      rules.append(nb::make_tuple(each.name, each.slot_bytes()));
+    }
+    return rules;
+  });
 }
 
 }  // namespace lg::bind

@@ -12,7 +12,7 @@ from .checks import as_integer, check_apart, check_array
 from .dispatch import MAX_NODES, as_bytes, check_positions, kernels
 from .tiers import SLOT_BITS
 
-SLOT_BYTES = dict(kernels.evictions())
+SLOT_BYTES: dict[str, int] = dict(kernels.evictions())
 """At most what a slot takes beside its row, by rule; a node takes 4 bytes."""
 EVICTIONS = tuple(SLOT_BYTES)
 MAX_ROW_BYTES = 1 << 32
