@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler, ops
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
-from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable
+from lightning_gnnload.cache.device.features import DeviceFeatures, WholeFeatures
 from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.cache.device.shards import Shards, hold_alone, map_rows
 from lightning_gnnload.cache.dynamic import DynamicCache
@@ -364,7 +364,7 @@ def test_threads_gather_on_streams_of_their_own(device: Device, cache: FeatureCa
 
 def test_a_table_says_what_it_is(device: Device) -> None:
     assert "memory" in repr(opened(device, MemoryFeatureStore(table()), None))
-    assert isinstance(opened(device, MemoryFeatureStore(table()), None), DeviceTable)
+    assert isinstance(opened(device, MemoryFeatureStore(table()), None), WholeFeatures)
     assert "float16" in repr(opened(device, quantize(table(), dtype=torch.float16), None))
 
 

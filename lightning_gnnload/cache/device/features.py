@@ -122,7 +122,7 @@ class DeviceFeatures(ABC):
         return notes
 
 
-class DeviceTable(DeviceFeatures):
+class WholeFeatures(DeviceFeatures):
     """All rows in one place: on the device, or in the host's memory, which it reads in place.
 
     Args:
@@ -151,7 +151,7 @@ class DeviceTable(DeviceFeatures):
         return (self._from(self.tier, self._num_read),)
 
     def __repr__(self) -> str:
-        return f"DeviceTable(shape={self.shape}, dtype={self.dtype}, tier={self.tier!r})"
+        return f"WholeFeatures(shape={self.shape}, dtype={self.dtype}, tier={self.tier!r})"
 
 
 class QuantizedFeatures(DeviceFeatures):

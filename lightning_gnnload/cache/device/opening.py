@@ -13,7 +13,7 @@ from lightning_gnnload.cache.budget import AUTO_SHARE, Budget, Table, budget
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.budget import shrinking
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
-from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, QuantizedFeatures
+from lightning_gnnload.cache.device.features import DeviceFeatures, QuantizedFeatures, WholeFeatures
 from lightning_gnnload.cache.device.holding import hold_on_device
 from lightning_gnnload.cache.device.shards import Shards, fill, hold_alone, map_rows
 from lightning_gnnload.cache.opening import Place
@@ -100,7 +100,7 @@ class OnDevice(Place[DeviceFeatures]):
     def without(self) -> DeviceFeatures:
         device, store = self.device, self.store
         if self.backing is not None:
-            return DeviceTable(device, self.backing, store.shape, store.dtype, "memory")
+            return WholeFeatures(device, self.backing, store.shape, store.dtype, "memory")
         location = device.empty(store.shape[0], torch.int32).fill_(-1)
         return StaticFeatures(device, store, location, Shards())
 
@@ -130,7 +130,7 @@ class OnDevice(Place[DeviceFeatures]):
         elif len(hot) == store.shape[0]:  # in the order of the store, so that nobody has to look them up
             rows = device.empty(len(hot) * store.row_bytes, torch.uint8).view(len(hot), store.row_bytes)
             fill(device, store, np.arange(len(hot)), rows, backing, progress=progress)
-            return DeviceTable(device, rows, store.shape, store.dtype, tier)
+            return WholeFeatures(device, rows, store.shape, store.dtype, tier)
         else:
             location, shards = shrinking(
                 lambda num_bytes: hold_alone(
