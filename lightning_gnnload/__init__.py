@@ -1,9 +1,9 @@
 """lightning_gnnload: a PyTorch Lightning plugin that samples graphs while the model trains."""
 
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.counted import Clairvoyant, PreSample
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.rules import Clairvoyant, PreSample
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.datasets import OGB, Dataset, Debian, Synthetic
 from lightning_gnnload.data.disk import DiskFeatureStore

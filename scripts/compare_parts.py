@@ -21,9 +21,8 @@ import numpy as np
 from compare_orders import SAMPLER, Result, draw, measure, train
 
 from lightning_gnnload import Debian, GraphData, Partition, Synthetic, load_partition, partition_graph
-from lightning_gnnload.cache.ofpart import OfPart
-from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.policy import OfPart, hottest
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.seeds import SeedOrder, Shuffled
 from lightning_gnnload.sample.parts import PartSampler

@@ -39,7 +39,7 @@ struct CacheRequest {
 class DynamicCache {
  public:
   // num_slots: at most 2**28 (gather_tiered.h). Memory comes as slots are filled.
-  DynamicCache(int64_t num_nodes, int64_t num_slots, int64_t row_bytes, Eviction eviction);
+  DynamicCache(int64_t num_nodes, int64_t num_slots, int64_t row_bytes, const Eviction& eviction);
 
   // missed_ids, missed_positions: [count] each, of which the first are written, in the batch's order.
   // Returns the number of hits.

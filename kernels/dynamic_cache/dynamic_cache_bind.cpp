@@ -20,8 +20,8 @@ LG_BIND(m) {
       .def(
           "__init__",
           [](DynamicCache* self, int64_t num_nodes, int64_t num_slots, int64_t row_bytes,
-             int eviction) {
-            new (self) DynamicCache(num_nodes, num_slots, row_bytes, Eviction(eviction));
+             size_t eviction) {
+            new (self) DynamicCache(num_nodes, num_slots, row_bytes, kEvictions[eviction]);
           },
           "num_nodes"_a, "num_slots"_a, "row_bytes"_a, "eviction"_a)
       .def(
@@ -50,6 +50,13 @@ LG_BIND(m) {
           },
           "ids"_a.noconvert(), "has"_a.noconvert(), NoGil())
       .def_prop_ro("num_bytes", &DynamicCache::num_bytes);
+  m.def("evictions", [] {
+    nb::list rules;
+    for (const Eviction& each : kEvictions) {
+      rules.append(nb::make_tuple(each.name, each.slot_bytes()));
+    }
+    return rules;
+  });
 }
 
 }  // namespace lg::bind

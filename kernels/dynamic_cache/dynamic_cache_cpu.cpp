@@ -13,7 +13,7 @@ constexpr int64_t kAhead = 32;  // entries that are fetched before their use
 }  // namespace
 
 DynamicCache::DynamicCache(int64_t num_nodes, int64_t num_slots, int64_t row_bytes,
-                           Eviction eviction)
+                           const Eviction& eviction)
     : num_nodes_(num_nodes),
       num_slots_(num_slots),
       row_bytes_(row_bytes),

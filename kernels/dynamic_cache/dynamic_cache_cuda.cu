@@ -1,5 +1,5 @@
 // dynamic_cache_cuda.cu: who was missed is admitted, in the order of the batch, and who came first goes
-// for it: what evictor.h does on the CPU for Eviction::kFifo.
+// for it: what evictor.h does on the CPU for "fifo".
 //
 // Slots are given in turn, so the k-th admission since the beginning is to slot k % num_slots, and the
 // rank of a miss within its batch decides where it goes. Of a batch of more misses than slots, the last

@@ -1,7 +1,7 @@
 // evictor.h: which node has which slot, when whoever is missed gets one and another node goes for it.
 //
 // A node waits in a queue. Who is oldest there goes, unless visits since it came, or since it was last
-// spared, spare it. One body serves three rules:
+// spared, spare it. One body serves all rules:
 //   FIFO     one queue; visits spare nobody. BGL (NSDI'23), section 3.2.1.
 //   CLOCK    one queue; visited once or more, a node is spared once. Corbato, "A paging experiment
 //            with the Multics system", 1968.
@@ -21,11 +21,26 @@
 
 namespace lg {
 
-enum class Eviction { kFifo, kClock, kS3Fifo };
+// What tells one rule from another.
+struct Eviction {
+  const char* name;
+  uint8_t most_visits;  // that are counted of a node
+  bool has_small_queue;
+
+  // At most what a slot takes beside its row.
+  int64_t slot_bytes() const;
+};
+
+// A rule more is a row more, and one of the same name in cache/rules.py.
+inline constexpr Eviction kEvictions[] = {
+    {"fifo", 0, false},
+    {"clock", 1, false},
+    {"s3fifo", 3, true},
+};
 
 class Evictor {
  public:
-  Evictor(int64_t num_nodes, int64_t num_slots, Eviction eviction);
+  Evictor(int64_t num_nodes, int64_t num_slots, const Eviction& eviction);
 
   // int32 [num_nodes]: each node's slot; negative: it has none.
   const int32_t* slot_of() const { return slot_of_.data(); }

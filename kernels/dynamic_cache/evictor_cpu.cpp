@@ -7,20 +7,19 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-int64_t slots_of_small_queue(int64_t num_slots, Eviction eviction) {
-  return eviction == Eviction::kS3Fifo ? std::max<int64_t>(num_slots / 10, 1) : 0;
-}
-
 }  // namespace
 
-Evictor::Evictor(int64_t num_nodes, int64_t num_slots, Eviction eviction)
+int64_t Eviction::slot_bytes() const {
+  const int64_t small = has_small_queue ? sizeof(int32_t) + sizeof(int64_t) : 0;
+  return int64_t(sizeof(int64_t) + sizeof(int32_t)) + (most_visits > 0) + small;
+}
+
+Evictor::Evictor(int64_t num_nodes, int64_t num_slots, const Eviction& eviction)
     : num_nodes_(num_nodes),
       num_slots_(num_slots),
-      small_slots_(slots_of_small_queue(num_slots, eviction)),
+      small_slots_(eviction.has_small_queue ? std::max<int64_t>(num_slots / 10, 1) : 0),
       main_slots_(num_slots - small_slots_),
-      most_visits_(eviction == Eviction::kFifo    ? 0
-                   : eviction == Eviction::kClock ? 1
-                                                  : 3),
+      most_visits_(eviction.most_visits),
       slot_of_(size_t(num_nodes)),
       node_of_(size_t(num_slots)),
       visits_(size_t(most_visits_ > 0 ? num_slots : 0)),

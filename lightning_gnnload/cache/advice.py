@@ -11,16 +11,15 @@ from itertools import islice
 import numpy as np
 import torch
 
+from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import Curve, Trace
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 
 _MEASURED_BATCHES, _MEASURED_S = 24, 3.0
 _LARGEST_SCRATCH_BYTES = 256 << 20
 _CLOSE, _ENOUGH = 0.01, 0.9
-_BEFOREHAND = ("presample", "expected", "degree", "degree-ratio", "fifo", "clock", "s3fifo")
-_SAMPLES_TWICE = ("clairvoyant", "belady")
 _WORTH_IT = 0.05
-_EASE = (*_BEFOREHAND, *_SAMPLES_TWICE)
+_EASE = sorted((name for name, rule in RULES.items() if rule.is_advised), key=lambda name: RULES[name].looks_ahead)
 """What is recommended among equals: the first."""
 
 
@@ -40,7 +39,7 @@ class Speed:
 
     def saved(self, policy: str, hit_rate: float) -> float:
         """The share of the time to gather that a cache in memory saves; negative where it costs more."""
-        again = self.sample_ns if policy in _SAMPLES_TWICE else 0.0
+        again = self.sample_ns if RULES[policy].looks_ahead else 0.0
         return (hit_rate * (self.store_ns - self.memory_ns) - again) / self.store_ns
 
 
@@ -105,7 +104,7 @@ def recommend(curves: Sequence[Curve], ratios: Sequence[float], most: float, spe
     speeds = f"a row takes {speed.store_ns:.0f} ns from the table and {speed.memory_ns:.0f} ns from memory"
     name, size, saved = best(speed.saved)
     if saved < _WORTH_IT:
-        name, size, hit_rate = best(lambda name, rate: 0.0 if name in _SAMPLES_TWICE else rate)
+        name, size, hit_rate = best(lambda name, rate: 0.0 if RULES[name].looks_ahead else rate)
         return Advice(
             None,
             usual_order,

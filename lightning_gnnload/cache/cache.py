@@ -6,25 +6,24 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
-from lightning_gnnload.cache.budget import Table, budget
-from lightning_gnnload.cache.evicting import SLOT_BYTES, open_evicting
-from lightning_gnnload.cache.levels import CacheLevels
-from lightning_gnnload.cache.opening import open_ranked, say
-from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
-from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.cache.budget import Table
+from lightning_gnnload.cache.opening import HostMemory, Place, say
+from lightning_gnnload.cache.peers import Membership
+from lightning_gnnload.cache.policy import CachePolicy, OfNodes
+from lightning_gnnload.cache.rules import RULES, Rule, policy_named, rule_of
+from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CacheConfigError, CudaUnavailableError
 from lightning_gnnload.sample.workload import Workload
 
-_MOVE_BYTES = 24
-"""A slot that may get another row: while it does, two nodes' ids and its place lie in memory."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class FeatureCache:
     """The hot rows of a feature table on faster memory. Settings alone, which a configuration file can hold.
 
     Args:
-        policy: which rows: a name, or a policy of one's own. ``"presample"``, ``"degree"``, ``"expected"`` and so on
-            choose before training; ``"clairvoyant"`` chooses anew for every window of epochs; ``"fifo"``, ``"clock"``,
-            ``"s3fifo"`` and ``"belady"`` admit and evict while training.
+        policy: which rows: a name in :data:`.RULES`, or a policy of one's own. ``"presample"``, ``"degree"``,
+            ``"expected"`` and so on choose before training; ``"clairvoyant"`` chooses anew for every window of epochs;
+            ``"fifo"``, ``"belady"`` and so on admit and evict while training.
         ratio: rows cached, as a share of all, each counted once.
         capacity_bytes: upper bound for rows and index, on the whole machine. Where both are given, the lower limit
             holds; where neither is, a quarter of the machine's free memory, or of its control group's.
@@ -105,7 +104,7 @@ class FeatureCache:
         store: FeatureStore,
         workload: Workload,
         *,
-        sharers: Sharers | None = None,
+        sharers: Membership | None = None,
         epoch: int = 0,
         progress: bool = True,
         tier: str = "cache",
@@ -132,63 +131,67 @@ class FeatureCache:
                 "on a CUDA device with GraphDataModule(sampling_device='cuda'), which says what is missing; or give "
                 "device='auto', which takes the machine's memory where there is no device."
             )
-        if isinstance(store, QuantizedFeatureStore):  # their bytes are cached: in the same room, several times the rows
-            codes = self.open(store.codes, workload, sharers=sharers, epoch=epoch, progress=progress, tier=tier)
-            return store.over(codes)
+        # Of quantised features the bytes are cached: in the same room, several times the rows.
+        table = store.codes if isinstance(store, QuantizedFeatureStore) else store
         with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
-            if meeting is not None:
-                meeting.agree(self.facts(store, epoch))
-            if self.evicts:
-                num_rows = self._agreed_rows(store, meeting, progress, SLOT_BYTES[str(self.policy)])
-                return open_evicting(str(self.policy), store, workload, num_rows, tier)
-            policy = policy_named(self.policy, window=self.window, progress=progress)
-            together = meeting is not None and self.share != "replicated" and not policy.is_own
-            slot_bytes = 0 if policy.window is None else _MOVE_BYTES
-            num_rows = self._agreed_rows(store, meeting, progress, slot_bytes, together)
-            ranked = partial(
-                open_ranked,
-                store,
-                workload,
-                policy,
-                num_rows,
-                together=together,
-                epoch=epoch,
-                progress=progress,
-                tier=tier,
-            )
-            if not policy.is_own:
-                return ranked(meeting=meeting)
-        # They share the machine's memory, but no rows: from here on nobody waits for another.
-        return ranked(meeting=None)
+            opened = self.open_in(HostMemory(table, meeting), workload, epoch=epoch, progress=progress, tier=tier)
+        return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
+
+    def open_in(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
+        """The cache in a place's memory: see :meth:`open`."""
+        if place.meeting is not None:
+            place.meeting.agree(self.facts(place.store, epoch))
+        rule = rule_of(self.policy)
+        policy = None if self.evicts else policy_named(self.policy, window=self.window, progress=progress)
+        num_rows, together = self._agreed_rows(place, rule, policy, progress)
+        if not num_rows:
+            return place.without()
+        if policy is None:
+            assert rule is not None, "what evicts has a name"
+            return place.evicting(rule, workload, num_rows, tier)
+        if policy.is_own:
+            place.part()
+        hot = place.hot_rows(policy, workload, num_rows, epoch)
+        return place.ranked(hot, policy, workload, together=together, epoch=epoch, progress=progress, tier=tier)
 
     @property
     def evicts(self) -> bool:
         """Whether rows come and go with every batch."""
-        return isinstance(self.policy, str) and self.policy in EVICTION_RULES
+        rule = rule_of(self.policy)
+        return rule is not None and rule.admit is not None
 
     def _agreed_rows(
-        self, store: FeatureStore, meeting: Meeting | None, progress: bool, slot_bytes: int, together: bool = False
-    ) -> int:
-        """How many, as sharer 0 finds: free memory is another from one look to the next."""
-        count = 1 if meeting is None else meeting.sharers.count
+        self, place: Place[T], rule: Rule | None, policy: CachePolicy | None, progress: bool
+    ) -> tuple[int, bool]:
+        """How many, and whether each is there once, not once a rank. Sharer 0 decides: free memory is another from one
+        look to the next."""
+        store, meeting, room = place.store, place.meeting, place.room()
         found = None
-        if meeting is None or meeting.sharers.index == 0:
-            table = Table(store.shape[0], store.row_bytes, slot_bytes, copies=1 if together else count)
-            allowed = budget(table, self.ratio, self.capacity_bytes)
+        if place.leads:
+            count = 1 if meeting is None else meeting.sharers.count
+            table = Table(store.shape[0], store.row_bytes, place.slot_bytes(rule, policy), copies=count)
+            is_shareable = meeting is not None and policy is not None and not policy.is_own
+            share = self.share if is_shareable else "replicated"
+            allowed, together = place.budget(table, self.ratio, self.capacity_bytes, share, room)
             if progress:
                 how = "partitioned over" if together else "replicated in"
-                say(f"Feature cache by {self.policy!r}: {allowed}" + (f"; {how} {count} ranks" if count > 1 else ""))
-            found = np.array([allowed.num_rows])
+                ranks = f"; {how} {count} ranks" if count > 1 else ""
+                say(f"Feature cache{place.where} by {self.policy!r}: {allowed}{ranks}")
+            found = np.array([allowed.num_rows, together])
         if meeting is not None:
             found = meeting.publish(found)
         assert found is not None
-        return int(found[0])
+        return int(found[0]), bool(found[1])
 
     @property
     def no_device_reason(self) -> str | None:
         """Why a device cannot hold it; None where it can."""
-        if self.evicts:
-            return None if self.policy == "fifo" else f"policy={self.policy!r} runs on the CPU; on devices, 'fifo' does"
+        rule = rule_of(self.policy)
+        if rule is not None and rule.admit is not None:
+            if rule.device_slot_bytes is not None:
+                return None
+            others = ", ".join(repr(other.name) for other in RULES.values() if other.device_slot_bytes)
+            return f"policy={self.policy!r} runs on the CPU; on devices, {others} does"
         if policy_named(self.policy, window=self.window).window is not None:
             return f"policy={self.policy!r} renews its rows, which caches on devices do not"
         return None
@@ -205,7 +208,7 @@ def open_all(
     store: FeatureStore,
     workload: Workload,
     *,
-    sharers: Sharers | None = None,
+    sharers: Membership | None = None,
     epoch: int = 0,
     progress: bool = True,
 ) -> FeatureStore:
@@ -227,6 +230,38 @@ def open_all(
         CacheLevels(store, caches).close()
         raise
     return CacheLevels(store, caches)
+
+
+def fitting(
+    levels: Sequence[FeatureCache], data: GraphData, name: str, *, progress: bool = True
+) -> tuple[FeatureCache, ...]:
+    """The same caches, with policies that judge the rows of that table.
+
+    Args:
+        levels: as for a table of all nodes.
+        data: whose table it is.
+        name: of the table, in :attr:`.GraphData.stores`.
+        progress: whether policies that sample ahead show a bar on stderr.
+
+    Raises:
+        CacheConfigError: a policy that judges all nodes, for rows of some of them or of edges.
+    """
+    return tuple(_fitting(level, data, name, progress) for level in levels)
+
+
+def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) -> FeatureCache:
+    table, rule = data.tables.get(name), rule_of(level.policy)
+    of_some = isinstance(table, NodeTable)
+    if not (of_some or name in data.edge_stores) or (rule is not None and not rule.judges_nodes):
+        return level
+    if not isinstance(table, NodeTable) or level.evicts:
+        others = ", ".join(repr(other.name) for other in RULES.values() if not other.judges_nodes)
+        raise CacheConfigError(
+            f"policy={level.policy!r} judges the rows of all nodes, but {name!r} has those of "
+            f"{'some nodes' if of_some else 'edges'}. Give its cache one that judges none: {others}."
+        )
+    policy = policy_named(level.policy, window=level.window, progress=progress)
+    return replace(level, policy=OfNodes(policy, table.nodes))
 
 
 def _is_number(value: object) -> bool:

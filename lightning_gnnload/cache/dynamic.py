@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.front import Front
+from lightning_gnnload.cache.store import StoreWrapper, check_slots
 from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
-from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 
-class DynamicCache(Front):
+class DynamicCache(StoreWrapper):
     """Admits every row that it misses, and evicts another for it. Threads gather at once.
 
     It needs no look ahead and no ranking, and follows a workload that changes. What is worth it shows where batches
@@ -24,9 +23,8 @@ class DynamicCache(Front):
     Args:
         store: has all rows.
         num_slots: rows that there is room for, 1 to N.
-        eviction: who goes: ``"fifo"``: who came first; ``"clock"``: likewise, but who was visited since is spared
-            once; ``"s3fifo"``: who is new waits in a small queue, so that nodes visited once push out none that are
-            visited often.
+        eviction: who goes, one of :data:`.ops.EVICTIONS`: ``"fifo"``: who came first;
+            ``kernels/dynamic_cache/evictor.h`` has the others.
         tier: what :class:`.TierReads` calls it.
 
     Raises:
@@ -47,10 +45,7 @@ class DynamicCache(Front):
 
     def __init__(self, store: FeatureStore, num_slots: int, eviction: str = "fifo", tier: str = "cache") -> None:
         num_nodes = store.shape[0]
-        if num_slots < 1:
-            raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
-        if num_slots > num_nodes:
-            raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {num_nodes} rows only.")
+        check_slots(num_slots, store)
         super().__init__(store, tier)
         self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction)
 

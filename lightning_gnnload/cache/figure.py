@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import Curve
 
-_COLORS = {
-    "optimum": "#222222",
-    "clairvoyant": "#4a3aa7",
-    "presample": "#2a78d6",
-    "expected": "#1baf7a",
-    "degree": "#eda100",
-    "degree-ratio": "#b5651d",
-    "random": "#9aa3ad",
-    "fifo": "#d1495b",
-    "clock": "#e58a97",
-    "s3fifo": "#8c2f39",
-    "belady": "#222222",
-}
-_EVICT = ("fifo", "clock", "s3fifo", "belady")
+_OPTIMUM_COLOR = "#222222"
 _MARKERS = "oxs^"
 
 
@@ -48,9 +36,10 @@ def draw_curves(curves: Sequence[Curve], ratios: Sequence[float], row_bytes: int
     x = [100 * ratio for ratio in ratios]
     for curve in curves:
         label = curve.name if len(orders) == 1 else f"{curve.name}, {curve.order}"
+        rule = RULES.get(curve.name)  # the optimum has none
         style = {
-            "color": _COLORS.get(curve.name, "#777777"),
-            "linestyle": "--" if curve.name in _EVICT else "-",
+            "color": _OPTIMUM_COLOR if rule is None else rule.color,
+            "linestyle": "-" if rule is None or rule.admit is None else "--",
             "linewidth": 2.2 if curve.name in ("optimum", "presample") else 1.3,
             "marker": _MARKERS[orders.index(curve.order) % len(_MARKERS)],
             "markersize": 4,

@@ -1,16 +1,55 @@
-"""Metrics of caches for torchmetrics: hit rate, bytes read, and how alike epochs are. They reduce over ranks."""
+"""What reads say of a cache: hit rate, bytes read, how alike epochs are; as functions, and for torchmetrics."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torchmetrics import Metric
 
-from lightning_gnnload.cache import reads as counted
 from lightning_gnnload.cache.trace import similarity
 from lightning_gnnload.data.features import Reads
 from lightning_gnnload.errors import CacheConfigError
+
+CACHE_TIERS = "cache"
+"""What the names of all caches' tiers begin with: ``"cache"``, ``"cache 2"``; those of stores do not."""
+
+
+def rows_read(reads: Reads, tier: str | None = None) -> int:
+    """Rows that a tier gave; None: all tiers."""
+    return sum(read.rows for read in reads if tier in (None, read.tier))
+
+
+def bytes_read(reads: Reads, tier: str | None = None) -> int:
+    """Bytes read from a tier; None: from all tiers."""
+    return sum(read.num_bytes for read in reads if tier in (None, read.tier))
+
+
+def rows_hit(reads: Reads, tier: str | None = None) -> int:
+    """Rows that a cache gave: of that tier; None: of any."""
+    return sum(read.rows for read in reads if tier in (None, read.tier) and is_cache(read.tier))
+
+
+def hit_rate(reads: Reads, tier: str | None = None) -> float:
+    """Of all rows gathered, the share that caches gave, or the cache of one tier; NaN where none was gathered.
+
+    Example:
+        >>> from lightning_gnnload.data.features import TierReads
+        >>> hit_rate((TierReads("cache", 3, 24), TierReads("disk", 1, 512)))
+        0.75
+    """
+    rows = rows_read(reads)
+    return rows_hit(reads, tier) / rows if rows else math.nan
+
+
+def is_cache(tier: str) -> bool:
+    return tier.startswith(CACHE_TIERS)
+
+
+def has_cache(reads: Reads) -> bool:
+    """Whether there is a cache among the tiers, though it may have given nothing."""
+    return any(is_cache(read.tier) for read in reads)
 
 
 class HitRate(Metric):
@@ -42,8 +81,8 @@ class HitRate(Metric):
 
     def update(self, reads: Reads) -> None:
         """Counts what one gather, or several, took from each tier."""
-        self.hits += counted.rows_hit(reads, self.tier)
-        self.rows += counted.rows_read(reads)
+        self.hits += rows_hit(reads, self.tier)
+        self.rows += rows_read(reads)
 
     def compute(self) -> torch.Tensor:
         return self.hits / self.rows
@@ -75,7 +114,7 @@ class BytesRead(Metric):
 
     def update(self, reads: Reads) -> None:
         """Counts what one gather, or several, took from each tier."""
-        self.num_bytes += counted.bytes_read(reads, self.tier)
+        self.num_bytes += bytes_read(reads, self.tier)
 
     def compute(self) -> torch.Tensor:
         return self.num_bytes

@@ -1,111 +1,186 @@
-"""How a cache that ranks rows beforehand comes about, by one rank or by all of a machine together."""
+"""Where a cache's rows lie, and how they come there: what opening a cache asks of a place, and the host's memory."""
 
 from __future__ import annotations
 
-import threading
 import zlib
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from rich.console import Console
 
-from lightning_gnnload.cache.holding import hold_alone, hold_together
-from lightning_gnnload.cache.levels import CacheLevels
-from lightning_gnnload.cache.lock import SharedLock
+from lightning_gnnload.cache.budget import Budget, Table, budget
+from lightning_gnnload.cache.locks import SharedLock
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.renewal import Ranking, RenewedCache
-from lightning_gnnload.cache.sharers import Meeting
-from lightning_gnnload.cache.static import StaticCache
+from lightning_gnnload.cache.renewal import RenewedCache, ranking_of
+from lightning_gnnload.cache.rules import Rule
+from lightning_gnnload.cache.static import StaticCache, hold_alone, hold_together
+from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore, bytes_of
-from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
 from lightning_gnnload.sample.workload import Workload
 
+_MOVE_BYTES = 24
+"""A slot that may get another row: while it does, two nodes' ids and its place lie in memory."""
 _PROBED_ROWS = 64
 _SEED_THEM = "Features that each rank draws at random need the same seed: call seed_everything(0) before."
+T = TypeVar("T")
 
 
-def open_ranked(
-    store: FeatureStore,
-    workload: Workload,
-    policy: CachePolicy,
-    num_rows: int,
-    *,
-    meeting: Meeting | None,
-    together: bool,
-    epoch: int,
-    progress: bool,
-    tier: str,
-) -> FeatureStore:
-    """A static cache of the rows that ``policy`` ranks highest.
+class Place(ABC, Generic[T]):
+    """The memory that a table's cache is opened in, by one rank or by the ranks that meet for it.
 
     Args:
         store: has all rows.
-        workload: the mini-batches to come.
-        policy: ranks rows, in sharer 0 or a rank alone.
-        num_rows: how many.
-        meeting: of the ranks that open the cache; None for one alone.
-        together: they hold each row once; otherwise each has all.
-        epoch: that training begins with.
-        progress: show bars on stderr.
-        tier: what reads are counted as.
+        meeting: of the ranks of this machine that open the cache together; None for a rank alone.
 
-    Raises:
-        CacheConfigError: a ranking that is none.
-        CacheShareError: a sharer failed, or has other rows.
+    Attributes:
+        where: in messages.
     """
-    hot = hot_rows(store, workload, policy, num_rows, meeting=meeting, epoch=epoch)
-    if not len(hot):
-        return CacheLevels(store, ())
-    renewed = policy.window is not None
-    if meeting is not None and together:
-        holding = hold_together(store, hot, meeting, renewed=renewed, progress=progress)
-    else:
-        holding = hold_alone(store, hot, progress=progress)
-        if meeting is not None:
-            meeting.agree({})  # if one fails, all do
-    if policy.window is None:
-        return StaticCache(store, holding.location, holding.shards, tier=tier)
-    lock = _lock_of(meeting) if meeting is not None and together else SharedLock.create()
-    return RenewedCache(
-        store,
-        holding,
-        lock=lock,
-        first_epoch=epoch,
-        window=policy.window,
-        ranking=_ranking_of(policy, workload, store.shape[0], len(hot)) if _leads(meeting) else None,
-        channels=None if meeting is None else meeting.keep(),
-        tier=tier,
-    )
+
+    where = ""
+
+    def __init__(self, store: FeatureStore, meeting: PeerGroup | None) -> None:
+        self.store, self.meeting = store, meeting
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank decides for all."""
+        return self.meeting is None or self.meeting.sharers.index == 0
+
+    def part(self) -> None:
+        """The ranks share no rows: from here on nobody waits for another."""
+        self.meeting = None
+
+    def hot_rows(self, policy: CachePolicy, workload: Workload, num_rows: int, epoch: int) -> np.ndarray:
+        """The rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks that meet.
+
+        Raises:
+            CacheConfigError: a ranking that is none.
+            CacheShareError: a sharer failed, or has other rows.
+        """
+        hot = None
+        if self.leads:
+            hot = hottest(_ranked(policy, workload, epoch), self.store.shape[0], num_rows)
+        if self.meeting is not None:
+            hot = self.meeting.publish(hot)
+            self.meeting.agree({"checksum of rows": _checksum(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
+        assert hot is not None
+        return hot
+
+    def room(self) -> int | None:
+        """Bytes there for all ranks' caches; None: to be found with the budget. All ranks ask at once."""
+        return None
+
+    @abstractmethod
+    def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
+        """What a cached row takes beside itself."""
+
+    @abstractmethod
+    def budget(
+        self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
+    ) -> tuple[Budget, bool]:
+        """The rows that settings allow, and whether each is there once, not once a rank.
+
+        Args:
+            table: in as many copies as there are ranks.
+            ratio, capacity_bytes, share: see :class:`.FeatureCache`.
+            room: as :meth:`room` found it.
+        """
+
+    @abstractmethod
+    def without(self) -> T:
+        """No cache."""
+
+    @abstractmethod
+    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str) -> T:
+        """An empty cache of one rank's own, that admits and evicts rows."""
+
+    @abstractmethod
+    def ranked(
+        self,
+        hot: np.ndarray,
+        policy: CachePolicy,
+        workload: Workload,
+        *,
+        together: bool,
+        epoch: int,
+        progress: bool,
+        tier: str,
+    ) -> T:
+        """A cache of the rows of ``hot``, which ranks hold each once ``together``, or all each.
+
+        Raises:
+            CacheShareError: a sharer failed.
+        """
 
 
-def hot_rows(
-    store: FeatureStore,
-    workload: Workload,
-    policy: CachePolicy,
-    num_rows: int,
-    *,
-    meeting: Meeting | None,
-    epoch: int,
-) -> np.ndarray:
-    """The rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks that meet.
+class HostMemory(Place[FeatureStore]):
+    """The machine's memory: a rank's own, or shared by all ranks."""
 
-    Raises:
-        CacheConfigError: a ranking that is none.
-        CacheShareError: a sharer failed, or has other rows.
-    """
-    hot = np.empty(0, np.int64)
-    if num_rows and _leads(meeting):
-        hot = hottest(_ranked(policy, workload, epoch), store.shape[0], num_rows)
-    if meeting is not None:
-        hot = meeting.publish(hot if _leads(meeting) else None)
-        meeting.agree({"checksum of rows": _checksum(store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
-    return hot
+    def part(self) -> None:
+        if self.meeting is not None:
+            self.meeting.close()
+        super().part()
+
+    def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
+        if policy is None:
+            assert rule is not None, "either a policy ranks, or a rule admits"
+            return rule.slot_bytes
+        return 0 if policy.window is None else _MOVE_BYTES
+
+    def budget(
+        self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
+    ) -> tuple[Budget, bool]:
+        together = share != "replicated"
+        return budget(replace(table, copies=1) if together else table, ratio, capacity_bytes, room), together
+
+    def without(self) -> FeatureStore:
+        return CacheLevels(self.store, ())
+
+    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str) -> FeatureStore:
+        assert rule.admit is not None, "a rule that ranks opens no cache"
+        return rule.admit(self.store, num_rows, workload, tier)
+
+    def ranked(
+        self,
+        hot: np.ndarray,
+        policy: CachePolicy,
+        workload: Workload,
+        *,
+        together: bool,
+        epoch: int,
+        progress: bool,
+        tier: str,
+    ) -> FeatureStore:
+        store, meeting = self.store, self.meeting
+        if meeting is not None and together:
+            holding = hold_together(store, hot, meeting, renewed=policy.window is not None, progress=progress)
+        else:
+            holding = hold_alone(store, hot, progress=progress)
+            if meeting is not None:
+                meeting.agree({})  # if one fails, all do
+        if policy.window is None:
+            return StaticCache(store, holding.location, holding.shards, tier=tier)
+        return RenewedCache(
+            store,
+            holding,
+            lock=_lock_of(meeting) if meeting is not None and together else SharedLock.create(),
+            first_epoch=epoch,
+            window=policy.window,
+            ranking=ranking_of(policy, workload, store.shape[0], len(hot)) if self.leads else None,
+            channels=None if meeting is None else meeting.keep(),
+            tier=tier,
+        )
 
 
-def _leads(meeting: Meeting | None) -> bool:
-    return meeting is None or meeting.sharers.index == 0
+def say(text: str) -> None:
+    """One line on stderr, where bars are shown as well."""
+    from rich.console import Console
+
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
 
 
 def _ranked(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarray:
@@ -120,11 +195,6 @@ def _ranked(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarray:
         ) from error
 
 
-def say(text: str) -> None:
-    """One line on stderr, where bars are shown as well."""
-    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
-
-
 def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
     """Of a few rows: tables of one shape that were drawn with different seeds differ in each."""
     rows = torch.zeros(len(ids), store.shape[1], dtype=store.dtype)
@@ -132,7 +202,7 @@ def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
     return zlib.crc32(bytes_of(rows).tobytes())
 
 
-def _lock_of(meeting: Meeting) -> SharedLock:
+def _lock_of(meeting: PeerGroup) -> SharedLock:
     """One for all sharers, made by sharer 0."""
     mine = SharedLock.create() if meeting.sharers.index == 0 else None
     try:
@@ -141,27 +211,3 @@ def _lock_of(meeting: Meeting) -> SharedLock:
         if mine is not None:
             mine.close()
     return SharedLock(first.fd)
-
-
-def _ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_rows: int) -> Ranking:
-    """Ranks later windows: on one thread, in silence, as mini-batches are made meanwhile."""
-    quiet = policy.quietly()
-
-    def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
-        return hottest(quiet.hotness(_Stoppable(workload, stopping), epoch), table_rows, num_rows)
-
-    return rank
-
-
-class _Stoppable(Workload):
-    """The same mini-batches, until an event is set: a ranking of an epoch can take minutes, a fit ends at once."""
-
-    def __init__(self, workload: Workload, stopping: threading.Event) -> None:
-        super().__init__(**workload.settings())
-        self._stopping = stopping
-
-    def requests(self, epoch: int) -> Iterator[BatchRequest]:
-        for request in super().requests(epoch):
-            if self._stopping.is_set():
-                raise CacheConfigError("the cache was closed while its next rows were ranked.")
-            yield request

@@ -1,4 +1,4 @@
-"""CachePolicy: which rows deserve a place."""
+"""CachePolicy: which rows deserve a place; and rankings of some of the nodes alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from lightning_gnnload.data.partition import Part, Partition
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.parts import PartWorkload
 from lightning_gnnload.sample.workload import Workload
 
 
@@ -80,3 +83,71 @@ def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
             f"at least 0 is needed for every node."
         )
     return hotness
+
+
+class OfNodes(CachePolicy):
+    """Another policy's ranking, of some of the nodes alone: row ``i`` of their table is that of node ``nodes[i]``.
+
+    Example:
+        >>> from lightning_gnnload import Graph, NeighborSampler
+        >>> from lightning_gnnload.cache.rules import Degree
+        >>> from lightning_gnnload.data.seeds import Sequential
+        >>> star = Graph.from_coo(src=[3, 3, 2], dst=[0, 1, 0])
+        >>> workload = Workload(star, NeighborSampler([1]), np.arange(2), batch_size=1, order=Sequential())
+        >>> OfNodes(Degree(), range(2, 4)).hotness(workload, epoch=0).tolist()
+        [1, 2]
+    """
+
+    def __init__(self, policy: CachePolicy, nodes: range) -> None:
+        self.policy = policy
+        self.nodes = nodes
+        self.window = policy.window
+        self.is_own = policy.is_own
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        ranked = checked_hotness(self.policy.hotness(workload, epoch), workload.graph.num_nodes)
+        return ranked[self.nodes.start : self.nodes.stop]
+
+    def quietly(self) -> OfNodes:
+        return OfNodes(self.policy.quietly(), self.nodes)
+
+    def __repr__(self) -> str:
+        return f"{self.policy!r} of nodes {self.nodes.start} to {self.nodes.stop - 1}"
+
+
+class OfPart(CachePolicy):
+    """Another policy's ranking of a part's nodes, by the part's edges and by the mini-batches of its rank alone. Nodes
+    that the part does not hold count nothing: the rank gathers none of them.
+
+    Args:
+        policy: ranks nodes.
+        sampler: what is drawn.
+        partition: whose parts they are.
+        part: the rank's.
+        phase: that the cache is filled for.
+
+    Source: PaGraph (TPDS'21), section 3.2: each GPU caches features for its own partition.
+    """
+
+    is_own = True
+
+    def __init__(self, policy: CachePolicy, sampler: Sampler, partition: Partition, part: Part, phase: str) -> None:
+        self.policy = policy
+        self.sampler = sampler
+        self.partition = partition
+        self.part = part
+        self.phase = phase
+        self.window = policy.window
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        local = PartWorkload(workload, self.sampler, self.part, self.phase)
+        ranked = checked_hotness(self.policy.hotness(local, epoch), self.part.graph.num_nodes)
+        hotness = np.zeros(self.partition.num_nodes, ranked.dtype)
+        hotness[self.part.graph.names_of(np.arange(len(ranked)))] = ranked
+        return hotness
+
+    def quietly(self) -> OfPart:
+        return OfPart(self.policy.quietly(), self.sampler, self.partition, self.part, self.phase)
+
+    def __repr__(self) -> str:
+        return f"{self.policy!r} of part {self.part.index}"

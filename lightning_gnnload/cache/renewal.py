@@ -6,20 +6,21 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.holding import Holding
-from lightning_gnnload.cache.lock import SharedLock
-from lightning_gnnload.cache.sharers import SharerChannel, numbers_file, numbers_in
-from lightning_gnnload.cache.static import StaticCache, as_rows_of
+from lightning_gnnload.cache.locks import SharedLock
+from lightning_gnnload.cache.peers import PeerChannel, numbers_file, numbers_in
+from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.static import CacheMemory, StaticCache, as_rows_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.sockets import readable
-from lightning_gnnload.errors import CacheShareError
+from lightning_gnnload.errors import CacheConfigError, CacheShareError
+from lightning_gnnload.sample.workload import Workload
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.5
@@ -51,13 +52,13 @@ class RenewedCache(StaticCache):
     def __init__(
         self,
         store: FeatureStore,
-        holding: Holding,
+        holding: CacheMemory,
         *,
         lock: SharedLock,
         first_epoch: int,
         window: int,
         ranking: Ranking | None,
-        channels: Mapping[int, SharerChannel] | None = None,
+        channels: Mapping[int, PeerChannel] | None = None,
         tier: str = "cache",
     ) -> None:
         super().__init__(store, holding.location, holding.shards, tier=tier, reading=lock.reading)
@@ -220,3 +221,27 @@ def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.n
     newcomers = hot[location[hot] < 0]
     chosen = order[: len(newcomers)]
     return newcomers, shard[chosen] << ops.SLOT_BITS | free[chosen] - begins[shard[chosen]]
+
+
+def ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_rows: int) -> Ranking:
+    """Ranks later windows: on one thread, in silence, as mini-batches are made meanwhile."""
+    quiet = policy.quietly()
+
+    def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
+        return hottest(quiet.hotness(_Stoppable(workload, stopping), epoch), table_rows, num_rows)
+
+    return rank
+
+
+class _Stoppable(Workload):
+    """The same mini-batches, until an event is set: a ranking of an epoch can take minutes, a fit ends at once."""
+
+    def __init__(self, workload: Workload, stopping: threading.Event) -> None:
+        super().__init__(**workload.settings())
+        self._stopping = stopping
+
+    def requests(self, epoch: int) -> Iterator[BatchRequest]:
+        for request in super().requests(epoch):
+            if self._stopping.is_set():
+                raise CacheConfigError("the cache was closed while its next rows were ranked.")
+            yield request

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile
@@ -16,7 +16,7 @@ from lightning_gnnload.errors import CacheShareError
 _CHUNK_BYTES = 1 << 20
 
 
-def share_rows(store: MemoryFeatureStore, sharers: Sharers) -> MemoryFeatureStore:
+def share_rows(store: MemoryFeatureStore, sharers: Membership) -> MemoryFeatureStore:
     """The same rows in memory that all ranks map. Whoever drops its own store then gives back the memory.
 
     Sharer 0's rows are copied to a memfd; the others compare theirs with it, byte by byte. Where all have mapped a

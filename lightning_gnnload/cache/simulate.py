@@ -11,8 +11,8 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.lookahead import next_lists
-from lightning_gnnload.cache.policies import POLICIES, policy_named
 from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import Workload
@@ -100,7 +100,7 @@ class Trace:
 def static_curves(
     trace: Trace, ratios: Sequence[float], order: str, skipped: Callable[[str], object]
 ) -> Iterator[Curve]:
-    """The optimum, then each of :data:`.POLICIES`; those that cannot judge this sampler are told to ``skipped``.
+    """The optimum, then each of :data:`.RULES` that ranks; what cannot judge this sampler is told to ``skipped``.
 
     The optimum are the rows visited most in the measured epochs together; ``"clairvoyant"`` chooses anew each epoch,
     and so may exceed it.
@@ -111,17 +111,19 @@ def static_curves(
     run = np.sum(counts, axis=0)
     slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
     yield _static(trace, "optimum", order, slots, [(run, run)], 0.0)
-    for name in POLICIES:
+    for name, rule in RULES.items():
+        if rule.rank is None:
+            continue
+        if rule.looks_ahead:  # what it would count is recorded already
+            yield _static(trace, name, order, slots, [(epoch, epoch) for epoch in counts], 0.0)
+            continue
         began = time.perf_counter()
         try:
-            hotness = run if name == "clairvoyant" else policy_named(name, progress=False).hotness(trace.workload, 1)
+            hotness = rule.rank(1, False).hotness(trace.workload, 1)
         except CacheConfigError as error:
             skipped(f"{name}: {error}")
             continue
-        if name == "clairvoyant":  # what it would count is recorded already
-            yield _static(trace, name, order, slots, [(epoch, epoch) for epoch in counts], 0.0)
-        else:
-            yield _static(trace, name, order, slots, [(hotness, run)], time.perf_counter() - began)
+        yield _static(trace, name, order, slots, [(hotness, run)], time.perf_counter() - began)
 
 
 def evicting_curves(trace: Trace, ratios: Sequence[float], order: str) -> Iterator[Curve]:
@@ -132,11 +134,15 @@ def evicting_curves(trace: Trace, ratios: Sequence[float], order: str) -> Iterat
     slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
     lists = list(chain(*trace.epochs))
     num_warm = len(trace.epochs[0])
-    for rule in ops.EVICTIONS:
-        hits = [_evicting_hits(trace.num_nodes, each, rule, lists, num_warm) for each in slots]
-        yield _curve(trace, rule, order, hits)
-    following = next_lists(lists, np.empty(trace.num_nodes, np.int32))
-    yield _curve(trace, "belady", order, [_belady_hits(trace.num_nodes, n, lists, following, num_warm) for n in slots])
+    for name, rule in RULES.items():
+        if rule.admit is None:
+            continue
+        if rule.looks_ahead:
+            following = next_lists(lists, np.empty(trace.num_nodes, np.int32))
+            hits = [_belady_hits(trace.num_nodes, each, lists, following, num_warm) for each in slots]
+        else:
+            hits = [_evicting_hits(trace.num_nodes, each, name, lists, num_warm) for each in slots]
+        yield _curve(trace, name, order, hits)
 
 
 def _static(

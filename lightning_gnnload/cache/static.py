@@ -1,23 +1,29 @@
-"""StaticCache: rows that were chosen beforehand, in front of the store that has all."""
+"""StaticCache: rows that were chosen beforehand, in front of the store that has all; and the memory they lie in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.front import Front
+from lightning_gnnload.cache.peers import PeerGroup
+from lightning_gnnload.cache.store import StoreWrapper
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.pages import private_bytes
+from lightning_gnnload.errors import CacheConfigError
 
 _CHUNK_BYTES = 16 << 20
 
 
-class StaticCache(Front):
+class StaticCache(StoreWrapper):
     """Hot rows in shards, and a table that says for every node which shard and slot has its row, if any.
 
     A row comes from a shard or from ``store``, and is the same. Who filled the shards does not matter: they lie in
@@ -107,12 +113,33 @@ def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: b
         shard: uint8 ``[slots, row_bytes]``, writable.
         progress: show a bar on stderr.
     """
-    step = max(_CHUNK_BYTES // max(store.row_bytes, 1), 1)
-    with progress_bar("Filling the cache", shard.nbytes) if progress else nullcontext(lambda amount: None) as advance:
+    for _ in gather_in_pieces(store, ids, lambda begin, end: shard[begin:end], progress=progress):
+        pass
+
+
+def gather_in_pieces(
+    store: FeatureStore, ids: np.ndarray, room: Callable[[int, int], np.ndarray], *, progress: bool = False
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Gathers rows ``ids`` some megabytes at a time: the number of each piece's first id, and its rows in bytes.
+
+    Args:
+        store: has the rows.
+        ids: int64 ``[slots]``.
+        room: where rows ``[begin, end)`` go, uint8 ``[end - begin, row_bytes]``; may be the same for each piece.
+        progress: show a bar on stderr.
+    """
+    step, num_bytes = rows_in_piece(store), len(ids) * store.row_bytes
+    with progress_bar("Filling the cache", num_bytes) if progress else nullcontext(lambda amount: None) as advance:
         for begin in range(0, len(ids), step):
-            rows = shard[begin : begin + step]
-            store.gather(tensor_view(ids[begin : begin + step]), as_rows_of(store, rows))
+            piece = np.ascontiguousarray(ids[begin : begin + step])
+            rows = room(begin, begin + len(piece))
+            store.gather(tensor_view(piece), as_rows_of(store, rows))
+            yield begin, rows
             advance(rows.nbytes)
+
+
+def rows_in_piece(store: FeatureStore) -> int:
+    return max(_CHUNK_BYTES // max(store.row_bytes, 1), 1)
 
 
 def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:
@@ -120,3 +147,108 @@ def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:
     if not rows.size:  # view() to another dtype refuses a width of zero
         return torch.empty(len(rows), store.shape[1], dtype=store.dtype)
     return torch.from_numpy(rows).view(store.dtype)
+
+
+@dataclass
+class CacheMemory:
+    """Where each node's row is, and the rows.
+
+    What is shared travels as a descriptor, which is all that another kind of memory needs to do as well: CUDA's
+    virtual memory is exported so, and outlives its maker in the same way.
+
+    Attributes:
+        location: int32 ``[N]``, as :class:`StaticCache` reads it.
+        shards: each uint8 ``[slots, row_bytes]``.
+        own: the shard that this rank has filled, and alone may write to; -1: none.
+    """
+
+    location: np.ndarray
+    shards: list[np.ndarray] = field(default_factory=list)
+    own: int = 0
+
+
+def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) -> CacheMemory:
+    """A rank's own copy of the rows of ``hot``, int64, in private memory, which may have 2 MB pages.
+
+    Raises:
+        CacheConfigError: more rows than a shard can have, or than there is memory for.
+    """
+    places = _places(hot, 1)
+    try:
+        location = private_bytes(store.shape[0] * 4).view(np.int32)
+        shard = private_bytes(len(hot) * store.row_bytes).reshape(len(hot), store.row_bytes)
+    except MemoryError as error:
+        raise CacheConfigError(f"the cache needs {error} Make it smaller (ratio, capacity_bytes).") from error
+    location.fill(-1)
+    location[hot] = places
+    fill(store, hot, shard, progress=progress)
+    return CacheMemory(location, [shard])
+
+
+def hold_together(
+    store: FeatureStore, hot: np.ndarray, meeting: PeerGroup, *, renewed: bool = False, progress: bool = False
+) -> CacheMemory:
+    """Each row of ``hot`` once on the machine: dealt out hottest first, so that shards carry equal load. Each rank
+    fills its own shard, which the others map and can only read.
+
+    Args:
+        store: has all rows.
+        hot: node ids, hottest first, the same in all ranks.
+        meeting: of the ranks.
+        renewed: ranks will change the location table.
+        progress: show a bar on stderr.
+
+    Raises:
+        CacheShareError: a rank failed, or the machine gives no such memory.
+        CacheConfigError: more rows than the shards can have.
+
+    Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the trainers holds more rows.
+    """
+    own, num_shards = meeting.sharers.index, min(meeting.sharers.count, ops.MAX_SHARDS)
+    places = _places(hot, num_shards)
+    shard_of = places >> ops.SLOT_BITS
+    mine = hot[shard_of == own]
+    table = None
+    if own == 0:
+        table = MemoryFile.create("location", store.shape[0] * 4, open_to_all=renewed)
+        located = table.array.view(np.int32)
+        located.fill(-1)
+        located[hot] = places
+    (table,) = _traded(meeting, table, [store.shape[0] * 4], open_to_all=renewed)
+    shard = None
+    if own < num_shards:
+        shard = MemoryFile.create("cache", len(mine) * store.row_bytes)
+        fill(store, mine, shard.array.reshape(len(mine), store.row_bytes), progress=progress)
+    sizes = np.bincount(shard_of, minlength=num_shards).tolist()
+    shards = _traded(meeting, shard, [size * store.row_bytes for size in sizes])
+    rows = [file.array.reshape(size, store.row_bytes) for file, size in zip(shards, sizes, strict=True)]
+    return CacheMemory(table.array.view(np.int32), rows, own if own < num_shards else -1)
+
+
+def _traded(
+    meeting: PeerGroup, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
+) -> list[MemoryFile]:
+    """The files that the first sharers have made, of these bytes each; this one's own as it is. Descriptors are
+    closed: the mappings are enough."""
+    fds = [each.fd for each in meeting.exchange({}, -1 if file is None else file.fd)]
+    try:
+        files = [MemoryFile.adopt(fds.pop(0), size, open_to_all=open_to_all) for size in sizes]
+    finally:
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
+    for each in files:
+        each.close()
+    if file is not None:
+        file.close()
+        files[meeting.sharers.index] = file  # the map that can be written to
+    return files
+
+
+def _places(hot: np.ndarray, num_shards: int) -> np.ndarray:
+    if len(hot) > num_shards << ops.SLOT_BITS:
+        raise CacheConfigError(
+            f"{len(hot)} rows are to be cached, but {num_shards} ranks can hold {num_shards << ops.SLOT_BITS}. "
+            f"Lower ratio or capacity_bytes."
+        )
+    return deal(len(hot), num_shards)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,21 @@ class TierReads(NamedTuple):
 
 Reads = tuple[TierReads, ...]
 """Of all tiers, nearest first; the rows sum to the number of ids."""
+
+
+def summed_reads(gathers: Iterable[Reads]) -> Reads:
+    """One count a tier. The gather of most tiers says in what order they lie.
+
+    Example:
+        >>> summed_reads([(TierReads("disk", 3, 12),), (TierReads("cache", 5, 20), TierReads("disk", 1, 4))])
+        (TierReads(tier='cache', rows=5, num_bytes=20), TierReads(tier='disk', rows=4, num_bytes=16))
+    """
+    sums: dict[str, TierReads] = {}
+    for reads in sorted(gathers, key=len, reverse=True):
+        for tier, rows, num_bytes in reads:
+            _, rows_before, bytes_before = sums.get(tier, (tier, 0, 0))
+            sums[tier] = TierReads(tier, rows_before + rows, bytes_before + num_bytes)
+    return tuple(sums.values())
 
 
 class FeatureStore(ABC):

@@ -12,9 +12,9 @@ from .checks import as_integer, check_apart, check_array
 from .dispatch import MAX_NODES, as_bytes, check_positions, kernels
 from .tiers import SLOT_BITS
 
-EVICTIONS = ("fifo", "clock", "s3fifo")  # in the order of kernels/dynamic_cache/evictor.h
-SLOT_BYTES = {"fifo": 12, "clock": 13, "s3fifo": 25}
-"""At most what a slot takes beside its row; a node takes 4 bytes."""
+SLOT_BYTES: dict[str, int] = dict(kernels.evictions())
+"""At most what a slot takes beside its row, by rule; a node takes 4 bytes."""
+EVICTIONS = tuple(SLOT_BYTES)
 MAX_ROW_BYTES = 1 << 32
 
 
@@ -29,7 +29,7 @@ class DynamicCache:
         num_nodes: N.
         num_slots: rows that have room, 1 to ``2**28``.
         row_bytes: of one row; 0 for a simulation.
-        eviction: who goes: ``"fifo"``, ``"clock"`` or ``"s3fifo"``.
+        eviction: who goes: one of :data:`EVICTIONS`, which ``kernels/dynamic_cache/evictor.h`` explains.
 
     Raises:
         CacheConfigError: settings that cannot work, or more memory than the machine gives.

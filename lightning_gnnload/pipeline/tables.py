@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import MiniBatch, view_of
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
+from lightning_gnnload.data.features import FeatureStore, Reads, summed_reads
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
@@ -125,21 +125,6 @@ def fill_tables(
     for name, positions in places.found.items():
         places.positions[name].view(buffer).numpy()[:] = positions
     return reads[0] if len(reads) == 1 else summed_reads(reads)
-
-
-def summed_reads(gathers: Iterable[Reads]) -> Reads:
-    """One count a tier. The gather of most tiers says in what order they lie.
-
-    Example:
-        >>> summed_reads([(TierReads("disk", 3, 12),), (TierReads("cache", 5, 20), TierReads("disk", 1, 4))])
-        (TierReads(tier='cache', rows=5, num_bytes=20), TierReads(tier='disk', rows=4, num_bytes=16))
-    """
-    sums: dict[str, TierReads] = {}
-    for reads in sorted(gathers, key=len, reverse=True):
-        for tier, rows, num_bytes in reads:
-            _, rows_before, bytes_before = sums.get(tier, (tier, 0, 0))
-            sums[tier] = TierReads(tier, rows_before + rows, bytes_before + num_bytes)
-    return tuple(sums.values())
 
 
 def edge_spans(hops: Sequence[HopLayout]) -> list[slice]:

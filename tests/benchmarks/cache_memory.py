@@ -25,9 +25,9 @@ import torch
 
 from lightning_gnnload import Graph, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.counted import Recorded
+from lightning_gnnload.cache.peers import Membership
+from lightning_gnnload.cache.rules import Recorded
 from lightning_gnnload.cache.shared import share_rows
-from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.sample.workload import Workload
 
@@ -85,7 +85,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.trainer:
         name, num_rows, count, shares_table, share, index = arguments.trainer
-        _be_trainer(Sharers(name, int(index), int(count)), int(num_rows), shares_table == "1", share)
+        _be_trainer(Membership(name, int(index), int(count)), int(num_rows), shares_table == "1", share)
         return
     num_rows = 100_000 if arguments.quick else 1_000_000
     print(f"{num_rows:,} rows of {WIDTH} float32; {RATIO:.0%} cached; MiB of all trainers together\n")
@@ -100,7 +100,7 @@ def main() -> None:
         print(f"| {case.title} | {table:.1f} | {cache:.1f} | {table + cache:.1f} | {growth:.3f}{verdict} |", flush=True)
 
 
-def _be_trainer(sharers: Sharers, num_rows: int, shares_table: bool, share: Any) -> None:
+def _be_trainer(sharers: Membership, num_rows: int, shares_table: bool, share: Any) -> None:
     edges = np.arange(num_rows)
     graph = Graph.from_coo(edges, edges, num_nodes=num_rows)
     workload = Workload(graph, NeighborSampler([1]), edges, batch_size=1024, order=Sequential())
@@ -109,7 +109,7 @@ def _be_trainer(sharers: Sharers, num_rows: int, shares_table: bool, share: Any)
     before = memory_mib()
     store = MemoryFeatureStore(torch.ones(num_rows, WIDTH).mul_(3))
     if shares_table:
-        store = share_rows(store, Sharers(f"{sharers.name}-table", sharers.index, sharers.count))
+        store = share_rows(store, Membership(f"{sharers.name}-table", sharers.index, sharers.count))
     _gather_all(store, out)
     with sharers.meet() as meeting:
         meeting.exchange({})  # nobody has a table of its own any more

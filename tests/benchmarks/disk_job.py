@@ -29,8 +29,8 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
         limit_s: no more steps are begun after so many seconds.
     """
     from lightning_gnnload import NeighborSampler, load_graph_data
+    from lightning_gnnload.cache.belady import BeladyCache
     from lightning_gnnload.cache.cache import FeatureCache
-    from lightning_gnnload.cache.nextuse import NextUseCache
     from lightning_gnnload.data.seeds import Shuffled
     from lightning_gnnload.pipeline.slots import Slot
     from lightning_gnnload.pipeline.source import BatchSource
@@ -43,7 +43,7 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
     before, began = _read_bytes(), time.monotonic()
     store = data.x
     if cache == "belady":
-        store = NextUseCache(store, round(ratio * store.shape[0]), workload)
+        store = BeladyCache(store, round(ratio * store.shape[0]), workload)
     elif cache is not None:
         store = FeatureCache(cache, ratio=ratio).open(store, workload, progress=False)
     filled, began_epoch = _read_bytes(), time.monotonic()

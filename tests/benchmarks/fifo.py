@@ -27,8 +27,8 @@ from rich.console import Console
 
 from lightning_gnnload import Debian, GraphData, MemoryFeatureStore, NeighborSampler, Synthetic, ops
 from lightning_gnnload.cache.dynamic import DynamicCache
-from lightning_gnnload.cache.policies import policy_named
 from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.proximity import ProximityOrder
@@ -44,7 +44,7 @@ FANOUTS = [15, 10, 5]
 BATCH_SIZE = 16  # so that a mini-batch is about as small a part of the graph as one of BGL's 1,000 is of papers100M
 GRAPHS = ("debian", "citation", "web")
 STATIC = ("degree", "presample")
-DYNAMIC = ("FIFO", "CLOCK", "S3-FIFO")  # in the order of ops.EVICTIONS
+DYNAMIC = {"FIFO": "fifo", "CLOCK": "clock", "S3-FIFO": "s3fifo"}
 Visit = Callable[[np.ndarray], int]
 
 
@@ -116,7 +116,7 @@ def compare(trace: Trace, report: Callable[[str], object]) -> Iterator[Measured]
         report(name)
         yield Measured(name, [trace.static_hit_rate(hotness, each) for each in slots], [])
     makers: dict[str, Callable[[int], ops.DynamicCache | Lru]] = {
-        name: partial(_simulated, trace.num_nodes, rule) for name, rule in zip(DYNAMIC, ops.EVICTIONS, strict=True)
+        name: partial(_simulated, trace.num_nodes, rule) for name, rule in DYNAMIC.items()
     }
     makers["LRU"] = partial(Lru, trace.num_nodes)
     for name, make in makers.items():

@@ -25,9 +25,8 @@ from lightning_gnnload import (
     Synthetic,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.cache.counted import Clairvoyant, PreSample
-from lightning_gnnload.cache.policies import policy_named
 from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.rules import Clairvoyant, PreSample, policy_named
 from lightning_gnnload.cache.trace import similarity, visit_counts
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.seeds import Shuffled

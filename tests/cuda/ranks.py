@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 
 TIMEOUT_S = 30
 
@@ -49,10 +49,10 @@ def as_processes(count: int, work: Callable[[int], Any]) -> list[End]:
     return ends
 
 
-def as_sharers(count: int, work: Callable[[Sharers], Any], timeout_s: float = 20.0) -> list[End]:
+def as_sharers(count: int, work: Callable[[Membership], Any], timeout_s: float = 20.0) -> list[End]:
     """As :func:`as_processes`, for the ranks of a machine that open something together."""
     name = uuid.uuid4().hex
-    return as_processes(count, lambda index: work(Sharers(name, index, count, timeout_s)))
+    return as_processes(count, lambda index: work(Membership(name, index, count, timeout_s)))
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

@@ -11,11 +11,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler, ops
-from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, DynamicFeatures, StaticFeatures
-from lightning_gnnload.cache.device.filling import OwnShard, hold_alone, map_rows
+from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
+from lightning_gnnload.cache.device.features import DeviceFeatures, WholeFeatures
 from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.device.shards import Shards, hold_alone, map_rows
 from lightning_gnnload.cache.dynamic import DynamicCache
-from lightning_gnnload.cache.reads import hit_rate
+from lightning_gnnload.cache.metrics import hit_rate
 from lightning_gnnload.cache.static import deal
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantize import quantize
@@ -147,7 +148,7 @@ def test_rows_of_peers_are_told_apart(device: Device) -> None:
     location[:20] = places
     held = [device.put(rows[:20][places >> ops.SLOT_BITS == shard].numpy()) for shard in range(3)]
     store = MemoryFeatureStore(rows)
-    shards = OwnShard(None, [shard.data_ptr() for shard in held], [len(shard) for shard in held], own=1)
+    shards = Shards([shard.data_ptr() for shard in held], [len(shard) for shard in held], own=1)
     features = StaticFeatures(device, store, device.put(location), shards, map_rows(device, store))
     assert torch.equal(gathered(features, np.arange(NUM_NODES)), rows)
     own = len(held[1])
@@ -363,7 +364,7 @@ def test_threads_gather_on_streams_of_their_own(device: Device, cache: FeatureCa
 
 def test_a_table_says_what_it_is(device: Device) -> None:
     assert "memory" in repr(opened(device, MemoryFeatureStore(table()), None))
-    assert isinstance(opened(device, MemoryFeatureStore(table()), None), DeviceTable)
+    assert isinstance(opened(device, MemoryFeatureStore(table()), None), WholeFeatures)
     assert "float16" in repr(opened(device, quantize(table(), dtype=torch.float16), None))
 
 

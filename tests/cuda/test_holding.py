@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from lightning_gnnload import MemoryFeatureStore, ops
-from lightning_gnnload.cache.device import holding
+from lightning_gnnload.cache import static
 from lightning_gnnload.cache.device.holding import hold_on_device
 from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import Shards
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import CudaCallError
@@ -44,7 +44,7 @@ class Slow(MemoryFeatureStore):
         return super().gather(ids, out)
 
 
-def gpu(sharers: Sharers, **settings: Any) -> FakeRuntime:
+def gpu(sharers: Membership, **settings: Any) -> FakeRuntime:
     """Each rank's own GPU, of which each numbers its own as 0."""
     names = [f"gpu-{(sharers.index + other) % sharers.count}" for other in range(sharers.count)]
     return FakeRuntime(names, **settings)
@@ -55,7 +55,7 @@ def apart(*pairs: tuple[int, int]) -> list[frozenset[str]]:
 
 
 def held(
-    sharers: Sharers,
+    sharers: Membership,
     runtime: FakeRuntime,
     *,
     store: FeatureStore | None = None,
@@ -151,7 +151,7 @@ def test_a_device_that_linked_none_has_a_copy_of_its_own() -> None:
 )
 def test_memory_that_cannot_be_used_is_not(faults: dict, reason: str) -> None:
     # CUDA said that all reach each other. Rank 0 alone meets the fault, and all follow.
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         return held(sharers, gpu(sharers, **(faults if sharers.index == 0 else {})))
 
     ends = values(as_sharers(3, work))
@@ -166,7 +166,7 @@ def test_a_device_that_cannot_share_has_a_copy_of_its_own() -> None:
         def export(self, address: int) -> bytes:
             raise CudaCallError("cudaErrorNotSupported", "no IPC on this system")
 
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         return held(sharers, Unshareable(["gpu-1"]) if sharers.index else gpu(sharers))
 
     ends = values(as_sharers(2, work))
@@ -179,7 +179,7 @@ def test_shares_shrink_until_every_device_has_room() -> None:
     hot = np.random.default_rng(1).permutation(240_000)
     store = MemoryFeatureStore(torch.arange(len(hot) * F, dtype=torch.float32).view(-1, F))
 
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         runtime = gpu(sharers, room_bytes=(4 << 20) - (sharers.index << 20))
         with sharers.meet() as meeting:
             location, shards = hold_on_device(store, hot, SmallDevice(), meeting, runtime)
@@ -193,7 +193,7 @@ def test_shares_shrink_until_every_device_has_room() -> None:
 
 
 def test_rows_stay_in_the_hosts_memory_where_a_device_has_no_room() -> None:
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         return held(sharers, gpu(sharers, room_bytes=1 << 10 if sharers.index else 1 << 30))
 
     ends = values(as_sharers(2, work))
@@ -203,7 +203,7 @@ def test_rows_stay_in_the_hosts_memory_where_a_device_has_no_room() -> None:
 
 
 def test_nobody_reads_a_shard_before_it_is_filled() -> None:
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         slow = Slow(lambda: time.sleep(0.3))
         return held(sharers, gpu(sharers), store=slow if sharers.index == 1 else None)
 
@@ -219,7 +219,7 @@ def test_memory_stays_while_another_rank_reads() -> None:
 @pytest.mark.parametrize("moment", ["allocate", "export", "open", "copy"])
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_rank_that_dies_on_the_way_ends_all(moment: str, index: int) -> None:
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         runtime = gpu(sharers)
         if sharers.index == index:
             setattr(runtime, moment, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
@@ -240,7 +240,7 @@ def test_a_rank_that_fails_ends_all_with_its_words(index: int) -> None:
     def fail() -> None:
         raise OSError("disk on fire")
 
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         return held(sharers, gpu(sharers), store=Slow(fail) if sharers.index == index else None)
 
     began = time.monotonic()
@@ -250,7 +250,7 @@ def test_a_rank_that_fails_ends_all_with_its_words(index: int) -> None:
 
 
 def test_a_rank_that_dies_later_keeps_nobody_waiting() -> None:
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         die = (lambda: os.kill(os.getpid(), signal.SIGKILL)) if sharers.index == 1 else (lambda: time.sleep(0.2))
         return held(sharers, gpu(sharers), then=die)
 
@@ -263,7 +263,7 @@ def test_a_rank_that_dies_later_keeps_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("differing", ["ids", "rows"])
 def test_ranks_that_differ_are_told(differing: str) -> None:
-    def work(sharers: Sharers) -> dict:
+    def work(sharers: Membership) -> dict:
         hot = HOT if sharers.index == 0 else HOT[::-1].copy() if differing == "ids" else HOT[:99]
         return held(sharers, gpu(sharers), hot=hot)
 
@@ -279,7 +279,7 @@ def test_few_rows_and_none(num_hot: int) -> None:
 
 
 def test_a_rank_alone_needs_no_runtime_and_fills_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "_CHUNK_BYTES", 7 * F * 4)
+    monkeypatch.setattr(static, "_CHUNK_BYTES", 7 * F * 4)
     runtime = FakeRuntime()
     device = SmallDevice()
     location, shards = hold_on_device(MemoryFeatureStore(ROWS), HOT, device, None, runtime)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from lightning_gnnload.cache.device.late import LateFeatures
+from lightning_gnnload.cache.device.features import LateFeatures
 from lightning_gnnload.data.features import Reads, TierReads
 
 

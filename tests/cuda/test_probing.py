@@ -11,7 +11,7 @@ from pytorch_lightning import seed_everything
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.cache.device import opening as cache_opening
 from lightning_gnnload.cache.device.budget import Allowance, MemoryUse
-from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.plugin.module import device_tables
@@ -46,7 +46,7 @@ def train(probing: Probing, memory: TrainingMemory, num_steps: int, begin: int =
 
 
 def test_a_cache_opens_once_after_the_first_steps() -> None:
-    opened: list[tuple[Allowance, Meeting | None, int]] = []
+    opened: list[tuple[Allowance, PeerGroup | None, int]] = []
     memory = TrainingMemory()
     probing = Probing(memory, lambda allowed, meeting: opened.append((allowed, meeting, memory.reserved)))
     train(probing, memory, WARM_UP_STEPS)
@@ -99,12 +99,12 @@ def test_ranks_meet_in_one_step_and_agree(devices: tuple[str, str], request: pyt
         seen = []
         memory = TrainingMemory(devices[index], others=index * 4 * GIB)
 
-        def open_cache(allowed: Allowance, meeting: Meeting | None) -> None:
+        def open_cache(allowed: Allowance, meeting: PeerGroup | None) -> None:
             assert meeting is not None
             meeting.agree({"bytes": allowed.num_bytes})
             seen.append((memory.reserved / GIB, allowed.num_bytes / GIB))
 
-        sharers = Sharers(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
+        sharers = Membership(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
         train(Probing(memory, open_cache, sharers=sharers, required=True, progress=False), memory, 9)
         return seen
 
@@ -117,14 +117,14 @@ def test_ranks_meet_in_one_step_and_agree(devices: tuple[str, str], request: pyt
 
 def test_a_rank_that_fails_to_open_ends_it_for_all(request: pytest.FixtureRequest) -> None:
     def run(index: int) -> str:
-        def open_cache(_: Allowance, meeting: Meeting | None) -> None:
+        def open_cache(_: Allowance, meeting: PeerGroup | None) -> None:
             assert meeting is not None
             if index:
                 raise DeviceMemoryError("rank 1 has no room")
             meeting.exchange({})
 
         memory = TrainingMemory(f"GPU-{index}")
-        sharers = Sharers(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
+        sharers = Membership(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
         with pytest.raises((DeviceMemoryError, CacheShareError)) as raised:
             train(Probing(memory, open_cache, sharers=sharers, required=True, progress=False), memory, 9)
         return str(raised.value)

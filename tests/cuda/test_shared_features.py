@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload import FeatureCache, MemoryFeatureStore
 from lightning_gnnload.cache.device.opening import open_on_device
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from tests.cuda.emulated import EmulatedDevice
@@ -23,7 +23,7 @@ ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
 
 
 def reads(
-    sharers: Sharers,
+    sharers: Membership,
     store: FeatureStore,
     settings: FeatureCache,
     room: int | None = None,
@@ -109,7 +109,7 @@ def test_rows_come_from_the_host_where_devices_have_no_room() -> None:
 def test_a_cache_that_has_to_be_on_devices_is_an_error_where_one_has_no_room() -> None:
     settings = FeatureCache("degree", ratio=0.6, device="cuda")
 
-    def work(sharers: Sharers) -> dict[str, int]:
+    def work(sharers: Membership) -> dict[str, int]:
         room = {"room_bytes": 1} if sharers.index else {}
         return reads(sharers, MemoryFeatureStore(ROWS), settings, **room)
 

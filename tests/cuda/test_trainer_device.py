@@ -17,7 +17,7 @@ import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 
 from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler, Sampler
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import (
     CacheConfigError,
@@ -294,7 +294,7 @@ def test_ranks_that_share_a_cache_go_to_their_devices_together_or_not_at_all(
     opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two ranks as two threads; the second one's device is out of order."""
-    sharers = [Sharers(f"test-{uuid.uuid4().hex}", index, 2, timeout_s=20) for index in range(2)]
+    sharers = [Membership(f"test-{uuid.uuid4().hex}", index, 2, timeout_s=20) for index in range(2)]
     sharers = [replace(each, name=sharers[0].name) for each in sharers]
     rank = threading.local()
     monkeypatch.setattr(Gathering, "of", lambda _: SimpleNamespace(sharers=lambda _: sharers[rank.index]))
@@ -322,7 +322,7 @@ def test_ranks_whose_cache_does_not_open_in_one_of_them_all_go_without(
 ) -> None:
     name = f"test-{uuid.uuid4().hex}"
     rank = threading.local()
-    sharers = [Sharers(name, index, 2, timeout_s=20) for index in range(2)]
+    sharers = [Membership(name, index, 2, timeout_s=20) for index in range(2)]
     monkeypatch.setattr(Gathering, "of", lambda _: SimpleNamespace(sharers=lambda _: sharers[rank.index]))
     closed: list[int] = []
 

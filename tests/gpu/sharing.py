@@ -19,7 +19,7 @@ import torch
 
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.device.opening import open_on_device
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
@@ -28,7 +28,7 @@ from lightning_gnnload.sample.workload import Workload
 N, WIDTH, NUM_CACHED = 100_000, 100, 60_000
 
 
-def share(sharers: Sharers, device: Device, runtime: Runtime, *, dies: bool) -> dict[str, Any]:
+def share(sharers: Membership, device: Device, runtime: Runtime, *, dies: bool) -> dict[str, Any]:
     """What this rank saw."""
     rows = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(0))
     ring = Graph.from_coo(src=np.arange(N), dst=np.roll(np.arange(N), 1))
@@ -72,5 +72,5 @@ if __name__ == "__main__":
     number = index % torch.cuda.device_count()
     torch.cuda.set_device(number)
     gpu = open_device(torch.device("cuda", number))
-    seen = share(Sharers(name, index, count), gpu, CupyRuntime(number), dies=end == "die")
+    seen = share(Membership(name, index, count), gpu, CupyRuntime(number), dies=end == "die")
     Path(f"seen-{index}.json").write_text(json.dumps(seen))

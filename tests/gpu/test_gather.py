@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from lightning_gnnload import MemoryFeatureStore, ops
-from lightning_gnnload.cache.device.features import DynamicFeatures, StaticFeatures
-from lightning_gnnload.cache.device.filling import hold_alone, map_rows
+from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
+from lightning_gnnload.cache.device.shards import hold_alone, map_rows
 from lightning_gnnload.cache.dynamic import DynamicCache
-from lightning_gnnload.cache.reads import hit_rate
+from lightning_gnnload.cache.metrics import hit_rate
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered

@@ -102,7 +102,7 @@ def test_threads_read_whole_rows_of_their_nodes(eviction):
 def test_s3fifo_keeps_who_comes_again_from_a_flood_of_those_who_come_once():
     """What the small queue is for: the others hold none of the four after a flood of as many as there are slots."""
     kept = {}
-    for eviction in EVICTIONS:
+    for eviction in ("fifo", "clock", "s3fifo"):
         cache = DynamicCache(1000, 40, 0, eviction)
         for turn in range(20):
             cache.visit(np.arange(4))

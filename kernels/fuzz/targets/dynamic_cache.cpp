@@ -2,6 +2,8 @@
 // more nodes are there than slots, and everyone who was asked for last is there if all have room.
 #include "dynamic_cache/dynamic_cache.h"
 
+#include <iterator>
+
 #include "fuzz/graphs.h"
 #include "fuzz/target.h"
 
@@ -87,7 +89,7 @@ LG_FUZZ_TARGET(dynamic_cache) {
   const int64_t num_slots = choose.between(1, 100);
   const int64_t row_bytes =
       choose.flag() ? choose.one_of<int64_t>({0, 1, 4, 8, 64}) : choose.size(200);
-  const Eviction eviction = choose.one_of({Eviction::kFifo, Eviction::kClock, Eviction::kS3Fifo});
+  const Eviction& eviction = kEvictions[choose.below(int64_t(std::size(kEvictions)))];
   DynamicCache cache(num_nodes, num_slots, row_bytes, eviction);
   DynamicCache simulated(num_nodes, num_slots, 0, eviction);
   for (int64_t batches = choose.size(12); batches > 0; --batches) {

@@ -1,4 +1,4 @@
-"""DeviceFeatures: feature rows gathered on a device, wherever they lie.
+"""Feature rows gathered on a device, wherever they lie.
 
 Shapes: N graph nodes, B requested ids, F feature width.
 """
@@ -8,20 +8,16 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.device.missed import MissedRows
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
+from lightning_gnnload.data.features import Reads, TierReads, summed_reads
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
-from lightning_gnnload.ops.cuda.dynamic_cache import DynamicCache
+from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered
 
 
 class DeviceFeatures(ABC):
@@ -126,7 +122,7 @@ class DeviceFeatures(ABC):
         return notes
 
 
-class DeviceTable(DeviceFeatures):
+class WholeFeatures(DeviceFeatures):
     """All rows in one place: on the device, or in the host's memory, which it reads in place.
 
     Args:
@@ -155,139 +151,80 @@ class DeviceTable(DeviceFeatures):
         return (self._from(self.tier, self._num_read),)
 
     def __repr__(self) -> str:
-        return f"DeviceTable(shape={self.shape}, dtype={self.dtype}, tier={self.tier!r})"
+        return f"WholeFeatures(shape={self.shape}, dtype={self.dtype}, tier={self.tier!r})"
 
 
-class CachedFeatures(DeviceFeatures):
-    """Rows of which caches on devices hold a part, and the host's memory or a store all.
-
-    Where kernels cannot read the store's memory, ``gather`` waits for the ids that are missed, once a batch.
+class QuantizedFeatures(DeviceFeatures):
+    """``codes * scale + offset``, equal to what the store gives: the codes are cached, in the same room several times
+    the rows.
 
     Args:
-        device: that gathers.
-        store: has all rows.
-        backing: its rows, mapped, in bytes; None: what is missed is asked of the store.
-        tier: what :class:`.TierReads` calls reads from the device's own cache.
+        store: quantised.
+        codes: its codes, on a device.
     """
 
-    def __init__(self, device: Device, store: FeatureStore, backing: Mapped | None, tier: str) -> None:
+    def __init__(self, store: QuantizedFeatureStore, codes: DeviceFeatures) -> None:
+        device = codes.device
+        self.codes = codes
+        self._scale, self._offset = device.put(store.scale.numpy()), device.put(store.offset.numpy())
         super().__init__(device, store.shape, store.dtype)
-        self.store, self.backing, self.tier = store, backing, tier
-        self._missed = MissedRows(device, store, self._error) if backing is None else None
 
-    def _gather_from(self, table: TieredTable, ids: torch.Tensor, out: torch.Tensor) -> None:
-        def gather() -> None:
-            gather_tiered(self.device, table, ids, out, self._taken, self._error)
+    def reads(self) -> Reads:
+        return self.codes.reads()
 
-        if self._missed is None:
-            gather()
-        else:
-            self._missed.fetch(table.location, ids, out, meanwhile=gather)
-
-    def _behind(self, taken: np.ndarray) -> Reads:
-        return (self._from("memory", int(taken[-1])),) if self._missed is None else self._missed.reads()
-
-
-class Shards(Protocol):
-    """Rows in the memory of devices, where this one can read them.
-
-    Attributes:
-        addresses: of each shard's first row.
-        num_rows: of each shard.
-        own: the shard that lies on this device; -1: none.
-    """
-
-    addresses: list[int]
-    num_rows: list[int]
-    own: int
+    def check(self) -> None:
+        self.codes.check()
 
     def close(self) -> None:
-        """Gives the memory back."""
+        self.codes.close()
+
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        # Two steps, as the CPU rounds the product before it adds.
+        rows = self.codes.gather(ids).float().mul_(self._scale).add_(self._offset)
+        out.view(self.dtype).copy_(rows)
+
+    def _reads(self, taken: np.ndarray) -> Reads:
+        return ()
+
+    def __repr__(self) -> str:
+        return f"QuantizedFeatures({self.codes!r}, dtype={self.dtype})"
 
 
-class StaticFeatures(CachedFeatures):
-    """Hot rows in shards, on this device and on those that it reaches.
+class LateFeatures:
+    """Rows that one holder gathers until another takes over, and the same rows from then on. Thread-safe: a batch is
+    gathered by one of them, whichever it finds.
 
     Args:
-        device: that gathers.
-        store: has all rows.
-        location: int32 ``[N]``, on the device: ``shard << ops.SLOT_BITS | slot``; negative: no shard holds the row.
-        shards: that hold the hot rows; closed with this.
-        backing: the store's rows, mapped, in bytes; None: what is missed is asked of the store.
-        tier: what :class:`.TierReads` calls reads from the own shard; those of others are ``"<tier> of peers"``.
-
-    Source: GNNLab (EuroSys'22), section 6.1; shards over devices: DSP (PPoPP'23), section 3.1.
+        first: gathers for now.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        store: FeatureStore,
-        location: torch.Tensor,
-        shards: Shards,
-        backing: Mapped | None = None,
-        tier: str = "cache",
-    ) -> None:
-        self._table = TieredTable.of(device, location, shards.addresses, shards.num_rows, store.row_bytes, backing)
-        super().__init__(device, store, backing, tier)
-        self._shards = shards
+    def __init__(self, first: DeviceFeatures) -> None:
+        self._holders = [first]  # all that ever were: kernels of any stream may still read what the first one holds
+        self.shape, self.dtype = first.shape, first.dtype
+        self._reading = threading.Lock()
+
+    def take_over(self, rows: DeviceFeatures) -> None:
+        """From the next batch on."""
+        self._holders.append(rows)
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """See :meth:`.DeviceFeatures.gather`."""
+        return self._holders[-1].gather(ids, out)
+
+    def reads(self) -> Reads:
+        """Since the last call, of all holders together."""
+        with self._reading:
+            return summed_reads([holder.reads() for holder in reversed(self._holders)])
+
+    def check(self) -> None:
+        """See :meth:`.DeviceFeatures.check`."""
+        for holder in self._holders:
+            holder.check()
 
     def close(self) -> None:
-        super().close()
-        self._shards.close()
-
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        self._gather_from(self._table, ids, out)
-
-    def _reads(self, taken: np.ndarray) -> Reads:
-        hits, own = taken[: len(self._shards.num_rows)], self._shards.own
-        from_own = int(hits[own]) if own >= 0 else 0
-        reads = [self._from(self.tier, from_own)] if len(hits) else []
-        if len(hits) > (own >= 0):
-            reads.append(self._from(f"{self.tier} of peers", int(hits.sum()) - from_own))
-        return (*reads, *self._behind(taken))
+        """No gather may be under way."""
+        for holder in reversed(self._holders):
+            holder.close()
 
     def __repr__(self) -> str:
-        num_rows = self._shards.num_rows
-        return f"StaticFeatures({sum(num_rows)} of {self.shape[0]} rows in {len(num_rows)} shards)"
-
-
-class DynamicFeatures(CachedFeatures):
-    """Rows of the nodes that were asked for last: whoever is missed is admitted, and who came first goes. Batches take
-    turns, on whatever stream.
-
-    Args:
-        device: that gathers.
-        store: has all rows, of one byte at least.
-        num_slots: rows that there is room for.
-        backing: the store's rows, mapped, in bytes; None: what is missed is asked of the store.
-        tier: what :class:`.TierReads` calls reads from the cache.
-
-    Raises:
-        DeviceMemoryError: the device has no such memory.
-
-    Source: BGL (NSDI'23), sections 3.2.1 and 3.2.3.
-    """
-
-    def __init__(
-        self, device: Device, store: FeatureStore, num_slots: int, backing: Mapped | None = None, tier: str = "cache"
-    ) -> None:
-        self._cache = DynamicCache(device, store.shape[0], num_slots, store.row_bytes)
-        self._table = replace(self._cache.table, backing=backing)
-        super().__init__(device, store, backing, tier)
-        self._turn = threading.Lock()
-        self._last: Event | None = None
-
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        with self._turn:
-            if self._last is not None:
-                self._last.wait()
-            self._gather_from(self._table, ids, out)
-            self._cache.admit(ids, out)
-            self._last = self.device.record()
-
-    def _reads(self, taken: np.ndarray) -> Reads:
-        return (self._from(self.tier, int(taken[0])), *self._behind(taken))
-
-    def __repr__(self) -> str:
-        return f"DynamicFeatures(fifo, {self._cache.num_slots} of {self.shape[0]} rows)"
+        return f"LateFeatures({self._holders[-1]!r})"

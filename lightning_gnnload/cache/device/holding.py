@@ -1,4 +1,4 @@
-"""Holding: how the rows of a static cache come to lie on devices, one rank's or those of all ranks of a machine."""
+"""How the rows of a static cache come to lie on devices, one rank's or those of all ranks of a machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import os
 import zlib
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,10 +16,8 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.device.budget import shrinking
 from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
-from lightning_gnnload.cache.sharers import Meeting
-from lightning_gnnload.cache.static import as_rows_of, deal
-from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.datasets.stored import progress as progress_bar
+from lightning_gnnload.cache.peers import PeerGroup
+from lightning_gnnload.cache.static import deal, gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.errors import CacheConfigError, CudaCallError, DeviceMemoryError, DeviceShareError
@@ -28,7 +25,6 @@ from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import NO_MEMORY, Runtime
 from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory, Ticket
 
-_CHUNK_BYTES = 16 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +32,7 @@ def hold_on_device(
     store: FeatureStore,
     hot: np.ndarray,
     device: Device,
-    meeting: Meeting | None,
+    meeting: PeerGroup | None,
     runtime: Runtime,
     *,
     required: bool = False,
@@ -70,7 +66,7 @@ def hold_on_device(
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
     group of devices that are linked, as Quiver and DGL have it, where not all are.
     """
-    holder = _Holder(store, device, meeting, runtime)
+    holder = _ShardFiller(store, device, meeting, runtime)
     try:
         rows = holder.arrange(hot, required=required)
         holder.fill(rows, progress=progress)
@@ -87,10 +83,10 @@ def hold_on_device(
     return location, holder.shards
 
 
-class _Holder:
+class _ShardFiller:
     """One rank's way to its shards. All ranks take the same turns, as each depends on what all have said."""
 
-    def __init__(self, store: FeatureStore, device: Device, meeting: Meeting | None, runtime: Runtime) -> None:
+    def __init__(self, store: FeatureStore, device: Device, meeting: PeerGroup | None, runtime: Runtime) -> None:
         self.shards = Shards()
         self._store, self._device, self._meeting, self._runtime = store, device, meeting, runtime
         self._rank = 0 if meeting is None else meeting.sharers.index
@@ -151,17 +147,12 @@ class _Holder:
             return
         mine = rows[deal(len(rows), len(self.shards.num_rows)) >> ops.SLOT_BITS == self.shards.own]
         address = self.shards.addresses[self.shards.own]
-        step = max(_CHUNK_BYTES // self._row_bytes, 1)
-        piece = np.empty((min(step, len(mine)), self._store.row_bytes), np.uint8)
-        num_bytes = len(mine) * self._store.row_bytes
-        with progress_bar("Filling the cache", num_bytes) if progress else nullcontext(lambda _: None) as advance:
-            for begin in range(0, len(mine), step):
-                ids = np.ascontiguousarray(mine[begin : begin + step])
-                chunk = piece[: len(ids)]
-                self._store.gather(tensor_view(ids), as_rows_of(self._store, chunk))
-                there = self._device.put(chunk)
-                self._runtime.copy(address + begin * self._store.row_bytes, there.data_ptr(), chunk.nbytes)
-                advance(chunk.nbytes)
+        piece = np.empty((min(rows_in_piece(self._store), len(mine)), self._store.row_bytes), np.uint8)
+        for begin, rows in gather_in_pieces(
+            self._store, mine, lambda begin, end: piece[: end - begin], progress=progress
+        ):
+            there = self._device.put(rows)
+            self._runtime.copy(address + begin * self._store.row_bytes, there.data_ptr(), rows.nbytes)
         self._device.record().synchronize()
 
     def locate(self, rows: np.ndarray) -> torch.Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.ops.cuda.runtime import Runtime
 
 
@@ -28,7 +28,7 @@ class Links:
         self._linked = np.ones((count, count), bool)
 
     @classmethod
-    def among(cls, meeting: Meeting, runtime: Runtime) -> Links:
+    def among(cls, meeting: PeerGroup, runtime: Runtime) -> Links:
         """What CUDA says of the ranks' devices. Two that do not see each other can still be linked, which only
         opening memory tells: they count as linked here.
 

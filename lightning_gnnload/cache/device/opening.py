@@ -9,25 +9,136 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.budget import AUTO_SHARE, Table, budget
+from lightning_gnnload.cache.budget import AUTO_SHARE, Budget, Table, budget
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.budget import shrinking
-from lightning_gnnload.cache.device.features import DeviceFeatures, DeviceTable, DynamicFeatures, StaticFeatures
-from lightning_gnnload.cache.device.filling import OwnShard, fill, hold_alone, map_rows
+from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
+from lightning_gnnload.cache.device.features import DeviceFeatures, QuantizedFeatures, WholeFeatures
 from lightning_gnnload.cache.device.holding import hold_on_device
-from lightning_gnnload.cache.device.quantized import QuantizedFeatures
-from lightning_gnnload.cache.opening import hot_rows, say
-from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.device.shards import Shards, fill, hold_alone, map_rows
+from lightning_gnnload.cache.opening import Place
+from lightning_gnnload.cache.peers import PeerGroup
+from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.rules import Rule
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import CacheConfigError, DeviceMemoryError
-from lightning_gnnload.ops.cuda.device import Device, Mapped
+from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
 from lightning_gnnload.sample.workload import Workload
 
-_FIFO_SLOT_BYTES = 8
+
+class OnDevice(Place[DeviceFeatures]):
+    """A device's memory, of which ranks may read each other's.
+
+    Args:
+        store, meeting: see :class:`.Place`.
+        device: that gathers.
+        runtime: of the device, by which ranks read each other's; None: CUDA's, of a CUDA device.
+        room_bytes: of the device, that caches of all ranks there may take; None: a quarter of what is free, where
+            settings have no limit.
+        required: no room for rows that ranks hold together is an error.
+    """
+
+    where = " on devices"
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        meeting: PeerGroup | None,
+        device: Device,
+        runtime: Runtime | None = None,
+        *,
+        room_bytes: int | None = None,
+        required: bool = False,
+    ) -> None:
+        super().__init__(store, meeting)
+        self.device, self.runtime, self.room_bytes, self.required = device, runtime, room_bytes, required
+        self.backing = map_rows(device, store)
+        if runtime is None and meeting is not None and device.torch_device.type == "cuda":
+            self.runtime = CupyRuntime(device.torch_device.index or 0)
+
+    def room(self) -> int:
+        """Ranks on one device take an equal part of its room, and all as much as the least."""
+        room = self.device.free_bytes() if self.room_bytes is None else self.room_bytes
+        if self.meeting is None:
+            return room
+        if self.runtime is None:
+            return self.meeting.sharers.count * room
+        said = [
+            (each.fields["device"], each.fields["room"])
+            for each in self.meeting.exchange({"device": self.runtime.identity(self.runtime.device), "room": room})
+        ]
+        num_ranks = Counter(there for there, _ in said)
+        return len(said) * min(room // num_ranks[there] for there, room in said)
+
+    def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
+        return rule.device_slot_bytes or 0 if rule is not None else 0
+
+    def budget(
+        self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
+    ) -> tuple[Budget, bool]:
+        assert room is not None, "every rank has told"
+        is_unlimited = ratio is None and capacity_bytes is None
+        capacity = room if is_unlimited and self.room_bytes is not None else capacity_bytes
+        # What every device has room for is best read where it is.
+        most = int(room * AUTO_SHARE) if ratio is None and capacity is None else room
+        least = most if capacity is None else min(capacity, most)
+        fits_each = ratio in (None, 1) and table.rows_in(least) == table.num_nodes
+        together = self.runtime is not None and share != "replicated" and not (share == "auto" and fits_each)
+        once = replace(table, copies=1, indices=table.copies)
+        try:
+            allowed = budget(once if together else table, ratio, capacity, room)
+        except CacheConfigError as error:
+            raise DeviceMemoryError(
+                f"the devices have {in_units(room)} for a cache of features, which is less than asked for: {error}"
+            ) from error
+        num_shards = table.copies if together else 1
+        return replace(allowed, num_rows=min(allowed.num_rows, num_shards << ops.SLOT_BITS)), together
+
+    def without(self) -> DeviceFeatures:
+        device, store = self.device, self.store
+        if self.backing is not None:
+            return WholeFeatures(device, self.backing, store.shape, store.dtype, "memory")
+        location = device.empty(store.shape[0], torch.int32).fill_(-1)
+        return StaticFeatures(device, store, location, Shards())
+
+    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str) -> DeviceFeatures:
+        return DynamicFeatures(self.device, self.store, num_rows, self.backing, tier)
+
+    def ranked(
+        self,
+        hot: np.ndarray,
+        policy: CachePolicy,
+        workload: Workload,
+        *,
+        together: bool,
+        epoch: int,
+        progress: bool,
+        tier: str,
+    ) -> DeviceFeatures:
+        device, store, backing = self.device, self.store, self.backing
+        if together:
+            assert self.meeting is not None, "a rank alone shares with nobody"
+            assert self.runtime is not None, "as above"
+            location, shards = hold_on_device(
+                store, hot, device, self.meeting, self.runtime, required=self.required, progress=progress
+            )
+            if not shards.addresses:
+                return self.without()
+        elif len(hot) == store.shape[0]:  # in the order of the store, so that nobody has to look them up
+            rows = device.empty(len(hot) * store.row_bytes, torch.uint8).view(len(hot), store.row_bytes)
+            fill(device, store, np.arange(len(hot)), rows, backing, progress=progress)
+            return WholeFeatures(device, rows, store.shape, store.dtype, tier)
+        else:
+            location, shards = shrinking(
+                lambda num_bytes: hold_alone(
+                    device, store, hot[: num_bytes // store.row_bytes], backing, progress=progress
+                ),
+                len(hot) * store.row_bytes,
+            )
+        return StaticFeatures(device, store, location, shards, backing, tier)
 
 
 def open_on_device(
@@ -36,7 +147,7 @@ def open_on_device(
     workload: Workload,
     device: Device,
     *,
-    meeting: Meeting | None = None,
+    meeting: PeerGroup | None = None,
     runtime: Runtime | None = None,
     room_bytes: int | None = None,
     epoch: int = 0,
@@ -53,9 +164,7 @@ def open_on_device(
         device: that gathers.
         meeting: of the ranks of this machine that open it together; None for a rank alone. Each row lies on one of
             their devices, but where ``settings`` want a copy in each, or all rows have room in each.
-        runtime: of the device, by which ranks read each other's; None: CUDA's, of a CUDA device.
-        room_bytes: of the device, that caches of all ranks there may take; None: a quarter of what is free, where
-            ``settings`` have no limit.
+        runtime, room_bytes: see :class:`OnDevice`.
         epoch: that training begins with.
         progress: say what is done; for one rank of a machine.
         tier: what reads from the cache are counted as.
@@ -66,124 +175,13 @@ def open_on_device(
         CacheShareError: sharers that are late, fail, or have another table.
         DeviceMemoryError: the device has less room than the settings ask for.
     """
-    if isinstance(store, QuantizedFeatureStore):
-        codes = open_on_device(
-            settings,
-            store.codes,
-            workload,
-            device,
-            meeting=meeting,
-            runtime=runtime,
-            room_bytes=room_bytes,
-            epoch=epoch,
-            progress=progress,
-            tier=tier,
-        )
-        return QuantizedFeatures(store, codes)
     if settings is not None and (reason := settings.no_device_reason) is not None:
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
-    backing = map_rows(device, store)
-    if settings is None or not store.row_bytes:
-        return _without_cache(device, store, backing)
-    policy = None if settings.evicts else policy_named(settings.policy, window=settings.window, progress=progress)
-    if runtime is None and meeting is not None and device.torch_device.type == "cuda":
-        runtime = CupyRuntime(device.torch_device.index or 0)
-    if meeting is not None:
-        meeting.agree(settings.facts(store, epoch))
-    is_shareable = runtime is not None and policy is not None and not policy.is_own and settings.share != "replicated"
-    count = 1 if meeting is None else meeting.sharers.count
-    room = count * _room_of_each(device, meeting, runtime, room_bytes)
-    is_unlimited = settings.ratio is None and settings.capacity_bytes is None
-    capacity = room if is_unlimited and room_bytes is not None else settings.capacity_bytes
-    num_rows, is_shared = _agreed_rows(settings, store, meeting, (capacity, room), is_shareable, progress)
-    if not num_rows:
-        return _without_cache(device, store, backing)
-    if policy is None:
-        return DynamicFeatures(device, store, num_rows, backing, tier)
-    ranked_by = None if policy.is_own else meeting
-    hot = hot_rows(store, workload, policy, num_rows, meeting=ranked_by, epoch=epoch)
-    if is_shared:
-        assert meeting is not None, "a rank alone shares with nobody"
-        assert runtime is not None, "as above"
-        must = settings.device == "cuda"
-        location, shards = hold_on_device(store, hot, device, meeting, runtime, required=must, progress=progress)
-        if not shards.addresses:
-            return _without_cache(device, store, backing)
-        return StaticFeatures(device, store, location, shards, backing, tier)
-    if len(hot) == store.shape[0]:
-        return _whole(device, store, backing, tier, progress=progress)
-
-    def hold(num_bytes: int) -> tuple[torch.Tensor, OwnShard]:
-        return hold_alone(device, store, hot[: num_bytes // store.row_bytes], backing, progress=progress)
-
-    return StaticFeatures(device, store, *shrinking(hold, len(hot) * store.row_bytes), backing, tier)
-
-
-def _whole(device: Device, store: FeatureStore, backing: Mapped | None, tier: str, *, progress: bool) -> DeviceFeatures:
-    """All rows, in the order of the store, so that nobody has to look them up."""
-    num_rows = store.shape[0]
-    rows = device.empty(num_rows * store.row_bytes, torch.uint8).view(num_rows, store.row_bytes)
-    fill(device, store, np.arange(num_rows), rows, backing, progress=progress)
-    return DeviceTable(device, rows, store.shape, store.dtype, tier)
-
-
-def _without_cache(device: Device, store: FeatureStore, backing: Mapped | None) -> DeviceFeatures:
-    if backing is not None:
-        return DeviceTable(device, backing, store.shape, store.dtype, "memory")
-    location = device.empty(store.shape[0], torch.int32).fill_(-1)
-    return StaticFeatures(device, store, location, OwnShard(None, [], [], own=-1))
-
-
-def _room_of_each(device: Device, meeting: Meeting | None, runtime: Runtime | None, room_bytes: int | None) -> int:
-    """What each rank may take: ranks on one device take an equal part of its room, and all as much as the least."""
-    room = device.free_bytes() if room_bytes is None else room_bytes
-    if meeting is None or runtime is None:
-        return room
-    said = [
-        (each.fields["device"], each.fields["room"])
-        for each in meeting.exchange({"device": runtime.identity(runtime.device), "room": room})
-    ]
-    num_ranks = Counter(there for there, _ in said)
-    return min(room // num_ranks[there] for there, room in said)
-
-
-def _agreed_rows(
-    settings: FeatureCache,
-    store: FeatureStore,
-    meeting: Meeting | None,
-    limits: tuple[int | None, int],
-    is_shareable: bool,
-    progress: bool,
-) -> tuple[int, bool]:
-    """How many rows, as sharer 0 finds, and whether each is there once, not once a rank.
-
-    Args:
-        limits: bytes that all ranks' caches may take by the settings, and what room there is for them.
-        is_shareable: whether ranks can read each other's devices, as far as is known.
-    """
-    count = 1 if meeting is None else meeting.sharers.count
-    found = None
-    if meeting is None or meeting.sharers.index == 0:
-        capacity, free = limits
-        copies = Table(store.shape[0], store.row_bytes, _FIFO_SLOT_BYTES if settings.evicts else 0, copies=count)
-        once = replace(copies, copies=1, indices=count)
-        # What every device has room for is best read where it is.
-        most = int(free * AUTO_SHARE) if settings.ratio is None and capacity is None else free
-        least = most if capacity is None else min(capacity, most)
-        fits_each = settings.ratio in (None, 1) and copies.rows_in(least) == store.shape[0]
-        is_shared = is_shareable and not (settings.share == "auto" and fits_each)
-        try:
-            allowed = budget(once if is_shared else copies, settings.ratio, capacity, free)
-        except CacheConfigError as error:
-            raise DeviceMemoryError(
-                f"the devices have {in_units(free)} for a cache of features, which is less than asked for: {error}"
-            ) from error
-        if progress:
-            how = "" if count == 1 else f"; {'partitioned over' if is_shared else 'replicated in'} {count} ranks"
-            say(f"Feature cache on devices by {settings.policy!r}: {allowed}{how}")
-        num_shards = count if is_shared else 1
-        found = np.array([min(allowed.num_rows, num_shards << ops.SLOT_BITS), is_shared])
-    if meeting is not None:
-        found = meeting.publish(found)
-    assert found is not None
-    return int(found[0]), bool(found[1])
+    table = store.codes if isinstance(store, QuantizedFeatureStore) else store
+    required = settings is not None and settings.device == "cuda"
+    place = OnDevice(table, meeting, device, runtime, room_bytes=room_bytes, required=required)
+    if settings is None or not table.row_bytes:
+        opened = place.without()
+    else:
+        opened = settings.open_in(place, workload, epoch=epoch, progress=progress, tier=tier)
+    return QuantizedFeatures(store, opened) if isinstance(store, QuantizedFeatureStore) else opened

@@ -1,13 +1,18 @@
-"""Shards: memory of devices that holds a static cache's rows, as one rank's device reads them."""
+"""Shards: memory of devices that holds a cache's rows, and how rows come to lie there."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.cache.static import gather_in_pieces, rows_in_piece
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
+from lightning_gnnload.errors import DeviceMemoryError
+from lightning_gnnload.ops.cuda.device import Device, Mapped
+from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory
 
 CLOSING_S = 30.0
@@ -16,18 +21,17 @@ _log = logging.getLogger(__name__)
 
 
 class PrivateMemory:
-    """Memory of this rank's device that no other rank reads.
+    """Memory of this rank's device that no other rank reads; it goes with the last who holds this.
 
     Raises:
         DeviceMemoryError: there is no such memory.
     """
 
     def __init__(self, device: Device, num_bytes: int) -> None:
-        self._tensor: torch.Tensor | None = device.empty(num_bytes, torch.uint8)
-        self.address = self._tensor.data_ptr()
+        self.bytes = device.empty(num_bytes, torch.uint8)
+        self.address = self.bytes.data_ptr()
 
     def close(self, timeout_s: float) -> bool:
-        self._tensor = None
         return True
 
 
@@ -61,3 +65,69 @@ class Shards:
                 "stays taken until this process ends.",
                 CLOSING_S,
             )
+
+
+_log = logging.getLogger(__name__)
+
+
+def map_rows(device: Device, store: FeatureStore) -> Mapped | None:
+    """The store's rows in bytes, ``[N, row_bytes]``, for kernels to read in place; None where they lie elsewhere than
+    in memory, or where the system lets no more memory be page-locked, which a warning tells."""
+    if type(store) is not MemoryFeatureStore:  # a subclass may gather otherwise
+        return None
+    rows = bytes_of(store.rows).view()
+    rows.flags.writeable = False  # or it could be a file's, which cannot be registered to be written
+    try:
+        return device.map_host(rows)
+    except DeviceMemoryError as error:
+        _log.warning("Feature rows that are not on the device are copied through the host: %s", error)
+        return None
+
+
+def fill(
+    device: Device,
+    store: FeatureStore,
+    ids: np.ndarray,
+    shard: torch.Tensor,
+    backing: Mapped | None = None,
+    *,
+    progress: bool = False,
+) -> None:
+    """Row ``ids[slot]`` of the store to ``shard[slot]``.
+
+    Args:
+        device: that the shard lies on.
+        store: has the rows.
+        ids: int64 ``[slots]``, in ``[0, N)``.
+        shard: uint8 ``[slots, row_bytes]``, on the device.
+        backing: the store's rows, mapped; None: they are gathered on the host, in pieces.
+        progress: show a bar on stderr.
+
+    Raises:
+        DeviceMemoryError: the system lets no memory be page-locked.
+    """
+    error = device.zeros(1, torch.int64)  # the host has made these ids itself
+    if backing is not None:
+        gather_rows(device, backing, device.put(ids), shard, error)
+        return
+    piece = device.map_host(np.empty((min(rows_in_piece(store), len(ids)), store.row_bytes), np.uint8))
+    room = piece.tensor.numpy()
+    for begin, rows in gather_in_pieces(store, ids, lambda begin, end: room[: end - begin], progress=progress):
+        here = Mapped(piece.tensor[: len(rows)], piece.address, piece)
+        gather_rows(device, here, None, shard[begin : begin + len(rows)], error)
+        device.record().synchronize()  # the next piece takes its place
+
+
+def hold_alone(
+    device: Device, store: FeatureStore, hot: np.ndarray, backing: Mapped | None = None, *, progress: bool = False
+) -> tuple[torch.Tensor, Shards]:
+    """A device's own copy of the rows of ``hot``, int64, and where each node's row is, int32 ``[N]``.
+
+    Raises:
+        DeviceMemoryError: the device has no such memory.
+    """
+    memory = PrivateMemory(device, len(hot) * store.row_bytes)
+    location = device.empty(store.shape[0], torch.int32).fill_(-1)
+    location.scatter_(0, device.put(hot), device.put(np.arange(len(hot), dtype=np.int32)))
+    fill(device, store, hot, memory.bytes.view(len(hot), store.row_bytes), backing, progress=progress)
+    return location, Shards([memory.address], [len(hot)], own=0, memory=memory)

@@ -1,6 +1,6 @@
 """Oracle of caches that admit what they miss: which nodes are cached, batch by batch.
 
-One class a rule, each as its source tells it; the kernel has one body for the three.
+One class a rule, each as its source tells it; the kernel has one body for all.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from lightning_gnnload.cache.policies import policy_named
 from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import SPLITS, GraphData

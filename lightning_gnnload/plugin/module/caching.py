@@ -6,10 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from lightning_gnnload.cache.cache import FeatureCache, open_all
-from lightning_gnnload.cache.deferred import DeferredStore
-from lightning_gnnload.cache.nodetype import fitting
+from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
 from lightning_gnnload.cache.shared import share_rows
+from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource

@@ -8,12 +8,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.cache import FeatureCache, fitting
 from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, allowance, memory_of
-from lightning_gnnload.cache.device.late import LateFeatures
-from lightning_gnnload.cache.nodetype import fitting
+from lightning_gnnload.cache.device.features import LateFeatures
 from lightning_gnnload.cache.opening import say
-from lightning_gnnload.cache.sharers import Meeting, Sharers
+from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
@@ -30,7 +29,7 @@ WARM_UP_STEPS = 4
 """The first makes the optimizer's state; sizes of mini-batches, and so fragments, differ from one to the next."""
 _log = logging.getLogger(__name__)
 
-OpenCache = Callable[[Allowance, Meeting | None], None]
+OpenCache = Callable[[Allowance, PeerGroup | None], None]
 """Opens the cache in so much of each device; the ranks that share it do so at once, and raise alike."""
 
 
@@ -94,7 +93,7 @@ class DeviceTables:
         tables, first = list(self._late), self._late[0].opening
         sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]
 
-        def open_caches(allowed: Allowance, meeting: Meeting | None) -> None:
+        def open_caches(allowed: Allowance, meeting: PeerGroup | None) -> None:
             for late, size in zip(tables, sizes, strict=True):
                 room = allowed.num_bytes * size // max(sum(sizes), 1)
                 cache = _on_device(late.opening, late.settings, late.workload, device, meeting, room)
@@ -140,7 +139,7 @@ class Probing:
         memory: DeviceMemory,
         open_cache: OpenCache,
         *,
-        sharers: Sharers | None = None,
+        sharers: Membership | None = None,
         num_steps: int = WARM_UP_STEPS,
         required: bool = False,
         progress: bool = True,
@@ -172,7 +171,7 @@ class Probing:
                 raise
             _log.warning("There is no cache of features on the devices: %s", error)
 
-    def _open(self, meeting: Meeting | None) -> None:
+    def _open(self, meeting: PeerGroup | None) -> None:
         use = self._memory.use()
         # Who has come to the exchange has peaked, and holds still until all have told.
         uses = [use] if meeting is None else [MemoryUse.of(each.fields) for each in meeting.exchange(use.fields())]
@@ -191,7 +190,7 @@ def _on_device(
     settings: FeatureCache | None,
     workload: Workload,
     device: Device,
-    meeting: Meeting | None = None,
+    meeting: PeerGroup | None = None,
     room_bytes: int | None = None,
 ) -> DeviceFeatures:
     from lightning_gnnload.cache.device.opening import open_on_device

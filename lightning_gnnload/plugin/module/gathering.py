@@ -7,7 +7,7 @@ import itertools
 import os
 from dataclasses import dataclass
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.plugin.compat import environments, pl
 
 _WAIT_S = 1800.0
@@ -64,11 +64,11 @@ class Gathering:
         told = getattr(trainer.strategy, "training", None) if trainer is not None else None
         return cls.of(trainer) if told is None else told
 
-    def sharers(self, what: str, *, at_most_s: float = _A_DAY_S) -> Sharers | None:
+    def sharers(self, what: str, *, at_most_s: float = _A_DAY_S) -> Membership | None:
         """As those who share one thing, and wait for each other at most so long; None where this rank is alone."""
         if self.count == 1:
             return None
-        return Sharers(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s))
+        return Membership(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s))
 
 
 def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.ofpart import OfPart
-from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
+from lightning_gnnload.cache.policy import OfPart
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
@@ -130,7 +130,7 @@ class Parting:
             return levels
         return tuple(
             level
-            if level.share == "partitioned" or level.policy in EVICTION_RULES
+            if level.share == "partitioned" or level.evicts
             else _own(level, workload.sampler, phase, rank, progress)
             for level in levels
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from lightning_gnnload.cache.opening import say
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import (
@@ -124,7 +124,7 @@ class RankDevice:
         self._placed.clear()
 
 
-def agreed(open_it: Callable[[], T], meeting: Meeting | None) -> T:
+def agreed(open_it: Callable[[], T], meeting: PeerGroup | None) -> T:
     """What this rank opens, if all who meet can.
 
     Raises:

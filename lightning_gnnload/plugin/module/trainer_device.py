@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
@@ -156,7 +156,7 @@ class TrainerDevice:
 
     def _meeting(
         self, what: object, module: CachedModule, gathering: Gathering
-    ) -> AbstractContextManager[Meeting | None]:
+    ) -> AbstractContextManager[PeerGroup | None]:
         """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
         not be waited for. None once they have agreed."""
         if what in self._agreed or _cache_devices(module) <= {"cpu"}:
@@ -166,7 +166,7 @@ class TrainerDevice:
         return nullcontext() if sharers is None else sharers.meet()
 
     def _opened_tables(
-        self, module: CachedModule, source: BatchSource, device: Device, meeting: Meeting | None
+        self, module: CachedModule, source: BatchSource, device: Device, meeting: PeerGroup | None
     ) -> dict[str, DeviceTable]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from lightning_gnnload.cache.metrics import AccessSimilarity, BytesRead, HitRate
-from lightning_gnnload.cache.reads import is_cache
+from lightning_gnnload.cache.metrics import AccessSimilarity, BytesRead, HitRate, is_cache
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.features import Reads
 from lightning_gnnload.errors import CacheConfigError, LoaderConfigError

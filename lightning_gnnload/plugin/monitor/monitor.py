@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lightning_gnnload.cache import reads as counted
+from lightning_gnnload.cache.metrics import has_cache, hit_rate
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats
@@ -68,7 +68,7 @@ class Sums:
             "seeds_per_s": loader.num_seeds / seconds,
             "batches_per_s": loader.num_batches / seconds,
             **{f"bytes_{read.tier.replace(' ', '_')}": read.num_bytes / batches for read in loader.reads},
-            **({"hit_rate": counted.hit_rate(loader.reads)} if counted.has_cache(loader.reads) else {}),
+            **({"hit_rate": hit_rate(loader.reads)} if has_cache(loader.reads) else {}),
         }
 
 

@@ -16,8 +16,8 @@ import torch
 
 from lightning_gnnload import Graph, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.sharers import Sharers
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
@@ -61,7 +61,7 @@ if __name__ == "__main__":
     table = MemoryFeatureStore(torch.arange(N, dtype=torch.float32).unsqueeze(1).repeat(1, WIDTH))
     graph = Graph.from_coo(np.arange(N), np.arange(N), num_nodes=N)
     workload = Workload(graph, NeighborSampler([1]), np.arange(N), batch_size=1000, order=Sequential())
-    sharers = Sharers(name, index, count, timeout_s=60)
+    sharers = Membership(name, index, count, timeout_s=60)
     cache = FeatureCache(Shifting(), ratio=0.3).open(table, workload, sharers=sharers, progress=False)
     readers = [Reader(cache, seed) for seed in range(2)]
     for reader in readers:

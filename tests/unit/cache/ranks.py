@@ -7,18 +7,18 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
 
 TIMEOUT_S = 10.0
 
 
-def together(count: int, work: Callable[[Sharers], Any], timeout_s: float = TIMEOUT_S) -> list[Any]:
+def together(count: int, work: Callable[[Membership], Any], timeout_s: float = TIMEOUT_S) -> list[Any]:
     """What each sharer's work returned or raised."""
     name, ends = uuid.uuid4().hex, [None] * count
 
     def run(index: int) -> None:
         try:
-            ends[index] = work(Sharers(name, index, count, timeout_s))
+            ends[index] = work(Membership(name, index, count, timeout_s))
         except Exception as error:
             ends[index] = error
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import FeatureStore, MemoryFeatureStore
-from lightning_gnnload.cache.deferred import DeferredStore
+from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.data.plan import BatchRequest
 

@@ -20,7 +20,7 @@ from lightning_gnnload import (
 )
 from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import hottest
-from lightning_gnnload.cache.structure import Degree
+from lightning_gnnload.cache.rules import Degree
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample import chances, presence

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torchmetrics import Metric
 
-from lightning_gnnload.cache.metrics import AccessSimilarity, BytesRead, HitRate
-from lightning_gnnload.cache.reads import hit_rate
+from lightning_gnnload.cache.metrics import AccessSimilarity, BytesRead, HitRate, hit_rate
 from lightning_gnnload.cache.trace import similarity
 from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.errors import CacheConfigError

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from lightning_gnnload import FeatureCache, GraphData, MemoryFeatureStore, NodeTable
-from lightning_gnnload.cache.nodetype import OfNodes, fitting
-from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.cache import fitting
+from lightning_gnnload.cache.policy import CachePolicy, OfNodes
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.errors import CacheConfigError
 from tests.unit.toy import toy_workload
 

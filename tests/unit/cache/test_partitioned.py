@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, GraphData, MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache, open_all
-from lightning_gnnload.cache.counted import PreSample, Recorded
+from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.rules import PreSample, Recorded
 from lightning_gnnload.cache.static import StaticCache, deal
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
@@ -33,7 +33,7 @@ HOTNESS = Recorded(np.random.default_rng(0).zipf(1.5, N).clip(max=1000))
 def opened(count: int, policy: CachePolicy | str = HOTNESS, **settings) -> list[StaticCache]:
     cache = FeatureCache(policy, **{"ratio": 0.1, **settings})
 
-    def work(sharers: Sharers) -> FeatureStore:
+    def work(sharers: Membership) -> FeatureStore:
         return cache.open(MemoryFeatureStore(ROWS.clone()), toy_workload(), sharers=sharers, progress=False)
 
     ends = together(count, work)
@@ -139,7 +139,7 @@ def test_shards_are_read_equally_often() -> None:
 
 @pytest.mark.parametrize("differing", ["ratio", "rows", "width", "epoch"])
 def test_ranks_that_open_something_else_are_told(differing: str) -> None:
-    def work(sharers: Sharers) -> FeatureStore:
+    def work(sharers: Membership) -> FeatureStore:
         is_other = sharers.index == 1
         rows = ROWS + is_other if differing == "rows" else ROWS[:, : 5 - (is_other and differing == "width")]
         cache = FeatureCache(HOTNESS, ratio=0.2 if is_other and differing == "ratio" else 0.1)
@@ -171,7 +171,7 @@ def test_ranks_of_which_one_fails_keep_no_shared_memory() -> None:
                 raise OSError("disk on fire")
             return super().gather(ids, out)
 
-    def work(sharers: Sharers) -> FeatureStore:
+    def work(sharers: Membership) -> FeatureStore:
         store = (Failing if sharers.index == 1 else MemoryFeatureStore)(ROWS)
         return FeatureCache(HOTNESS, ratio=0.4).open(store, toy_workload(), sharers=sharers, progress=False)
 

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.counted import Clairvoyant
-from lightning_gnnload.cache.holding import Holding
-from lightning_gnnload.cache.lock import SharedLock
-from lightning_gnnload.cache.opening import _ranking_of
+from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in
+from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in, ranking_of
+from lightning_gnnload.cache.rules import Clairvoyant
+from lightning_gnnload.cache.static import CacheMemory
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from tests.unit.cache.ranks import together
@@ -107,11 +106,11 @@ def test_closing_ends_a_ranking_at_once() -> None:
     policy = Clairvoyant(window=200, progress=False)
     cache = RenewedCache(
         data.x,
-        Holding(np.full(1000, -1, np.int32), [np.zeros((10, 20), np.uint8)]),
+        CacheMemory(np.full(1000, -1, np.int32), [np.zeros((10, 20), np.uint8)]),
         lock=SharedLock.create(),
         first_epoch=0,
         window=200,
-        ranking=_ranking_of(policy, workload, table_rows=1000, num_rows=10),
+        ranking=ranking_of(policy, workload, table_rows=1000, num_rows=10),
     )
     cache.announce(BatchRequest(0, 0, 0, 1))
     time.sleep(0.1)
@@ -225,7 +224,7 @@ def test_killed_amid_a_renewal_each_entry_names_its_row_and_nobody_is_locked_out
     lock = SharedLock.create()
     child = os.fork()
     if child == 0:
-        dying = Holding(location, [shard])
+        dying = CacheMemory(location, [shard])
         if when == "writing":
             dying.shards = [shard.view(Dying)]
         elif when == "evicting":

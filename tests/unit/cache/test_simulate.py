@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from lightning_gnnload.cache.dynamic import DynamicCache
-from lightning_gnnload.cache.policies import POLICIES
+from lightning_gnnload.cache.rules import EVICTION_RULES, POLICIES
 from lightning_gnnload.cache.simulate import Trace, evicting_curves, static_curves
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.ops import EVICTIONS
 from lightning_gnnload.sample.layerwise import LayerSampler
 from tests.unit.toy import toy_data, toy_workload
 
@@ -49,7 +50,8 @@ def test_the_optimum_hits_what_the_busiest_rows_were_visited(trace: Trace) -> No
 
 def test_rules_do_as_the_caches_that_have_them(trace: Trace) -> None:
     curves = {curve.name: curve for curve in evicting_curves(trace, [0.3], "shuffle")}
-    for rule in ("fifo", "clock", "s3fifo"):
+    assert tuple(curves) == EVICTION_RULES
+    for rule in EVICTIONS:
         cache, hits = DynamicCache(DATA.x, 90, rule), 0
         for number, epoch in enumerate(trace.epochs):
             for nodes in epoch:

@@ -13,7 +13,7 @@ from jsonargparse import ArgumentParser
 from pytorch_lightning import LightningModule
 
 from lightning_gnnload import FeatureCache, FeatureStore, Graph, GraphData, GraphDataModule, NeighborSampler, NodeTable
-from lightning_gnnload.cache.deferred import DeferredStore
+from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module import caching

@@ -14,9 +14,9 @@ import torch
 from jsonargparse import ArgumentParser
 
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler, load_partition, partition_graph
-from lightning_gnnload.cache.ofpart import OfPart
-from lightning_gnnload.cache.policies import policy_named
-from lightning_gnnload.cache.sharers import Sharers
+from lightning_gnnload.cache.peers import Membership
+from lightning_gnnload.cache.policy import OfPart
+from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data import stored_parts
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
@@ -192,7 +192,7 @@ def test_ranks_share_memory_but_no_rows(folder: Path, policy: str, window: int) 
     made = module(folder)
     workload, store = made.workload("train"), made.data.stores["x"]
 
-    def own(sharers: Sharers) -> tuple[int, list[int]]:
+    def own(sharers: Membership) -> tuple[int, list[int]]:
         levels = (FeatureCache(policy, capacity_bytes=NUM_PARTS * 2000, window=window),)
         [level] = made.parting.own_levels(levels, workload, "train", sharers.index, progress=False)
         cache = level.open(store, workload, sharers=sharers, progress=False)

@@ -1,4 +1,4 @@
-"""Sharers: the ranks of a machine that open a cache, or a table, together."""
+"""The ranks of a machine that open a cache, or a table, together: a group of peers, connected through the first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_TEXT = 4000
 
 
 @dataclass(frozen=True)
-class Sharers:
+class Membership:
     """Says who they are, alike in each rank but for ``index``.
 
     Args:
@@ -47,13 +47,13 @@ class Sharers:
             raise CacheShareError(f"sharer {self.index} of {self.count}: the index must lie in [0, {self.count}).")
 
     @contextmanager
-    def meet(self) -> Iterator[Meeting]:
+    def meet(self) -> Iterator[PeerGroup]:
         """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
 
         Raises:
             CacheShareError: one is late, of another user, or two have one name.
         """
-        meeting = _Host(self) if self.index == 0 else _Guest(self)
+        meeting = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
         try:
             meeting.gather_up()
             yield meeting
@@ -64,14 +64,14 @@ class Sharers:
             meeting.close()
 
 
-class Given(NamedTuple):
+class PeerValue(NamedTuple):
     """What one sharer gave in an exchange: facts, and a descriptor or -1, which is the receiver's to close."""
 
     fields: dict[str, Any]
     fd: int
 
 
-class SharerChannel(sockets.Channel):
+class PeerChannel(sockets.Channel):
     """Between sharer 0 and another one."""
 
     kinds: ClassVar = {
@@ -84,7 +84,7 @@ class SharerChannel(sockets.Channel):
     error = CacheShareError
 
 
-class Meeting:
+class PeerGroup:
     """The sharers, connected through sharer 0.
 
     Attributes:
@@ -92,15 +92,15 @@ class Meeting:
         channels: to the others, by index: of sharer 0 to all, of another one to sharer 0 alone.
     """
 
-    def __init__(self, sharers: Sharers) -> None:
+    def __init__(self, sharers: Membership) -> None:
         self.sharers = sharers
-        self.channels: dict[int, SharerChannel] = {}
+        self.channels: dict[int, PeerChannel] = {}
 
     def gather_up(self) -> None:
         """Connects."""
         raise NotImplementedError
 
-    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[Given]:
+    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
         """What each sharer gives, in order, known to all afterwards. Its own descriptor comes back as a duplicate.
 
         Raises:
@@ -140,20 +140,22 @@ class Meeting:
             with contextlib.suppress(OSError):  # it is gone itself
                 channel.send("failed", text=text[:_MAX_TEXT])
 
-    def keep(self) -> dict[int, SharerChannel]:
+    def keep(self) -> dict[int, PeerChannel]:
         """The channels, to be closed by the caller, as the meeting ends without doing it."""
         channels, self.channels = self.channels, {}
         return channels
 
     def close(self) -> None:
+        """Nobody waits for another from here on."""
         # Closing with unread data would reset the connection, and the peer would lose our last words.
-        for channel in self.channels.values():
+        channels = self.keep()
+        for channel in channels.values():
             channel.finish()
-        for channel in self.channels.values():
+        for channel in channels.values():
             channel.drain(_LAST_WORDS_S)
             channel.close()
 
-    def _receive(self, index: int) -> Given:
+    def _receive(self, index: int) -> PeerValue:
         """The next thing that a sharer gives."""
         try:
             message, fds = self.channels[index].receive()
@@ -166,7 +168,7 @@ class Meeting:
             _close(fd)
             text = message.get("text", f"it sent {message['kind']!r} when it had to give something")
             raise CacheShareError(f"sharer {index} of {self.sharers.name!r} failed: {text}")
-        return Given(message["fields"], fd)
+        return PeerValue(message["fields"], fd)
 
     @property
     def _address(self) -> bytes:
@@ -175,7 +177,7 @@ class Meeting:
         return f"\0gnnload-{os.getuid()}-sharers-{name}".encode()
 
 
-class _Host(Meeting):
+class _RootPeer(PeerGroup):
     """Sharer 0's side."""
 
     def gather_up(self) -> None:
@@ -199,8 +201,8 @@ class _Host(Meeting):
                         f"their output, or give them more time."
                     ) from None
 
-    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[Given]:
-        given = {0: Given(fields, os.dup(fd) if fd >= 0 else -1)}
+    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
+        given = {0: PeerValue(fields, os.dup(fd) if fd >= 0 else -1)}
         try:
             while waiting := {i: channel for i, channel in self.channels.items() if i not in given}:
                 ready = sockets.readable(list(waiting.values()), 3600.0)
@@ -219,7 +221,7 @@ class _Host(Meeting):
     def _join(self, listener: socket.socket) -> None:
         """Strangers are turned away: they must not be able to end the meeting. Raises TimeoutError: nobody comes."""
         try:
-            channel = SharerChannel.accept(listener)
+            channel = PeerChannel.accept(listener)
         except CacheShareError:
             return
         try:
@@ -237,12 +239,12 @@ class _Host(Meeting):
             raise CacheShareError(f"sharer {index} takes part in {message['count']}, sharer 0 in {self.sharers.count}.")
 
 
-class _Guest(Meeting):
+class _LeafPeer(PeerGroup):
     """The side of every other sharer."""
 
     def gather_up(self) -> None:
         deadline = time.monotonic() + self.sharers.timeout_s
-        while (channel := SharerChannel.connect(self._address)) is None:
+        while (channel := PeerChannel.connect(self._address)) is None:
             if time.monotonic() > deadline:
                 raise CacheShareError(
                     f"sharer 0 of {self.sharers.name!r} did not come within {self.sharers.timeout_s:g} s. Look at its "
@@ -253,9 +255,9 @@ class _Guest(Meeting):
         with contextlib.suppress(OSError):  # it is gone again, which the first exchange will tell
             channel.send("join", index=self.sharers.index, count=self.sharers.count)
 
-    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[Given]:
-        _send(self.channels[0], self.sharers.index, Given(fields, fd))
-        given: list[Given] = []
+    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
+        _send(self.channels[0], self.sharers.index, PeerValue(fields, fd))
+        given: list[PeerValue] = []
         try:
             given.extend(self._receive(0) for _ in range(self.sharers.count))
         except BaseException:
@@ -285,7 +287,7 @@ def numbers_in(fd: int) -> np.ndarray:
     return file.array.view(np.int64).copy()
 
 
-def _send(channel: SharerChannel, giver: int, given: Given) -> None:
+def _send(channel: PeerChannel, giver: int, given: PeerValue) -> None:
     # One that is gone is noticed by who reads from it next; a failure that it told of before is still to be read.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         channel.send("given", [given.fd] if given.fd >= 0 else [], index=giver, fields=given.fields)

@@ -1,4 +1,4 @@
-"""Sharers meet: threads of this process play the ranks."""
+"""Peers meet: threads of this process play the ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 import torch
 
 from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.cache.shared import is_mapped_file, share_rows
-from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 from tests.unit.cache.ranks import TIMEOUT_S, together
 
 
-def meet(work: Callable[[Meeting], Any]) -> Callable[[Sharers], Any]:
-    def inside(sharers: Sharers) -> Any:
+def meet(work: Callable[[PeerGroup], Any]) -> Callable[[Membership], Any]:
+    def inside(sharers: Membership) -> Any:
         with sharers.meet() as meeting:
             return work(meeting)
 
@@ -62,7 +62,7 @@ def test_those_who_differ_are_told_what_in() -> None:
 def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
     before = num_fds()
 
-    def work(meeting: Meeting) -> None:
+    def work(meeting: PeerGroup) -> None:
         meeting.exchange({})
         if meeting.sharers.index == failing:
             raise ValueError("disk on fire")
@@ -76,7 +76,7 @@ def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
 
 
 def test_one_that_is_killed_ends_it_for_all() -> None:
-    def work(sharers: Sharers) -> None:
+    def work(sharers: Membership) -> None:
         with sharers.meet() as meeting:
             meeting.exchange({})
             if sharers.index == 1:
@@ -91,7 +91,7 @@ def test_one_that_is_killed_ends_it_for_all() -> None:
 
 
 def test_garbage_from_a_sharer_ends_it_for_all() -> None:
-    def work(meeting: Meeting) -> None:
+    def work(meeting: PeerGroup) -> None:
         if meeting.sharers.index == 1:
             meeting.channels[0]._socket.send(b'{"kind":"given","index":1,"fields":[]}')
         meeting.exchange({})
@@ -102,7 +102,7 @@ def test_garbage_from_a_sharer_ends_it_for_all() -> None:
 
 
 def test_one_that_does_not_come_is_named_in_time() -> None:
-    def work(sharers: Sharers) -> None:
+    def work(sharers: Membership) -> None:
         if sharers.index == 1:
             return
         with sharers.meet() as meeting:
@@ -116,7 +116,7 @@ def test_one_that_does_not_come_is_named_in_time() -> None:
 
 
 def test_without_sharer_0_the_others_wait_no_longer_than_they_were_told() -> None:
-    with pytest.raises(CacheShareError, match=r"sharer 0 of .* within 0.1 s"), Sharers("x", 1, 2, 0.1).meet():
+    with pytest.raises(CacheShareError, match=r"sharer 0 of .* within 0.1 s"), Membership("x", 1, 2, 0.1).meet():
         pass
 
 
@@ -124,13 +124,13 @@ def test_two_meetings_of_one_name_are_refused() -> None:
     name = uuid.uuid4().hex
 
     def wait() -> None:
-        with pytest.raises(CacheShareError, match="did not come"), Sharers(name, 0, 2, 1.0).meet():
+        with pytest.raises(CacheShareError, match="did not come"), Membership(name, 0, 2, 1.0).meet():
             pass
 
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.2)
-    with pytest.raises(CacheShareError, match="cannot listen"), Sharers(name, 0, 2, 1.0).meet():
+    with pytest.raises(CacheShareError, match="cannot listen"), Membership(name, 0, 2, 1.0).meet():
         pass
     thread.join()
 
@@ -139,28 +139,28 @@ def test_two_meetings_of_one_name_are_refused() -> None:
     "garbage", [b"hello", b'{"kind":"join","index":7,"count":2}', b'{"kind":"given","index":1,"fields":{}}']
 )
 def test_strangers_are_turned_away(garbage: bytes) -> None:
-    def work(sharers: Sharers) -> list[Any]:
+    def work(sharers: Membership) -> list[Any]:
         if sharers.index == 1:
             time.sleep(0.2)
         with sharers.meet() as meeting:
             return [given.fields for given in meeting.exchange({"index": sharers.index})]
 
     name, ends = uuid.uuid4().hex, []
-    host = threading.Thread(target=lambda: ends.append(work(Sharers(name, 0, 2, TIMEOUT_S))))
+    host = threading.Thread(target=lambda: ends.append(work(Membership(name, 0, 2, TIMEOUT_S))))
     host.start()
-    address = Meeting(Sharers(name, 0, 2))._address
+    address = PeerGroup(Membership(name, 0, 2))._address
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
         while stranger.connect_ex(address):
             time.sleep(0.01)
         stranger.send(garbage)
-        ends.append(work(Sharers(name, 1, 2, TIMEOUT_S)))
+        ends.append(work(Membership(name, 1, 2, TIMEOUT_S)))
     host.join()
     assert ends == [[{"index": 0}, {"index": 1}]] * 2
 
 
 def test_an_index_beyond_the_count_is_refused() -> None:
     with pytest.raises(CacheShareError, match="sharer 2 of 2"):
-        Sharers("x", 2, 2)
+        Membership("x", 2, 2)
 
 
 def test_a_memory_file_is_its_makers_to_write_and_cannot_shrink() -> None:
@@ -212,7 +212,7 @@ def test_more_memory_than_is_free_is_not_asked_of_the_system(monkeypatch: pytest
 
 
 def share_alone(rows: torch.Tensor) -> MemoryFeatureStore:
-    return share_rows(MemoryFeatureStore(rows), Sharers(uuid.uuid4().hex, 0, 1))
+    return share_rows(MemoryFeatureStore(rows), Membership(uuid.uuid4().hex, 0, 1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -237,7 +237,7 @@ def test_a_mapped_file_stays_as_it_is(tmp_path) -> None:
 
 
 def test_another_rows_table_is_refused_by_all() -> None:
-    def work(sharers: Sharers) -> MemoryFeatureStore:
+    def work(sharers: Membership) -> MemoryFeatureStore:
         rows = torch.zeros(40, 3)
         rows[17, 1] = sharers.index == 1
         return share_rows(MemoryFeatureStore(rows), sharers)

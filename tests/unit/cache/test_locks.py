@@ -1,4 +1,4 @@
-"""Turns: who waits, and who need not."""
+"""Readers and writers: who waits, and who need not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lightning_gnnload.cache.turns import Turns
+from lightning_gnnload.cache.locks import ReadWriteLock
 
 WAIT_S = 10.0
 
@@ -19,21 +19,21 @@ def thread(work: Callable[[], None]) -> threading.Thread:
 
 
 def test_readers_read_together_and_a_writer_alone() -> None:
-    turns, together, written, began = Turns(), threading.Barrier(2), [], threading.Event()
+    lock, together, written, began = ReadWriteLock(), threading.Barrier(2), [], threading.Event()
 
     def read() -> None:
-        with turns.reading():
+        with lock.reading():
             together.wait(WAIT_S)  # they would wait in vain if one kept the other out
             together.wait(WAIT_S)
             assert not written
 
     def write() -> None:
         began.set()
-        with turns.writing():
+        with lock.writing():
             written.append(1)
 
     readers = [thread(read)]
-    with turns.reading():
+    with lock.reading():
         together.wait(WAIT_S)
         writer = thread(write)
         assert began.wait(WAIT_S)
@@ -45,15 +45,15 @@ def test_readers_read_together_and_a_writer_alone() -> None:
 
 
 def test_who_is_interrupted_while_it_waits_to_write_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns()
+    lock = ReadWriteLock()
 
     def interrupted(is_so: Callable[[], bool]) -> None:
         raise KeyboardInterrupt
 
-    with turns.reading(), monkeypatch.context() as patch:
-        patch.setattr(turns._changed, "wait_for", interrupted)
-        with pytest.raises(KeyboardInterrupt), turns.writing():
+    with lock.reading(), monkeypatch.context() as patch:
+        patch.setattr(lock._changed, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt), lock.writing():
             pass
-    reader = thread(lambda: turns.reading().__enter__())
+    reader = thread(lambda: lock.reading().__enter__())
     reader.join(WAIT_S)
     assert not reader.is_alive()

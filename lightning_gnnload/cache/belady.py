@@ -1,4 +1,4 @@
-"""NextUseCache: the rows that are wanted again soonest, in front of the store that has all."""
+"""BeladyCache: the rows that are wanted again soonest, in front of the store that has all."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.front import Front
+from lightning_gnnload.cache.locks import ReadWriteLock
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead
 from lightning_gnnload.cache.readahead import ReadAhead, Staged
-from lightning_gnnload.cache.turns import Turns
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.cache.store import StoreWrapper, check_slots
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, bytes_of, summed_reads
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
+from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import Workload
 
 
-class NextUseCache(Front):
+class BeladyCache(StoreWrapper):
     """After each mini-batch it keeps, of the rows it has and those of the mini-batch, the ones that come next soonest.
 
     That is Belady's choice, which needs the future: the mini-batches of the coming steps are sampled ahead of their
@@ -60,10 +60,7 @@ class NextUseCache(Front):
         tier: str = "cache",
     ) -> None:
         num_nodes = store.shape[0]
-        if num_slots < 1:
-            raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
-        if num_slots > num_nodes:
-            raise CacheConfigError(f"num_slots is {num_slots}, but the store behind has {num_nodes} rows only.")
+        check_slots(num_slots, store)
         if num_nodes != workload.graph.num_nodes:
             raise CacheConfigError(
                 f"the store behind has {num_nodes} rows, but the graph {workload.graph.num_nodes} nodes: a look ahead "
@@ -79,7 +76,7 @@ class NextUseCache(Front):
         self._next = np.full(num_slots, NEVER)
         self._num_used = 0
         self._latest = -1  # time of what was gathered
-        self._reading = Turns()  # rows and locations change while nobody reads them,
+        self._reading = ReadWriteLock()  # rows and locations change while nobody reads them,
         self._deciding = threading.Lock()  # and one thread at a time decides how.
         # A mini-batch finds what the one before it has left: the rows that come soonest are often the next one's.
         self._one_at_a_time = threading.Lock()
@@ -158,7 +155,7 @@ class NextUseCache(Front):
         if staged is not None and missed.shape[1]:
             left, before = staged.move(missed[0], missed[1], bytes_of(out))
             missed = np.ascontiguousarray(missed[:, left])
-        return _sums(before, self._ask_behind(missed, out))
+        return summed_reads([before, self._ask_behind(missed, out)])
 
     def _begin_next(self) -> None:
         """Now that it is known what is kept, it is known what the next mini-batch will lack."""
@@ -204,12 +201,3 @@ class NextUseCache(Front):
         later = self._next[latest] > times[len(free) : len(free) + count]
         latest = latest[later]  # times rise and slots' fall: those that are exchanged come first
         return np.concatenate([free, latest]), new[: len(free) + len(latest)]
-
-
-def _sums(*gathers: Reads) -> Reads:
-    """One count a tier."""
-    sums: dict[str, TierReads] = {}
-    for tier, rows, num_bytes in (read for reads in gathers for read in reads):
-        before = sums.get(tier, TierReads(tier, 0, 0))
-        sums[tier] = TierReads(tier, before.rows + rows, before.num_bytes + num_bytes)
-    return tuple(sums.values())

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload.cache.belady import BeladyCache
 from lightning_gnnload.cache.lookahead import Lookahead, next_lists
-from lightning_gnnload.cache.nextuse import NextUseCache
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.data.plan import BatchRequest
@@ -45,7 +45,7 @@ def play(lists: list[list[int]], num_nodes: int, num_slots: int, steps: int, rea
     """Hits of each list, in order; rows are looked at."""
     table = torch.arange(num_nodes * WIDTH, dtype=torch.float32).view(num_nodes, WIDTH)
     store, script = MemoryFeatureStore(table), Script(lists, num_nodes)
-    cache = NextUseCache(store, num_slots, script, steps=steps, read_ahead=read_ahead)  # type: ignore[arg-type]
+    cache = BeladyCache(store, num_slots, script, steps=steps, read_ahead=read_ahead)  # type: ignore[arg-type]
     hits = []
     for step, nodes in enumerate(lists):
         cache.announce(BatchRequest(0, step, 0, 1))
@@ -154,7 +154,7 @@ def batches(source: BatchSource, requests: list[BatchRequest]) -> list[object]:
 def test_mini_batches_are_those_without_a_cache():
     data, source = toy_data(), toy_source()
     requests = [request for epoch in (0, 1) for request in source.workload.requests(epoch)]
-    cache = NextUseCache(data.x, 100, source.workload, steps=2, read_ahead=True)
+    cache = BeladyCache(data.x, 100, source.workload, steps=2, read_ahead=True)
     cached = BatchSource(data, source.workload, {"x": cache})
     wanted = batches(source, requests)
     assert batches(cached, requests) == wanted
@@ -170,7 +170,7 @@ def test_mini_batches_are_those_without_a_cache():
 
 def test_threads_that_gather_at_once_get_their_rows():
     data, workload = toy_data(), toy_workload(batch_size=4)
-    cache = NextUseCache(data.x, 60, workload, steps=2, read_ahead=True)
+    cache = BeladyCache(data.x, 60, workload, steps=2, read_ahead=True)
     requests = iter([request for epoch in range(4) for request in workload.requests(epoch)])
     taking, wrong, hits = threading.Lock(), [], []
 
@@ -200,7 +200,7 @@ def test_threads_that_gather_at_once_get_their_rows():
 def test_behind_a_cache_it_looks_at_what_is_left():
     """It sees those nodes of a mini-batch that the nearer cache lacks, and they alone get slots."""
     data, workload = toy_data(), toy_workload()
-    behind = NextUseCache(data.x, 300, workload, steps=4, read_ahead=True)
+    behind = BeladyCache(data.x, 300, workload, steps=4, read_ahead=True)
     location = np.full(300, -1, np.int32)
     location[:150] = np.arange(150)
     nearer = StaticCache(behind, location, [data.x.rows[:150].view(torch.uint8).numpy()])
@@ -217,7 +217,7 @@ def test_behind_a_cache_it_looks_at_what_is_left():
 
 def test_gathers_that_were_not_announced_change_nothing():
     data, workload = toy_data(), toy_workload()
-    cache = NextUseCache(data.x, 300, workload, steps=4, read_ahead=True)
+    cache = BeladyCache(data.x, 300, workload, steps=4, read_ahead=True)
     ids, out = torch.arange(300), torch.empty(300, 5)
     for _ in range(2):
         assert cache.gather(ids, out) == (TierReads("cache", 0, 0), TierReads("memory", 300, 300 * 20))
@@ -248,7 +248,7 @@ def test_rows_that_the_next_mini_batch_lacks_are_read_ahead_and_once():
     missed: dict[bool, list[list[int]]] = {}
     for read_ahead in (False, True):
         store = Watched(data.x.rows)
-        cache = NextUseCache(store, 50, workload, steps=4, read_ahead=read_ahead)
+        cache = BeladyCache(store, 50, workload, steps=4, read_ahead=read_ahead)
         for request in workload.requests(0):
             ids = torch.from_numpy(workload.nodes_of(request))
             out = torch.empty(len(ids), 5)
@@ -271,7 +271,7 @@ def test_rows_that_the_next_mini_batch_lacks_are_read_ahead_and_once():
 def test_a_store_that_fails_leaves_the_cache_as_it_was(read_ahead):
     data, workload = toy_data(), toy_workload()
     store = Watched(data.x.rows)
-    cache = NextUseCache(store, 300, workload, steps=4, read_ahead=read_ahead)
+    cache = BeladyCache(store, 300, workload, steps=4, read_ahead=read_ahead)
     for fails in (True, False, False):
         store.fails = fails
         for request in workload.requests(0):
@@ -297,9 +297,9 @@ def test_a_store_that_fails_leaves_the_cache_as_it_was(read_ahead):
 )
 def test_sizes_that_cannot_work(num_slots, steps, error, message):
     with pytest.raises(error, match=message):
-        NextUseCache(toy_data().x, num_slots, toy_workload(), steps=steps)
+        BeladyCache(toy_data().x, num_slots, toy_workload(), steps=steps)
 
 
 def test_rows_that_are_not_one_a_node_are_refused():
     with pytest.raises(CacheConfigError, match="has 40 rows, but the graph 300 nodes"):
-        NextUseCache(MemoryFeatureStore(torch.ones(40, 2)), 3, toy_workload())
+        BeladyCache(MemoryFeatureStore(torch.ones(40, 2)), 3, toy_workload())

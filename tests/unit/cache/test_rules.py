@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import Graph, GraphData
-from lightning_gnnload.cache.counted import Clairvoyant, PreSample, Recorded
-from lightning_gnnload.cache.policies import EVICTION_RULES, POLICIES, policy_named
 from lightning_gnnload.cache.policy import CachePolicy, hottest
-from lightning_gnnload.cache.smooth import smoothed
-from lightning_gnnload.cache.structure import Degree, DegreeRatio, Random, out_degrees
-from lightning_gnnload.cache.trace import visit_counts
+from lightning_gnnload.cache.rules import (
+    EVICTION_RULES,
+    POLICIES,
+    Clairvoyant,
+    Degree,
+    DegreeRatio,
+    PreSample,
+    Random,
+    Recorded,
+    out_degrees,
+    policy_named,
+)
+from lightning_gnnload.cache.trace import smoothed, visit_counts
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import PRESAMPLED_EPOCHS
 from tests.unit.toy import toy_workload

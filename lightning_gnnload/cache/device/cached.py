@@ -1,0 +1,233 @@
+"""Caches on devices: feature rows of which a device holds a part, and the host the rest.
+
+Shapes: N graph nodes, B requested ids, F feature width.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from lightning_gnnload.cache.device.features import DeviceFeatures
+from lightning_gnnload.cache.device.shards import Shards
+from lightning_gnnload.cache.static import as_rows_of
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
+from lightning_gnnload.data.pages import private_bytes
+from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
+from lightning_gnnload.ops.cuda.dynamic_cache import DynamicCache
+from lightning_gnnload.ops.cuda.gather import gather_rows
+from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
+
+
+class CachedFeatures(DeviceFeatures):
+    """Rows of which caches on devices hold a part, and the host's memory or a store all.
+
+    Where kernels cannot read the store's memory, ``gather`` waits for the ids that are missed, once a batch.
+
+    Args:
+        device: that gathers.
+        store: has all rows.
+        backing: its rows, mapped, in bytes; None: what is missed is asked of the store.
+        tier: what :class:`.TierReads` calls reads from the device's own cache.
+    """
+
+    def __init__(self, device: Device, store: FeatureStore, backing: Mapped | None, tier: str) -> None:
+        super().__init__(device, store.shape, store.dtype)
+        self.store, self.backing, self.tier = store, backing, tier
+        self._missed = MissedRows(device, store, self._error) if backing is None else None
+
+    def _gather_from(self, table: TieredTable, ids: torch.Tensor, out: torch.Tensor) -> None:
+        def gather() -> None:
+            gather_tiered(self.device, table, ids, out, self._taken, self._error)
+
+        if self._missed is None:
+            gather()
+        else:
+            self._missed.fetch(table.location, ids, out, meanwhile=gather)
+
+    def _behind(self, taken: np.ndarray) -> Reads:
+        return (self._from("memory", int(taken[-1])),) if self._missed is None else self._missed.reads()
+
+
+class StaticFeatures(CachedFeatures):
+    """Hot rows in shards, on this device and on those that it reaches.
+
+    Args:
+        device: that gathers.
+        store: has all rows.
+        location: int32 ``[N]``, on the device: ``shard << ops.SLOT_BITS | slot``; negative: no shard holds the row.
+        shards: that hold the hot rows; closed with this.
+        backing: the store's rows, mapped, in bytes; None: what is missed is asked of the store.
+        tier: what :class:`.TierReads` calls reads from the own shard; those of others are ``"<tier> of peers"``.
+
+    Source: GNNLab (EuroSys'22), section 6.1; shards over devices: DSP (PPoPP'23), section 3.1.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        store: FeatureStore,
+        location: torch.Tensor,
+        shards: Shards,
+        backing: Mapped | None = None,
+        tier: str = "cache",
+    ) -> None:
+        self._table = TieredTable.of(device, location, shards.addresses, shards.num_rows, store.row_bytes, backing)
+        super().__init__(device, store, backing, tier)
+        self._shards = shards
+
+    def close(self) -> None:
+        super().close()
+        self._shards.close()
+
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        self._gather_from(self._table, ids, out)
+
+    def _reads(self, taken: np.ndarray) -> Reads:
+        hits, own = taken[: len(self._shards.num_rows)], self._shards.own
+        from_own = int(hits[own]) if own >= 0 else 0
+        reads = [self._from(self.tier, from_own)] if len(hits) else []
+        if len(hits) > (own >= 0):
+            reads.append(self._from(f"{self.tier} of peers", int(hits.sum()) - from_own))
+        return (*reads, *self._behind(taken))
+
+    def __repr__(self) -> str:
+        num_rows = self._shards.num_rows
+        return f"StaticFeatures({sum(num_rows)} of {self.shape[0]} rows in {len(num_rows)} shards)"
+
+
+class DynamicFeatures(CachedFeatures):
+    """Rows of the nodes that were asked for last: whoever is missed is admitted, and who came first goes. Batches take
+    turns, on whatever stream.
+
+    Args:
+        device: that gathers.
+        store: has all rows, of one byte at least.
+        num_slots: rows that there is room for.
+        backing: the store's rows, mapped, in bytes; None: what is missed is asked of the store.
+        tier: what :class:`.TierReads` calls reads from the cache.
+
+    Raises:
+        DeviceMemoryError: the device has no such memory.
+
+    Source: BGL (NSDI'23), sections 3.2.1 and 3.2.3.
+    """
+
+    def __init__(
+        self, device: Device, store: FeatureStore, num_slots: int, backing: Mapped | None = None, tier: str = "cache"
+    ) -> None:
+        self._cache = DynamicCache(device, store.shape[0], num_slots, store.row_bytes)
+        self._table = replace(self._cache.table, backing=backing)
+        super().__init__(device, store, backing, tier)
+        self._turn = threading.Lock()
+        self._last: Event | None = None
+
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        with self._turn:
+            if self._last is not None:
+                self._last.wait()
+            self._gather_from(self._table, ids, out)
+            self._cache.admit(ids, out)
+            self._last = self.device.record()
+
+    def _reads(self, taken: np.ndarray) -> Reads:
+        return (self._from(self.tier, int(taken[0])), *self._behind(taken))
+
+    def __repr__(self) -> str:
+        return f"DynamicFeatures(fifo, {self._cache.num_slots} of {self.shape[0]} rows)"
+
+
+class MissedRows:
+    """Rows of a store on disk or of a user's own: asked for on the host, by the thread that gathers, and read by the
+    device from page-locked memory. The host waits for the ids. Thread-safe, as the store is.
+
+    Args:
+        device: that they go to.
+        store: has all rows.
+        error: the word in which kernels tell what goes wrong.
+
+    Raises:
+        DeviceMemoryError: by ``fetch``: the system lets no more memory be page-locked.
+    """
+
+    def __init__(self, device: Device, store: FeatureStore, error: torch.Tensor) -> None:
+        self.device, self.store = device, store
+        self._error = error
+        self._of_thread = threading.local()
+        self._counting = threading.Lock()
+        self._counts: dict[str, list[int]] = {}
+
+    def fetch(
+        self, location: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, meanwhile: Callable[[], None]
+    ) -> None:
+        """Row ``ids[b]`` to ``out[b]`` where ``location[ids[b]]`` is negative.
+
+        Args:
+            location: int32 ``[N]``, on the device.
+            ids: int64 ``[B]``, on the device.
+            out: uint8 ``[B, row_bytes]``, likewise.
+            meanwhile: launches what the device does while the store is asked.
+        """
+        device, buffers = self.device, self._buffers()
+        missed = buffers.ids(len(ids))
+        positions = device.empty(len(ids), torch.int64)
+        number = list_missed(device, location, ids, missed.address, positions)
+        count = int(device.read(number)[0])
+        meanwhile()
+        if not count:
+            return
+        rows = buffers.rows(count)
+        reads = self.store.gather(missed.tensor[:count], as_rows_of(self.store, rows.tensor[:count].numpy()))
+        self._count(reads or (TierReads("store", count, count * self.store.row_bytes),))
+        gather_rows(device, rows, None, out, self._error, positions[:count])
+        buffers.taken = device.record()
+
+    def reads(self) -> Reads:
+        """What the store gave so far."""
+        with self._counting:
+            return tuple(TierReads(tier, *counts) for tier, counts in self._counts.items())
+
+    def _count(self, reads: Reads) -> None:
+        with self._counting:
+            for read in reads:
+                counts = self._counts.setdefault(read.tier, [0, 0])
+                counts[0] += read.rows
+                counts[1] += read.num_bytes
+
+    def _buffers(self) -> _Buffers:
+        if not hasattr(self._of_thread, "buffers"):
+            self._of_thread.buffers = _Buffers(self.device, self.store.row_bytes)
+        return self._of_thread.buffers
+
+
+class _Buffers:
+    """Page-locked memory of one thread, on pages of its own: others could be registered for reading alone.
+
+    Attributes:
+        taken: when the device has read the rows that lie there.
+    """
+
+    def __init__(self, device: Device, row_bytes: int) -> None:
+        self._device, self._row_bytes = device, row_bytes
+        self._ids = self._rows = device.map_host(private_bytes(0))
+        self.taken: Event | None = None
+
+    def ids(self, count: int) -> Mapped:
+        """int64 ``[count]`` or longer."""
+        if self._ids.tensor.nbytes < count * 8:
+            self._ids = self._device.map_host(private_bytes((count * 5 // 4) * 8).view(np.int64))
+        return self._ids
+
+    def rows(self, count: int) -> Mapped:
+        """uint8 ``[count, row_bytes]`` or longer, once nobody reads what lies there."""
+        if self.taken is not None:
+            self.taken.synchronize()
+        if len(self._rows.tensor) < count:
+            most = count * 5 // 4
+            memory = private_bytes(most * self._row_bytes).reshape(most, self._row_bytes)
+            self._rows = self._device.map_host(memory)
+        return self._rows

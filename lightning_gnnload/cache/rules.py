@@ -1,0 +1,265 @@
+"""The policies that ``FeatureCache(policy=...)`` knows by name: a row each in :data:`RULES`, and those that rank rows.
+
+A policy more is a row more, and a class here if it ranks, or a rule in ``kernels/dynamic_cache`` if it evicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.cache.belady import BeladyCache
+from lightning_gnnload.cache.dynamic import DynamicCache
+from lightning_gnnload.cache.expected import Expected
+from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.trace import smoothed, visit_counts
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH, PRESAMPLED_EPOCHS, Workload
+
+
+@dataclass(frozen=True)
+class PreSample(CachePolicy):
+    """By visits in a few epochs that are sampled before training: GNNLab's PreSC#K.
+
+    They are epochs that training never uses, so that the hit rates seen in training say how well past visits foretell
+    others, as they would with samplers whose draws nobody can know.
+
+    Args:
+        num_epochs: K. One is enough where an epoch visits the hot nodes many times.
+        smooth: tell counts of the same size apart, and lucky ones from others, by out-degree: see :func:`.smoothed`.
+            False is the paper's policy.
+        num_threads: that sample; None for one a core.
+        progress: show a bar on stderr.
+
+    Raises:
+        CacheConfigError: fewer than one epoch, or more than there are to spare.
+
+    Source: GNNLab (EuroSys'22), section 6.3.
+    """
+
+    num_epochs: int = 1
+    smooth: bool = True
+    num_threads: int | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        _check_whole("num_epochs", self.num_epochs, most=len(PRESAMPLED_EPOCHS))
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        epochs = PRESAMPLED_EPOCHS[: self.num_epochs]
+        counts = visit_counts(workload, epochs, num_threads=self.num_threads, progress=self.progress)
+        if not self.smooth:
+            return counts
+        num_batches = self.num_epochs * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
+        return smoothed(counts, out_degrees(workload.graph), num_batches)
+
+
+@dataclass(frozen=True)
+class Clairvoyant(CachePolicy):
+    """By visits in the very epochs to come: no cache that is filled once a window can hit more often.
+
+    Mini-batches are pure functions of (seed, epoch, step, seeds), so they can be sampled before they are needed. It
+    costs what sampling the window costs, without features or a model.
+
+    Args:
+        window: epochs that a cache is filled for.
+        num_threads: that sample; None for one a core.
+        progress: show a bar on stderr.
+
+    Raises:
+        CacheConfigError: a window below one epoch.
+    """
+
+    window: int = 1
+    num_threads: int | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        _check_whole("window", self.window)
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        epochs = range(epoch, epoch + self.window)
+        return visit_counts(workload, epochs, num_threads=self.num_threads, progress=self.progress)
+
+    def quietly(self) -> Clairvoyant:
+        return replace(self, num_threads=1, progress=False)
+
+
+class Recorded(CachePolicy):
+    """By visits that were counted elsewhere: the optimum, where they are those of the run itself.
+
+    Args:
+        counts: one number a node, ``[N]``, not negative.
+
+    Example:
+        >>> Recorded([3, 0, 7]).hotness(None, 0).tolist()
+        [3, 0, 7]
+    """
+
+    def __init__(self, counts: Any) -> None:
+        self.counts = np.asarray(counts)
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        return self.counts
+
+
+def _check_whole(name: str, value: Any, most: int = 2**31) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise CacheConfigError(f"{name}={value!r}: a whole number from 1 to {most} is needed.")
+
+
+@dataclass(frozen=True)
+class Degree(CachePolicy):
+    """By out-degree: a node is gathered because an edge leads from it to one that was there before.
+
+    It knows neither which nodes are seeds nor how the sampler draws.
+
+    Source: PaGraph (SoCC'20), section 3.1.
+    """
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        return out_degrees(workload.graph)
+
+
+@dataclass(frozen=True)
+class DegreeRatio(CachePolicy):
+    """By in-degree over out-degree, as PaGraph compares itself with AliGraph; 0 where no edge leads out.
+
+    Where each edge goes both ways, all nodes are equal and the lowest ids win.
+
+    Source: PaGraph (SoCC'20), section 5.3; AliGraph (VLDB'19).
+    """
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        out = out_degrees(workload.graph)
+        return np.divide(workload.graph.in_degrees, out, out=np.zeros(len(out)), where=out > 0)
+
+
+@dataclass(frozen=True)
+class Random(CachePolicy):
+    """Any rows, the same for the same seed of the run: what a policy must beat."""
+
+    def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        return ops.random_keys(workload.seed, FIXED_DRAWS_EPOCH, np.arange(workload.graph.num_nodes))
+
+
+def out_degrees(graph: Graph, chunk: int = 1 << 24) -> np.ndarray:
+    """How many edges lead out of each node, int64 ``[N]``."""
+    degrees = np.zeros(graph.num_nodes, np.int64)
+    for begin in range(0, graph.num_edges, chunk):  # bincount makes int64 of what it is given
+        degrees += np.bincount(graph.indices[begin : begin + chunk], minlength=graph.num_nodes)
+    return degrees
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What decides which rows a cache holds: either ``rank`` or ``admit``.
+
+    Attributes:
+        name: in ``FeatureCache(policy=...)``.
+        color: of its curve in the figure of ``gnnload cache``.
+        rank: the policy that ranks rows before a window of epochs begins, of the window and whether it shows a bar.
+        admit: an empty cache that admits and evicts rows while batches are gathered, of the store behind, the rows
+            that there is room for, the mini-batches to come, and the tier's name.
+        looks_ahead: it samples every mini-batch once more, before it is made.
+        is_advised: ``gnnload cache`` may recommend it.
+        slot_bytes: at most what a row that ``admit`` caches takes beside itself.
+        device_slot_bytes: likewise on a device; None: ``admit`` is the CPU's alone.
+    """
+
+    name: str
+    color: str
+    rank: Callable[[int, bool], CachePolicy] | None = None
+    admit: Callable[[FeatureStore, int, Workload, str], FeatureStore] | None = None
+    looks_ahead: bool = False
+    is_advised: bool = True
+    slot_bytes: int = 0
+    device_slot_bytes: int | None = None
+
+    @property
+    def judges_nodes(self) -> bool:
+        """Whether it needs a row for each node of the graph, as what ranks or looks ahead does."""
+        return self.rank is not None or self.looks_ahead
+
+
+def _native(name: str, color: str, device_slot_bytes: int | None = None) -> Rule:
+    """A rule of ``kernels/dynamic_cache``."""
+    return Rule(
+        name,
+        color,
+        admit=lambda store, num_slots, workload, tier: DynamicCache(store, num_slots, name, tier),
+        slot_bytes=ops.SLOT_BYTES[name],
+        device_slot_bytes=device_slot_bytes,
+    )
+
+
+def _belady(store: FeatureStore, num_slots: int, workload: Workload, tier: str) -> FeatureStore:
+    return BeladyCache(store, num_slots, workload, tier=tier)
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        Rule("presample", "#2a78d6", rank=lambda window, progress: PreSample(progress=progress)),
+        Rule("expected", "#1baf7a", rank=lambda window, progress: Expected()),
+        Rule(
+            "clairvoyant",
+            "#4a3aa7",
+            rank=lambda window, progress: Clairvoyant(window, progress=progress),
+            looks_ahead=True,
+        ),
+        Rule("degree", "#eda100", rank=lambda window, progress: Degree()),
+        Rule("degree-ratio", "#b5651d", rank=lambda window, progress: DegreeRatio()),
+        Rule("random", "#9aa3ad", rank=lambda window, progress: Random(), is_advised=False),
+        _native("fifo", "#d1495b", device_slot_bytes=8),
+        _native("clock", "#e58a97"),
+        _native("s3fifo", "#8c2f39"),
+        # What it knows of the steps ahead comes on top: their node ids.
+        Rule("belady", "#222222", admit=_belady, looks_ahead=True, slot_bytes=16),
+    )
+}
+"""By name. Of equals, ``gnnload cache`` recommends the first that does not look ahead."""
+POLICIES = tuple(name for name, rule in RULES.items() if rule.rank is not None)
+EVICTION_RULES = tuple(name for name, rule in RULES.items() if rule.admit is not None)
+
+
+def rule_of(policy: object) -> Rule | None:
+    """The rule of this name; None for a policy of one's own, and whatever else is no name."""
+    return RULES.get(policy) if isinstance(policy, str) else None
+
+
+def policy_named(policy: str | CachePolicy, *, window: int = 1, progress: bool = True) -> CachePolicy:
+    """One of :data:`POLICIES`, or a policy of one's own as it is.
+
+    Args:
+        policy: a name, or a policy.
+        window: epochs that ``"clairvoyant"`` looks ahead.
+        progress: whether policies that sample ahead show a bar on stderr.
+
+    Raises:
+        CacheConfigError: an unknown name, or a window below one epoch.
+
+    Example:
+        >>> policy_named("clairvoyant", window=2, progress=False)
+        Clairvoyant(window=2, num_threads=None, progress=False)
+    """
+    if isinstance(policy, CachePolicy):
+        own = policy.window
+        if own is not None and not (isinstance(own, int) and own >= 1):
+            raise CacheConfigError(
+                f"{type(policy).__name__}.window is {own!r}: epochs are needed, 1 or more, or None for the whole run."
+            )
+        return policy
+    rule = rule_of(policy)
+    if rule is not None and rule.rank is not None:
+        return rule.rank(window, progress)
+    raise CacheConfigError(
+        f"policy={policy!r} is not known; give one of {', '.join(map(repr, POLICIES))}, a CachePolicy of your own, or "
+        f"for a cache that evicts while it serves one of {', '.join(map(repr, EVICTION_RULES))}."
+    )
