@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Workspace, dispatch, importance_tree, reference, sample_layers
+from lightning_gnnload.ops.philox import stream_keys
 
 from .graphs import KEY, Arena, Batch, random_graph, random_weights
 from .layers import METHODS, assert_same, sample
@@ -149,7 +150,7 @@ def test_every_edge_has_an_importance():
     # A place on a line of single units is an item; a search that stops one unit early or late fails here.
     seed = num_nodes - 1
     batch = sample(indptr, indices, [seed], [9], "fastgcn", replace=True)
-    draws = reference.NodeDraws(reference.stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 0, seed)
+    draws = reference.NodeDraws(stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 0, seed)
     assert batch.nodes[1:].tolist() == sorted(draws.below64(j, degree) for j in range(9))
 
 

@@ -7,9 +7,10 @@ from collections import Counter
 import numpy as np
 
 from ..dispatch import DrawKey
+from ..philox import stream_keys
 from ..steps import ENDS, GOES_ON, RESTARTS, STUCK
 from ..walks import Walks
-from .draws import NodeDraws, stream_keys
+from .draws import NodeDraws
 from .layers import add_up, draw_edges
 from .walks import blocks_per_walk, edge_taken
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from ..dispatch import DrawKey
 from ..layers import WHOLE_LAYER, LayerMethod
-from .draws import NodeDraws, name_of, stream_keys
+from ..philox import stream_keys
+from .draws import NodeDraws, name_of
 from .neighbors import Hop
 
 
