@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, importance_tree, reference
+from lightning_gnnload.ops import DrawKey, importance_tree
 from lightning_gnnload.ops.cuda import layer as layers
 from lightning_gnnload.ops.cuda import layers as picking
 from lightning_gnnload.ops.cuda.device import Device
@@ -17,6 +17,7 @@ from lightning_gnnload.ops.cuda.importance import DeviceTree
 from lightning_gnnload.ops.cuda.layers import sample_layers
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from lightning_gnnload.ops.philox import stream_keys
+from tests import oracle
 from tests.ops.graphs import random_graph
 from tests.ops.layers import METHODS, sample
 
@@ -111,7 +112,7 @@ def test_a_place_on_a_line_of_single_units_is_an_item(device: Device, num_items:
     tree.sum_up()
     nodes, error = device.put(np.array([5])), device.zeros(1, torch.int64)
     drawn = tree.draw(40, True, KEY, 3, nodes, None, error)
-    draws = reference.NodeDraws(stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 3, 5)
+    draws = oracle.NodeDraws(stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 3, 5)
     assert drawn.items.tolist() == [draws.below64(j, num_items) for j in range(40)]
     np.testing.assert_array_equal(drawn.factors.cpu(), num_items / 40)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dispatch import DrawKey
-from ..philox import philox, stream_keys, uint32
+from lightning_gnnload.ops.dispatch import DrawKey
+from lightning_gnnload.ops.philox import philox, stream_keys, uint32
 
 
 class NodeDraws:

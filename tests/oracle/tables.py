@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..philox import philox, stream_keys
+from lightning_gnnload.ops.philox import philox, stream_keys
 
 
 def gather_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
