@@ -20,12 +20,12 @@ from lightning_gnnload.data.store import load_graph_data, save_graph_data
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.pipeline.contributed import ContributedStep
-from lightning_gnnload.plugin.baseline import NoGraphBaseline
-from lightning_gnnload.plugin.cachemonitor import CacheMonitor
-from lightning_gnnload.plugin.datamodule import GraphDataModule
-from lightning_gnnload.plugin.monitor import LoaderMonitor, PipelineMonitor
-from lightning_gnnload.plugin.predictions import PredictionWriter
-from lightning_gnnload.plugin.strategy import FactoredStrategy
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.module.predictions import PredictionWriter
+from lightning_gnnload.plugin.monitor.baseline import NoGraphBaseline
+from lightning_gnnload.plugin.monitor.cachemonitor import CacheMonitor
+from lightning_gnnload.plugin.monitor.monitor import LoaderMonitor, PipelineMonitor
+from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.collective_walks import collective_random_walk

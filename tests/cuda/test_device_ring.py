@@ -13,8 +13,8 @@ from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.pipeline.device_source import DeviceSource
-from lightning_gnnload.plugin import device_ring
-from lightning_gnnload.plugin.device_ring import SamplerDevice, reader_of
+from lightning_gnnload.plugin.strategy import sampler_device as device_ring
+from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
 from lightning_gnnload.sample import placement
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime

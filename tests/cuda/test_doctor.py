@@ -10,9 +10,10 @@ import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.plugin import cli, cuda_state, doctor_command
-from lightning_gnnload.plugin.cuda_state import cuda_findings, samples_alike
-from lightning_gnnload.plugin.machine import machine_findings
+from lightning_gnnload.plugin.commands import cli, cuda_state
+from lightning_gnnload.plugin.commands import doctor as doctor_command
+from lightning_gnnload.plugin.commands.cuda_state import cuda_findings, samples_alike
+from lightning_gnnload.plugin.commands.machine import machine_findings
 from tests.cuda.emulated import EmulatedDevice
 
 GIB = 1 << 30

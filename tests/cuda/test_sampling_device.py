@@ -28,9 +28,9 @@ from lightning_gnnload.errors import (
     SeedError,
 )
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.plugin.device_rows import DeviceRows
-from lightning_gnnload.plugin.gathering import Gathering
-from lightning_gnnload.plugin.sampling_device import why_not_gathered
+from lightning_gnnload.plugin.module.device_rows import DeviceRows
+from lightning_gnnload.plugin.module.devices import why_not_gathered
+from lightning_gnnload.plugin.module.gathering import Gathering
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.unit.toy import toy_source

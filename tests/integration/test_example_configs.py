@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gnnload.plugin.cli import GraphCLI
+from lightning_gnnload.plugin.commands.cli import GraphCLI
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.datamodule import GraphDataModule
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "examples/configs"

@@ -131,7 +131,7 @@ def test_the_command_line_trains_a_model_of_lightning(tmp_path: Path) -> None:
         *("--trainer.limit_train_batches", "3", "--trainer.max_epochs", "1"),
         *("--trainer.limit_val_batches", "0", "--trainer.logger", "false"),
     ]
-    code = "import sys; from lightning_gnnload.plugin.cli import main; main()"
+    code = "import sys; from lightning_gnnload.plugin.commands.cli import main; main()"
     script = tmp_path / "train.py"
     script.write_text(code)
     done = subprocess.run(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gnnload.plugin import cli
+from lightning_gnnload.plugin.commands import cli
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "examples/configs/debian_sage.yaml"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import FactoredStrategy
-from lightning_gnnload.plugin.cli import GraphCLI
+from lightning_gnnload.plugin.commands.cli import GraphCLI
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.datamodule import GraphDataModule
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "examples/configs/debian_sage.yaml"

@@ -24,7 +24,7 @@ import torch
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.launcher import SpawnLauncher
+from lightning_gnnload.plugin.strategy.launcher import SpawnLauncher
 from tests import guards
 from tests.lightning.left_out import reason_of
 

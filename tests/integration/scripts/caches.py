@@ -30,8 +30,8 @@ from lightning_gnnload import (
 from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.pipeline.loader import EpochLoader
-from lightning_gnnload.plugin import caching
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.module import caching
 from tests.integration.scripts.toy import NUM_NODES, Recorder, toy_data
 
 CACHES: dict[str, Any] = {

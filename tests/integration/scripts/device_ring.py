@@ -20,7 +20,7 @@ from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
 from lightning_gnnload.pipeline.device_source import DeviceSource
-from lightning_gnnload.plugin import device_ring
+from lightning_gnnload.plugin.strategy import sampler_device as device_ring
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.integration.scripts.toy import Recorder, toy_module

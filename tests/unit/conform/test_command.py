@@ -14,7 +14,7 @@ from lightning_gnnload.conform.checks import counts, ends
 from lightning_gnnload.conform.draw import sampler_draw
 from lightning_gnnload.conform.subjects import Subject
 from lightning_gnnload.conform.suites import Check
-from lightning_gnnload.plugin import cli
+from lightning_gnnload.plugin.commands import cli
 
 from . import samplers
 

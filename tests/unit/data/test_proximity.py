@@ -12,7 +12,7 @@ from lightning_gnnload.data.seeds import SeedOrder, Shuffled, seed_order
 from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
 from lightning_gnnload.data.shuffling import label_distance, shuffling_bound, smallest_within
 from lightning_gnnload.errors import CheckpointError, LoaderConfigError, SeedError
-from lightning_gnnload.plugin.datamodule import GraphDataModule
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_data

@@ -12,9 +12,9 @@ import torch.distributed
 
 from lightning_gnnload.errors import TrainerDiedError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.plugin import agreement
-from lightning_gnnload.plugin.decision import RoleDecision
-from lightning_gnnload.plugin.rendezvous import LOOPBACK, _listen
+from lightning_gnnload.plugin.strategy import agreement
+from lightning_gnnload.plugin.strategy.decision import RoleDecision
+from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, _listen
 
 DECISION = RoleDecision(4, 2, sample_ms=30.0, train_ms=50.0, measured_on={"machine": "this"})
 

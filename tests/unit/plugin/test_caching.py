@@ -16,10 +16,10 @@ from lightning_gnnload import FeatureCache, FeatureStore, Graph, GraphData, Grap
 from lightning_gnnload.cache.deferred import DeferredStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin import caching
-from lightning_gnnload.plugin.caching import CacheSettings, cache_levels, close_caches, open_on_sampler
-from lightning_gnnload.plugin.gathering import Gathering
-from lightning_gnnload.plugin.profile import Setting, measure
+from lightning_gnnload.plugin.module import caching
+from lightning_gnnload.plugin.module.caching import CacheSettings, cache_levels, close_caches, open_on_sampler
+from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.strategy.profile import Setting, measure
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import content, toy_data, toy_graph

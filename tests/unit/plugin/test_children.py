@@ -6,7 +6,7 @@ import time
 import uuid
 
 from lightning_gnnload.pipeline import flags
-from lightning_gnnload.plugin.children import Children
+from lightning_gnnload.plugin.strategy.children import Children
 
 
 def sleeping() -> subprocess.Popen:

@@ -10,9 +10,9 @@ import pytest
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.plugin import collective
-from lightning_gnnload.plugin.collective import Collective
-from lightning_gnnload.plugin.gathering import Gathering
+from lightning_gnnload.plugin.module import collective
+from lightning_gnnload.plugin.module.collective import Collective
+from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.thread_exchange import ThreadExchange

@@ -22,8 +22,8 @@ from pytorch_lightning.utilities import rank_zero
 from torch import tensor
 
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.ranked import RankedStrategy
-from lightning_gnnload.plugin.strategy import FactoredStrategy
+from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 
 
 @pytest.mark.parametrize("name", compat.STRATEGY_OVERRIDES)

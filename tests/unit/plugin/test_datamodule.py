@@ -11,7 +11,7 @@ from pytorch_lightning.trainer.states import TrainerState
 from lightning_gnnload import Dataset, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SeedError
-from lightning_gnnload.plugin.datamodule import default_num_threads
+from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from tests.unit.toy import content, toy_data, toy_graph
 
 SAMPLER = NeighborSampler([3, 2])

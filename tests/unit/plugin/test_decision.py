@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.plugin.decision import FILE_NAME, RoleDecision, load, save
+from lightning_gnnload.plugin.strategy.decision import FILE_NAME, RoleDecision, load, save
 
 DECISION = RoleDecision(
     8, 3, sample_ms=12.14, train_ms=31.0, sample_cores=2, train_cores=1, batch_bytes=99, measured_on={"graph": [3, 4]}

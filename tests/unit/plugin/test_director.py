@@ -15,10 +15,10 @@ from torch import nn
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.contributed import Ledger
 from lightning_gnnload.pipeline.wire import Message
-from lightning_gnnload.plugin.contributions import Contributions
-from lightning_gnnload.plugin.contributors import MAX_UNANSWERED
-from lightning_gnnload.plugin.director import Director
-from lightning_gnnload.plugin.exchange import Exchange
+from lightning_gnnload.plugin.gradients.contributions import Contributions
+from lightning_gnnload.plugin.gradients.contributors import MAX_UNANSWERED
+from lightning_gnnload.plugin.gradients.director import Director
+from lightning_gnnload.plugin.gradients.exchange import Exchange
 
 NUM_STEPS, NUM_RANKS = 50, 2
 

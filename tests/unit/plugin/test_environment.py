@@ -10,8 +10,8 @@ from pytorch_lightning.plugins import environments
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import LaunchError
-from lightning_gnnload.plugin.environment import check_environment
-from lightning_gnnload.plugin.roles import RolePlan
+from lightning_gnnload.plugin.strategy.environment import check_environment
+from lightning_gnnload.plugin.strategy.roles import RolePlan
 
 PLAN = RolePlan(num_devices=3, num_samplers=1, num_nodes=2)
 MEETING = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234", "NODE_RANK": "1"}

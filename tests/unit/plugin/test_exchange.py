@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_gnnload.plugin.exchange import Exchange, TensorLayout, state_of
+from lightning_gnnload.plugin.gradients.exchange import Exchange, TensorLayout, state_of
 
 
 def network(width: int = 5, seed: int = 0) -> nn.Module:

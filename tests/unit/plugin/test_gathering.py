@@ -13,7 +13,7 @@ from pytorch_lightning.plugins import environments
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.flags import Flag
-from lightning_gnnload.plugin.gathering import Gathering
+from lightning_gnnload.plugin.module.gathering import Gathering
 
 
 class At(environments.LightningEnvironment):

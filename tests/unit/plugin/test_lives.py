@@ -13,7 +13,7 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import SamplerFailedError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.sealed import seal, unseal
-from lightning_gnnload.plugin import lives
+from lightning_gnnload.plugin.strategy import lives
 
 
 class Service:

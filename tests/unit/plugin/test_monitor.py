@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import CSVLogger
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, LoaderMonitor, NeighborSampler, PipelineMonitor
 from lightning_gnnload.errors import LoaderConfigError
-from lightning_gnnload.plugin.monitor import REPORT_NAME
+from lightning_gnnload.plugin.monitor.monitor import REPORT_NAME
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
 from tests.unit.plugin.test_trace import check_chrome
 

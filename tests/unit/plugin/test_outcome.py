@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader
 
 from lightning_gnnload.errors import OutcomeError
 from lightning_gnnload.pipeline.sealed import seal, unseal
-from lightning_gnnload.plugin.adoption import adopt
 from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.outcome import Watch
+from lightning_gnnload.plugin.strategy.adoption import adopt
+from lightning_gnnload.plugin.strategy.outcome import Watch
 
 LARGE = 300_000  # numbers: above what is compared by bytes
 

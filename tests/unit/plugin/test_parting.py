@@ -21,7 +21,7 @@ from lightning_gnnload.data import stored_parts
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import LoaderConfigError, PartitionError, PartitionMismatchError, PartReachError
-from lightning_gnnload.plugin.profile import Setting, measure
+from lightning_gnnload.plugin.strategy.profile import Setting, measure
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer

@@ -13,8 +13,8 @@ import pytest
 from lightning_gnnload import Graph, GraphData, load_partition, save_graph_data
 from lightning_gnnload.partition.quality import Quality
 from lightning_gnnload.partition.selfreliant import SelfReliant
-from lightning_gnnload.plugin import partition_command
-from lightning_gnnload.plugin.cli import GraphCLI
+from lightning_gnnload.plugin.commands import partition as partition_command
+from lightning_gnnload.plugin.commands.cli import GraphCLI
 from tests.runif import RunIf
 from tests.unit.toy import toy_data
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_gnnload.plugin.profit import Profit, Timings
+from lightning_gnnload.plugin.gradients.profit import Profit, Timings
 
 
 def profit(num_left: int = 8, needed_ms: float = 60.0, late_ms: float = -5.0) -> Profit:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lightning_gnnload.errors import StalenessError
-from lightning_gnnload.plugin.reduction import MAX_ANNOUNCED, Contributions, DelayedReduction, Taken, hook
+from lightning_gnnload.plugin.gradients.reduction import MAX_ANNOUNCED, Contributions, DelayedReduction, Taken, hook
 
 NUM_STEPS = 9
 

@@ -8,8 +8,8 @@ import pytest
 from torch.distributed import HashStore
 
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.plugin.rendezvous import check_alike, is_loopback
-from lightning_gnnload.plugin.roles import RolePlan
+from lightning_gnnload.plugin.strategy.rendezvous import check_alike, is_loopback
+from lightning_gnnload.plugin.strategy.roles import RolePlan
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "localhost", "::1"])

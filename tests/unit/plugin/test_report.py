@@ -10,11 +10,11 @@ import pytest
 from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
-from lightning_gnnload.plugin.levers import Levers
-from lightning_gnnload.plugin.report import TimeReport, advice, draw
-from lightning_gnnload.plugin.roles import RolePlan
-from lightning_gnnload.plugin.sums import Sums
-from lightning_gnnload.plugin.tiers import tier_table
+from lightning_gnnload.plugin.monitor.levers import Levers
+from lightning_gnnload.plugin.monitor.report import TimeReport, advice, draw
+from lightning_gnnload.plugin.monitor.sums import Sums
+from lightning_gnnload.plugin.monitor.tiers import tier_table
+from lightning_gnnload.plugin.strategy.roles import RolePlan
 
 FACTORED = Levers(samplers=2, threads=2, trainers=2, queue_depth=4)
 

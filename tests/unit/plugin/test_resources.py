@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.plugin.decision import RoleDecision
-from lightning_gnnload.plugin.resources import (
+from lightning_gnnload.plugin.strategy.decision import RoleDecision
+from lightning_gnnload.plugin.strategy.resources import (
     MAX_QUEUE_DEPTH,
     Stage,
     allocate,
@@ -20,7 +20,7 @@ from lightning_gnnload.plugin.resources import (
     kept_to,
     queue_depth,
 )
-from lightning_gnnload.plugin.roles import RolePlan
+from lightning_gnnload.plugin.strategy.roles import RolePlan
 
 STAGES = st.lists(
     st.builds(

@@ -9,7 +9,7 @@ from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import LaunchError, RoleConfigError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.roles import Role, RolePlan, samplers_needed
+from lightning_gnnload.plugin.strategy.roles import Role, RolePlan, samplers_needed
 
 
 @given(st.integers(2, 16), st.data(), st.integers(1, 4))

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import RoleConfigError, StalenessError
-from lightning_gnnload.plugin.roles import RolePlan
+from lightning_gnnload.plugin.strategy.roles import RolePlan
 
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lightning_gnnload.pipeline.stats import Delivery, Fill
-from lightning_gnnload.plugin.levers import Levers
-from lightning_gnnload.plugin.stall import MIN_STEPS, QUIET_S, Cause, StallWatch, StepTimes, blame, explain
+from lightning_gnnload.plugin.monitor.levers import Levers
+from lightning_gnnload.plugin.monitor.stall import MIN_STEPS, QUIET_S, Cause, StallWatch, StepTimes, blame, explain
 from tests.unit.plugin.deliveries import delivery
 
 FACTORED = Levers(samplers=1, threads=2, trainers=2, queue_depth=4, staleness=0)

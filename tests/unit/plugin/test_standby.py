@@ -19,8 +19,8 @@ from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import Payload
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin.exchange import Exchange, state_of
-from lightning_gnnload.plugin.standby import Standby
+from lightning_gnnload.plugin.gradients.exchange import Exchange, state_of
+from lightning_gnnload.plugin.gradients.standby import Standby
 from tests.unit.toy import content, toy_source
 
 TIMEOUT_S = 20.0

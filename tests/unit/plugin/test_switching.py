@@ -13,7 +13,7 @@ from torch import nn
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.plugin.switching import check_optimizer_switches, check_switching, check_train_loader
+from lightning_gnnload.plugin.gradients.switching import check_optimizer_switches, check_switching, check_train_loader
 
 
 class Manual(BoringModel):

@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.plugin.timeline import draw_timeline
-from lightning_gnnload.plugin.trace import Span, TraceWindow, join_parts, rows_of, spans_of, to_chrome, write_part
+from lightning_gnnload.plugin.monitor.timeline import draw_timeline
+from lightning_gnnload.plugin.monitor.trace import (
+    Span,
+    TraceWindow,
+    join_parts,
+    rows_of,
+    spans_of,
+    to_chrome,
+    write_part,
+)
 from tests.unit.plugin.deliveries import delivery
 
 NESTING_US = 1e-3  # a nanosecond, to which moments are rounded

@@ -12,7 +12,7 @@ from torchmetrics import SumMetric
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import SwitchingError
-from lightning_gnnload.plugin.understudy import Understudy, seed_of
+from lightning_gnnload.plugin.gradients.understudy import Understudy, seed_of
 
 
 class Model(LightningModule):

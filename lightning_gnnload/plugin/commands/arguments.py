@@ -1,0 +1,95 @@
+"""Arguments that commands beside ``gnnload fit`` share: its data module's, and how mistakes in them are told."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.plugin.compat import lightning_cli
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+
+
+def parse_module(
+    own: argparse.ArgumentParser, config: Path | None, arguments: Sequence[str], **further: type
+) -> argparse.Namespace:
+    """The data module of a configuration file and of ``--data.KEY VALUE`` arguments, which go over it.
+
+    Args:
+        own: tells mistakes in a line, and exits.
+        config: of ``gnnload fit``; its part ``data`` is read.
+        arguments: ``--data...``.
+        further: classes whose subclasses may be given, by argument.
+
+    Returns:
+        ``data`` and the ``further`` ones, made.
+    """
+    import jsonargparse
+
+    parser = lightning_cli.LightningArgumentParser(prog=own.prog, exit_on_error=False)
+    parser.add_argument("--config", action=jsonargparse.ActionConfigFile)
+    parser.add_class_arguments(GraphDataModule, "data")
+    for name, kind in further.items():
+        parser.add_subclass_arguments(kind, name)
+    given = [] if config is None else ["--config", _data_of(config, own)]
+    with _one_line(own):
+        # Older releases have the longer name only, newer ones warn of it.
+        instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
+        made: argparse.Namespace = instantiate(parser.parse_args([*given, *arguments]))
+    return made
+
+
+def share(text: str) -> float:
+    """A number in (0, 1], for ``argparse``."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a share above 0 and at most 1 is needed")
+    return value
+
+
+def ours(error: BaseException | None) -> GnnLoadError | None:
+    """The error of ours that another one came of."""
+    while error is not None and not isinstance(error, GnnLoadError):
+        error = error.__cause__
+    return error
+
+
+def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
+    """The part ``data`` of a configuration file, as YAML: trainer and model do not matter here."""
+    try:
+        read = yaml.safe_load(file.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        own.error(f"--config {file}: {error}")
+    if not isinstance(read, dict) or not isinstance(read.get("data"), dict):
+        own.error(f"--config {file} has no part data, with the settings of a GraphDataModule")
+    return str(yaml.safe_dump({"data": read["data"]}))
+
+
+@contextmanager
+def _one_line(own: argparse.ArgumentParser) -> Iterator[Any]:
+    import jsonargparse
+
+    try:
+        yield
+    except jsonargparse.ArgumentError as error:
+        own.error(_plain(error))
+    except ValueError as error:  # of a class that did not take its settings
+        if (reason := ours(error)) is not None:
+            raise reason from None
+        own.error(_plain(error))
+
+
+def _plain(error: Exception) -> str:
+    """In one line, and without how the parser thinks of optional settings and of what it was given for them."""
+    text = " ".join(str(error).split())
+    aside = r"Does not validate against any of the Union .*? Errors: - | - Expected a <class 'NoneType'>"
+    return re.sub(rf"{aside}| Given value type: .*", "", text)

@@ -1,0 +1,171 @@
+"""``gnnload cache``: how each policy would do on the user's graph and sampler, before any training."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from lightning_gnnload.cache.advice import Advice, Speed, measure_speed, recommend
+from lightning_gnnload.cache.budget import AUTO_SHARE, free_bytes
+from lightning_gnnload.cache.figure import draw_curves
+from lightning_gnnload.cache.simulate import Curve, Trace, evicting_curves, static_curves
+from lightning_gnnload.data.datasets.stored import progress
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.seeds import seed_order
+from lightning_gnnload.errors import CacheConfigError, GnnLoadError
+from lightning_gnnload.plugin.commands.arguments import parse_module, share
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.sample.workload import Workload
+
+RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+_EPILOG = """
+The first recorded epoch warms up caches that admit and evict; all are measured on the others. optimum: the rows that
+these visit most, which no cache that is filled once can beat. belady: the optimum of caches that evict.
+Results go to FOLDER/cache.json and FOLDER/cache.png.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; the exit status."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        options, module = _parse(arguments)
+        module.prepare_data()
+        module.setup("fit")
+        return _examine(options, module, console)
+    except GnnLoadError as error:
+        console.print(f"gnnload cache: {type(error).__name__}: {error}", markup=False, soft_wrap=True)
+        return 2
+
+
+def _examine(options: argparse.Namespace, module: GraphDataModule, console: Console) -> int:
+    store = module.data.stores.get(options.table)
+    if store is None:
+        raise CacheConfigError(
+            f"there are no features {options.table!r} to be cached; --table names one of {sorted(module.data.stores)}."
+        )
+    workload = module.workload("train")
+    if store.shape[0] != workload.graph.num_nodes:
+        raise CacheConfigError(f"table {options.table!r} has rows for some nodes only; give --table x, or one for all.")
+    workload = Workload(**{**workload.settings(), "num_ranks": options.trainers})
+    usual = _title(workload)
+    orders = {usual: workload}
+    if not options.one_order and usual != "proximity":
+        orders["proximity"] = Workload(**{**workload.settings(), "order": seed_order("proximity")})
+    curves: list[Curve] = []
+    left_out: list[str] = []
+    speed: Speed | None = None
+    for order, each in orders.items():
+        trace = _recorded(each, options.epochs, f"Sampling, {order}", console)
+        speed = speed or measure_speed(store, trace)
+        rules = evicting_curves(trace, options.ratios, order)
+        static = static_curves(trace, options.ratios, order, left_out.append)
+        with progress(f"Caching, {order}", None) as advance:
+            for curve in chain(static, rules) if order == usual else rules:
+                curves.append(curve)
+                advance(1)
+        del trace, static, rules
+    assert speed is not None
+    most = AUTO_SHARE * free_bytes() / max(store.shape[0] * store.row_bytes, 1)
+    advice = recommend(curves, options.ratios, most, speed, usual)
+    for text in left_out:
+        console.print(f"left out: {text}", markup=False, soft_wrap=True)
+    _say(console, curves, options.ratios, store, advice, list(orders))
+    _write(options, curves, store, speed, advice, f"{module.data.graph!r}, {workload.sampler!r}")
+    console.print(f"Written: {options.out / 'cache.json'}, {options.out / 'cache.png'}", markup=False)
+    return 0
+
+
+def _recorded(workload: Workload, num_epochs: int, title: str, console: Console) -> Trace:
+    total = num_epochs * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
+    with progress(title, total) as advance:
+        trace = Trace(workload, num_epochs, advance=advance)
+    if trace.is_cut:
+        console.print(f"The first {trace.num_steps} steps of each epoch are recorded; memory has no room for more.")
+    return trace
+
+
+def _say(
+    console: Console,
+    curves: Sequence[Curve],
+    ratios: Sequence[float],
+    store: FeatureStore,
+    advice: Advice,
+    orders: Sequence[str],
+) -> None:
+    table = Table(title=f"Hit rate of a cache, of {store.shape[0]:,} rows of {store.row_bytes} bytes")
+    for column in ("policy", "order", *(f"{ratio:.3g}" for ratio in ratios), "ranking, s"):
+        table.add_column(column, justify="left" if column in ("policy", "order") else "right")
+    for order in orders:
+        for curve in sorted((c for c in curves if c.order == order), key=lambda curve: -sum(curve.hit_rates)):
+            cells = [f"{rate:.1%}" for rate in curve.hit_rates]
+            table.add_row(curve.name, order, *cells, f"{curve.prepare_s:.2f}" if curve.prepare_s else "")
+        table.add_section()
+    console.print(table)
+    taken = "no cache" if advice.policy is None else f'FeatureCache(policy="{advice.policy}", ratio={advice.ratio:.3g})'
+    console.print(f"Recommended: {taken}: {advice.reason}", markup=False, soft_wrap=True)
+
+
+def _write(
+    options: argparse.Namespace,
+    curves: Sequence[Curve],
+    store: FeatureStore,
+    speed: Speed,
+    advice: Advice,
+    title: str,
+) -> None:
+    written = {
+        "table": {"name": options.table, "rows": store.shape[0], "row_bytes": store.row_bytes},
+        "what": title,
+        "epochs_measured": options.epochs - 1,
+        "ratios": list(options.ratios),
+        "curves": [asdict(curve) for curve in curves],
+        "speed": asdict(speed),
+        "advice": asdict(advice),
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "cache.json").write_text(json.dumps(written, indent=1) + "\n")
+    draw_curves(curves, options.ratios, store.row_bytes, title, options.out / "cache.png")
+
+
+# Arguments.
+
+
+def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
+    own = argparse.ArgumentParser("gnnload cache", description=__doc__, epilog=_EPILOG, allow_abbrev=False)
+    own.add_argument(
+        "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
+    )
+    own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule, as gnnload fit --help has them")
+    own.add_argument("--ratios", type=share, nargs="+", default=RATIOS, help="sizes, as shares of all rows")
+    own.add_argument("--epochs", type=int, default=3, help="to record, the first of them to warm up; default 3")
+    own.add_argument("--trainers", type=int, default=1, help="that share each step; default 1")
+    own.add_argument("--table", default="x", metavar="NAME", help="whose rows are cached; default x")
+    own.add_argument("--one-order", action="store_true", help="leave out the proximity-aware order of seeds")
+    own.add_argument("--out", type=Path, default=Path("runs/cache"), metavar="FOLDER", help="default runs/cache")
+    options, rest = own.parse_known_args(arguments)
+    for name in ("epochs", "trainers"):
+        least = {"epochs": 2, "trainers": 1}[name]
+        if getattr(options, name) < least:
+            own.error(f"--{name} {getattr(options, name)}: a number of at least {least} is needed")
+    options.ratios = sorted(set(options.ratios))
+    strangers = [text for text in rest if text.startswith("-") and not text.startswith("--data")]
+    if strangers or (options.config is None and not rest):
+        own.error(
+            f"unknown: {' '.join(strangers)}" if strangers else "give --config FILE, or --data.data and --data.sampler"
+        )
+    return options, parse_module(own, options.config, rest).data
+
+
+def _title(workload: Workload) -> str:
+    return {"Shuffled": "shuffle", "Sequential": "sequential", "ProximityOrder": "proximity"}.get(
+        type(workload.order).__name__, "your order"
+    )

@@ -1,0 +1,298 @@
+"""``gnnload partition``: cuts a graph into parts, and says how good they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.partition_store import load_partition
+from lightning_gnnload.data.store import load_graph_data
+from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
+from lightning_gnnload.partition.build import partition_graph
+from lightning_gnnload.partition.cut import count_sampled_cross_edges
+from lightning_gnnload.partition.figure import draw_quality
+from lightning_gnnload.partition.methods import METHODS, partitioner
+from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.partition.quality import Quality
+from lightning_gnnload.partition.report import findings, parts_table, stages_table
+from lightning_gnnload.plugin.commands.arguments import parse_module, share
+from lightning_gnnload.plugin.commands.partition_study import cache_rates
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.sample.base import Sampler
+
+REPORT, FIGURE = "quality.json", "quality.png"
+MAX_BATCHES = 100
+"""Of each part that are sampled to see what is cut: an epoch of most data sets, and enough of any."""
+_FANOUT = 10
+_OUT = Path("runs/partition")
+_FURTHER = ("--data.", "--sampler.", "--method.")
+_YOURS = "package.module.Class of your own"
+_EPILOG = """
+DATA: Debian, Synthetic, OGB, or package.module.Class of your own, their settings by --data.data.KEY; or a folder that
+save_graph_data wrote. --hops is the sampler's reach where it is left out, so that each part samples its own seeds by
+itself; 0 leaves each adjacency list with its owner alone, and ranks sample together. `gnnload partition report FOLDER`
+prints the report of an existing partition again. The report is FOLDER/quality.json, its figure FOLDER/quality.png.
+"""
+
+
+@dataclass(frozen=True)
+class GraphFolder(Dataset):
+    """A folder that :func:`.save_graph_data` wrote."""
+
+    folder: str
+
+    def prepare(self) -> None:
+        """It is there, or :meth:`load` says so."""
+
+    def load(self) -> GraphData:
+        return load_graph_data(self.folder)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; the exit status."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        if list(arguments[:1]) == ["report"]:
+            return _report_again(arguments[1:], console)
+        return _partition(*_parse(arguments), console)
+    except GnnLoadError as error:
+        _print(console, f"gnnload partition: {type(error).__name__}: {error}")
+        return 2
+    except KeyboardInterrupt:
+        _print(console, "gnnload partition: interrupted; nothing was written.")
+        return 130
+
+
+def _partition(options: argparse.Namespace, module: GraphDataModule, method: Partitioner, console: Console) -> int:
+    _check_place(options.out, options.overwrite)
+    hops = _hops(options, module)
+    module.prepare_data()
+    module.setup("fit")
+    partition = partition_graph(
+        module.data,
+        options.out,
+        options.parts,
+        method,
+        hops=hops,
+        phases=options.phases,
+        seed=options.seed,
+        features=not options.no_features,
+        overwrite=options.overwrite,
+    )
+    quality = Quality.from_json(partition.report)
+    try:
+        if not options.quick:
+            quality = _sampled(quality, partition, module, options.cache_ratio)
+    except KeyboardInterrupt:
+        _print(console, f"gnnload partition: interrupted in sampling; the parts in {options.out} are whole.")
+        return 130
+    made = f"{partition.num_parts} part{'s' * (partition.num_parts > 1)} by {partition.method}, {_depth(partition)}"
+    title = f"{made}, of {module.data.graph!r}"
+    report = {"title": title, "sampler": None if options.quick else repr(module.sampler), "quality": quality.to_json()}
+    (options.out / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    draw_quality(quality, f"{made}\n{module.data.graph!r}", options.out / FIGURE)
+    _say(console, quality, partition, title)
+    _print(console, f"Written: {options.out}, with {REPORT} and {FIGURE}. To train on it:")
+    who = "trainer" if partition.is_self_reliant else "sampling rank"
+    ranks = f"{partition.num_parts} {who}{'s' * (partition.num_parts > 1)}"
+    _print(console, f'GraphDataModule(..., partition="{options.out}"), with {ranks}')
+    return 0
+
+
+def _sampled(quality: Quality, partition: Partition, module: GraphDataModule, ratio: float) -> Quality:
+    """With what mini-batches of training cut, and what caches hit."""
+    workload = module.workload("train")
+    with _bar("Sampling across parts") as advance:
+        sampled = count_sampled_cross_edges(
+            workload.graph,
+            partition.part_of(np.arange(partition.num_nodes)),
+            workload.seeds,
+            workload.sampler,
+            batch_size=workload.batch_size,
+            seed=workload.seed,
+            max_batches=MAX_BATCHES,
+            advance=advance,
+        )
+    if min(quality.seeds["train"]) == 0:  # disjoint parts: what one trainer visits is then not defined by its part
+        return quality.with_samples(sampled, None)
+    with _bar("Caching in parts") as advance:
+        return quality.with_samples(sampled, cache_rates(workload, partition, ratio, advance=advance))
+
+
+def _report_again(arguments: Sequence[str], console: Console) -> int:
+    own = argparse.ArgumentParser("gnnload partition report", description="Prints the report of a partition again.")
+    own.add_argument("folder", type=Path, metavar="FOLDER", help="of a partition")
+    own.add_argument("--verify", action="store_true", help="read all of it, and compare checksums")
+    options = own.parse_args(arguments)
+    partition = load_partition(options.folder, verify=options.verify)
+    file = options.folder / REPORT
+    try:
+        written: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"quality": partition.report}
+        quality = Quality.from_json(written["quality"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PartitionError(
+            f"{file} is no report ({error}). Remove it; the parts' manifest has one as well."
+        ) from None
+    _say(console, quality, partition, written.get("title", repr(partition)))
+    return 0
+
+
+def _say(console: Console, quality: Quality, partition: Partition, title: str) -> None:
+    console.print(parts_table(quality, title))
+    for line in findings(quality, self_reliant=partition.is_self_reliant):
+        _print(console, line)
+    console.print(stages_table(quality))
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _depth(partition: Partition) -> str:
+    return f"hops={partition.hops}" if partition.is_self_reliant else "each list with its owner"
+
+
+def _check_place(folder: Path, overwrite: bool) -> None:
+    """What is there may be replaced if it is a partition, and no other folder is ever removed."""
+    if not folder.exists():
+        return
+    if not overwrite:
+        raise PartitionError(f"{folder} exists already. Give another --out, or --overwrite to replace the partition.")
+    try:
+        load_partition(folder)
+    except GnnLoadError as error:
+        raise PartitionError(f"--overwrite replaces partitions alone, and {folder} is none: {error}") from error
+
+
+def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
+    """That parts hold of their seeds: what is asked for, as long as samplers find in it what they read."""
+    samplers = [module.sampler, *([module.eval_sampler] if set(options.phases) - {"train"} else [])]
+    if options.hops is not None and options.hops <= 0:
+        return int(options.hops)
+    for sampler in samplers:
+        if sampler.reach is None:
+            raise PartReachError(
+                f"{sampler!r} reads the whole graph, or does not say how many hops (Sampler.reach). Give another "
+                f"--sampler, or --hops 0 for parts that are sampled together."
+            )
+        if options.hops is not None and options.hops < sampler.reach:
+            raise PartReachError(
+                f"{sampler!r} reads {sampler.reach} hops, but --hops {options.hops} asks for fewer. Give --hops "
+                f"{sampler.reach}, or leave it out."
+            )
+    return max(sampler.reach or 0 for sampler in samplers) if options.hops is None else int(options.hops)
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Callable[[float], object]]:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task(title, total=1.0)
+        yield lambda done: bars.update(task, completed=done)
+
+
+# Arguments.
+
+
+def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule, Partitioner]:
+    own = _parser()
+    given = list(arguments)
+    data = given.pop(0) if given and not given[0].startswith("-") else None
+    options, rest = own.parse_known_args(given)
+    if rest and not rest[0].startswith(_FURTHER):
+        own.error(f"unknown: {rest[0]}")
+    strangers = [text for text in rest if text.startswith("--") and not text.startswith(_FURTHER)]
+    if strangers:
+        own.error(f"unknown: {' '.join(strangers)}")
+    if options.parts is None:  # after what is unknown, for that may be what it was meant to be
+        own.error("give --parts K: one part a trainer, or one a sampler rank")
+    settings = [f"--data.{text[2:]}" if text.startswith("--sampler.") else text for text in rest]
+    names_data = any(text.startswith("--data.data") for text in settings)
+    if data is None and options.config is None and not names_data:
+        own.error("give DATA first: Debian, Synthetic, OGB, a folder of save_graph_data; or --config FILE")
+    chosen = [*_data_arguments(data, own), *_method_arguments(options, own)]
+    chosen += _sampler_arguments(options, settings, own)
+    # A configuration may name the partition that is to be made here.
+    made = parse_module(own, options.config, [*chosen, *settings, "--data.partition", "null"], method=Partitioner)
+    return options, made.data, made.method
+
+
+def _data_arguments(data: str | None, own: argparse.ArgumentParser) -> list[str]:
+    if data is None:
+        return []
+    if Path(data).is_dir():
+        return ["--data.data", f"{__name__}.{GraphFolder.__name__}", "--data.data.folder", data]
+    if "/" in data:
+        own.error(f"DATA {data}: there is no such folder")
+    if "." not in data and data not in _names(Dataset):
+        own.error(f"DATA {data}: there is no such data set. Give Debian, Synthetic, OGB, a folder, or {_YOURS}")
+    return ["--data.data", data]
+
+
+def _sampler_arguments(options: argparse.Namespace, settings: Sequence[str], own: argparse.ArgumentParser) -> list[str]:
+    if options.sampler is not None:
+        if "." not in options.sampler and options.sampler not in _names(Sampler):
+            own.error(f"--sampler {options.sampler}: there is no such sampler. Give NeighborSampler, say, or {_YOURS}")
+        return ["--data.sampler", options.sampler]
+    given = [text.partition("=")[0] for text in settings if text.startswith("--data.sampler")]
+    if options.config is not None or "--data.sampler" in given:
+        return []
+    if given:
+        return ["--data.sampler", "NeighborSampler"]
+    return ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", str([_FANOUT] * max(options.hops or 2, 1))]
+
+
+def _names(kind: type) -> set[str]:
+    """Of all classes of a kind, which may be named without their module."""
+    return {kind.__name__}.union(*map(_names, kind.__subclasses__()))
+
+
+def _method_arguments(options: argparse.Namespace, own: argparse.ArgumentParser) -> list[str]:
+    """By its class, so that its settings may follow: ``--method.tolerance 0.1``."""
+    if options.method in METHODS:
+        kind = type(partitioner(options.method))
+        return ["--method", f"{kind.__module__}.{kind.__qualname__}"]
+    if "." not in options.method:
+        own.error(f"--method {options.method}: give one of {', '.join(METHODS)}, or {_YOURS}")
+    return ["--method", options.method]
+
+
+def _parser() -> argparse.ArgumentParser:
+    own = argparse.ArgumentParser(
+        "gnnload partition",
+        usage="%(prog)s DATA --parts K [--method NAME] [--hops L] [options]\n       %(prog)s report FOLDER",
+        description=__doc__,
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
+    own.add_argument("--parts", type=int, metavar="K", help="one a trainer, or one a sampler rank")
+    own.add_argument("--method", default="self-reliant", metavar="NAME", help=f"{', '.join(METHODS)}; first is default")
+    own.add_argument("--method.KEY", metavar="VALUE", help="a setting of the method")
+    own.add_argument("--hops", type=int, metavar="L", help="that each part holds of its seeds")
+    own.add_argument("--phases", nargs="+", choices=SPLITS, default=["train"], help="whose seeds parts hold")
+    own.add_argument("--sampler", metavar="CLASS", help=f"default NeighborSampler of fanouts {_FANOUT}, {_FANOUT}")
+    own.add_argument("--sampler.KEY", metavar="VALUE", help="a setting of the sampler, --sampler.fanouts [15,10] say")
+    own.add_argument("--config", type=Path, metavar="YAML", help="a configuration of gnnload fit, instead of DATA")
+    own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule; --data.data.KEY of DATA")
+    own.add_argument("--seed", type=int, default=0, help="of what the method draws")
+    own.add_argument("--no-features", action="store_true", help="write topology alone")
+    own.add_argument(
+        "--out", type=Path, default=Path("runs/partition"), metavar="FOLDER", help="default runs/partition"
+    )
+    own.add_argument("--overwrite", action="store_true", help="replace a partition that is there")
+    own.add_argument("--cache-ratio", type=share, default=0.1, metavar="SHARE", help="of rows to cache; default 0.1")
+    own.add_argument("--quick", action="store_true", help="sample nothing: no cut of mini-batches, no hit rates")
+    return own

@@ -1,0 +1,246 @@
+"""Contributors: the samplers that train, as trainer 0 sees them: what they have, and what they send."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.wire import Message
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.gradients.exchange import NUM_COPIES, Exchange, Tensors, state_of
+from lightning_gnnload.plugin.gradients.profit import Timings
+
+MAX_OUT = 2
+"""Slices that one sampler has at a time: one in the making, and the next, so that it never waits for an answer."""
+
+MAX_UNANSWERED = 16
+"""Versions that a sampler gets without a sign of life: one that is stopped must not fill its socket, and stop us."""
+
+
+@dataclass
+class SwitchingStats:
+    """What the samplers contributed over a fit, as trainer 0 knows it.
+
+    Attributes:
+        contributed: mini-batches whose gradients came from samplers.
+        merged: those that joined the trainers' gradients.
+        refused: those that came too late for the bound on their age, or for their step; they were trained again.
+        max_lag: the largest number of updates by which the parameters of a merged gradient were older than those that
+            the trainers computed theirs with at the step that it joined; at most ``max(staleness, 1)``.
+        awaited_ms: trainer 0 waited for gradients that were about to become too old.
+        profit_ms: GNNLab's profit metric at the newest decision.
+        num_withdrawn: samplers that contribute no more, because training failed there.
+    """
+
+    contributed: int = 0
+    merged: int = 0
+    refused: int = 0
+    max_lag: int = 0
+    awaited_ms: float = 0.0
+    profit_ms: float = 0.0
+    num_withdrawn: int = 0
+
+
+class Gradient(NamedTuple):
+    """What a sampler computed for a slice with a version of the parameters, in a copy of its memory."""
+
+    sampler: int
+    slice: int
+    copy: int
+    version: int
+    tensors: Tensors
+
+
+@dataclass(eq=False)
+class Contributor:
+    """A sampler that can train.
+
+    Attributes:
+        room: slices that it asks for.
+        out: those that it has, with the version of the parameters that it began them with; -1 before.
+        times: of its mini-batches.
+        num_unanswered: versions that it was sent since it said anything.
+    """
+
+    index: int
+    exchange: Exchange
+    room: int = 0
+    out: dict[int, int] = field(default_factory=dict)
+    times: Timings = field(default_factory=Timings)
+    num_unanswered: int = 0
+
+
+class Contributors:
+    """Of one fit. Used by one thread at a time, as the queue is.
+
+    Args:
+        queue: to the samplers.
+        module: the model that they train too.
+        stats: counts what comes.
+        version: updates that the parameters have seen.
+        returned: called with the slices that a sampler had when it was lost, or gave up.
+
+    Attributes:
+        arrived: gradients of the stream under way, in the order in which they came.
+    """
+
+    def __init__(
+        self,
+        queue: BatchQueue,
+        module: torch.nn.Module,
+        stats: SwitchingStats,
+        *,
+        version: Callable[[], int],
+        returned: Callable[[Iterable[int]], None],
+    ) -> None:
+        self.arrived: list[Gradient] = []
+        self._queue = queue
+        self._module = module
+        self._stats = stats
+        self._version = version
+        self._returned = returned
+        self._stream = -1
+        self._members: dict[int, Contributor] = {}
+        queue.handlers |= {
+            "standby": self._on_standby,
+            "offer": self._on_offer,
+            "begun": self._on_begun,
+            "gradient": self._on_gradient,
+            "withdrawn": self._on_withdrawn,
+        }
+        queue.lost.append(self._forget)
+
+    @property
+    def members(self) -> list[Contributor]:
+        return list(self._members.values())
+
+    @property
+    def active(self) -> list[Contributor]:
+        """Those that have slices, or ask for some."""
+        return [member for member in self._members.values() if member.room or member.out]
+
+    def begin_epoch(self, stream: int) -> None:
+        """What is out, or has come, is of an epoch that is over."""
+        self._stream = stream
+        for member in self._members.values():
+            member.out.clear()
+        for gradient in self.arrived:
+            self.refuse(gradient)
+        self.arrived = []
+
+    def hear(self) -> None:
+        """Handles all messages that have come."""
+        while self._queue.pump(0):
+            pass
+
+    def wait(self, timeout_s: float) -> None:
+        """Handles the next messages, waiting for one at most so long."""
+        self._queue.pump(timeout_s)
+
+    def give(self, member: Contributor, number: int) -> None:
+        member.room -= 1
+        member.out[number] = -1
+        self._queue.send(member.index, "task", stream=self._stream, slice=number)
+
+    def publish(self, member: Contributor, *, global_step: int, due_ms: float, fresh_due_ms: float) -> None:
+        """Sends the parameters of now; not while the sampler still reads those before the last, or is silent."""
+        if member.num_unanswered == MAX_UNANSWERED:
+            return
+        copy = member.exchange.publish(state_of(self._module))
+        if copy is not None:
+            member.num_unanswered += 1
+            self._queue.send(
+                member.index,
+                "parameters",
+                copy=copy,
+                version=self._version(),
+                global_step=global_step,
+                due_ms=due_ms,
+                fresh_due_ms=fresh_due_ms,
+            )
+
+    def refuse(self, gradient: Gradient) -> None:
+        self._stats.refused += 1
+        self.settle(gradient)
+
+    def settle(self, gradient: Gradient) -> None:
+        """Gives the gradient's memory back."""
+        self._queue.send(gradient.sampler, "settled", copy=gradient.copy)
+
+    def close(self) -> None:
+        for index in list(self._members):
+            self._forget(index)
+        self.arrived.clear()
+
+    # What samplers say.
+
+    def _on_standby(self, index: int, message: Message, fds: list[int]) -> None:
+        if not fds:
+            raise QueueProtocolError(f"sampler {index} sent no memory for its gradients")
+        self._forget(index)
+        try:
+            exchange = Exchange(self._module, fds[0])
+        except BaseException:
+            os.close(fds[0])
+            raise
+        if message["digest"] == exchange.digest:
+            self._members[index] = Contributor(index, exchange)
+            return
+        exchange.close()
+        pl.utilities.rank_zero.rank_zero_warn(
+            f"FactoredStrategy: the model of sampler {index} has other parameters or buffers than that of trainer 0, "
+            f"so it does not train. Build the same model on every rank, in __init__, setup or configure_model."
+        )
+
+    def _on_offer(self, index: int, message: Message, fds: list[int]) -> None:
+        if index in self._members:
+            member = self._members[index]
+            member.room = min(member.room + max(message["room"], 0), MAX_OUT)
+            member.num_unanswered = 0
+
+    def _on_begun(self, index: int, message: Message, fds: list[int]) -> None:
+        if index in self._members and self._is_out(index, message):
+            self._members[index].out[message["slice"]] = message["version"]
+            self._members[index].num_unanswered = 0
+
+    def _on_gradient(self, index: int, message: Message, fds: list[int]) -> None:
+        if index not in self._members:
+            return
+        if not 0 <= message["copy"] < NUM_COPIES or message["version"] > self._version():
+            raise QueueProtocolError(f"sampler {index} sent {message!r:.200}, which is no gradient of ours")
+        member = self._members[index]
+        member.times.add(message["ms"])
+        member.num_unanswered = 0
+        self._stats.contributed += 1
+        tensors = member.exchange.gradients[message["copy"]]
+        gradient = Gradient(index, message["slice"], message["copy"], message["version"], tensors)
+        if self._is_out(index, message):
+            del member.out[gradient.slice]
+            self.arrived.append(gradient)
+        else:
+            self.refuse(gradient)
+
+    def _on_withdrawn(self, index: int, message: Message, fds: list[int]) -> None:
+        self._stats.num_withdrawn += 1
+        pl.utilities.rank_zero.rank_zero_warn(
+            f"FactoredStrategy: training failed on sampler {index}, which goes on sampling but trains no more. If "
+            f"training_step uses collectives, or what only trainers have, set switching=False.\n{message['text']}"
+        )
+        self._forget(index)
+
+    def _is_out(self, index: int, message: Message) -> bool:
+        """It is of this epoch, and was given to this sampler."""
+        return message["stream"] == self._stream and message["slice"] in self._members[index].out
+
+    def _forget(self, index: int) -> None:
+        """It is gone, or trains no more. Gradients that it has sent stay good."""
+        member = self._members.pop(index, None)
+        if member is not None:
+            self._returned(member.out)
+            member.exchange.close()

@@ -1,0 +1,220 @@
+"""Director: how trainer 0 shares an epoch's last steps out to idle samplers, and takes in their gradients.
+
+The unit is a slice: one trainer's mini-batch of one global step. A sampler computes its gradient with the newest
+parameters that trainer 0 has published; trainer 0 adds it to its own at the begin of a backward pass, unless it is too
+old. Only then is a slice contributed. A sampler that dies, is late or gives up leaves its slices to be given again, or
+to the trainers: there is nothing to agree on, and no mini-batch can be lost or trained twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from math import inf
+
+import torch
+
+from lightning_gnnload.pipeline.contributed import Ledger
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, Contributor, Contributors, Gradient, SwitchingStats
+from lightning_gnnload.plugin.gradients.exchange import Tensors
+from lightning_gnnload.plugin.gradients.profit import Profit, Timings
+from lightning_gnnload.plugin.gradients.shares import Shares
+
+MAX_MERGED = 8
+"""Gradients that join one step: they are announced with it."""
+_POLL_S = 0.005
+
+
+class Director:
+    """Trainer 0's part of switching. Used by one thread at a time, as its queue is.
+
+    Args:
+        queue: to the samplers.
+        module: the model that they train too.
+        ledger: tells the stream and the step that are under way.
+        staleness: of the strategy; a gradient may be ``max(staleness, 1)`` updates old.
+        version: updates that the parameters have seen.
+        global_step: Lightning's.
+        max_steps: Lightning's; -1 is none.
+    """
+
+    def __init__(
+        self,
+        queue: BatchQueue,
+        module: torch.nn.Module,
+        ledger: Ledger,
+        *,
+        staleness: int,
+        version: Callable[[], int],
+        global_step: Callable[[], int],
+        max_steps: int,
+    ) -> None:
+        self.stats = SwitchingStats()
+        self.bound = max(staleness, 1)
+        self._ledger = ledger
+        self._staleness = staleness
+        self._num_ranks = ledger.num_ranks
+        self._version = version
+        self._global_step = global_step
+        self._max_steps = max_steps
+        self._stream = -1
+        self._shares = Shares(num_ranks=self._num_ranks, staleness=staleness)
+        self._contributors = Contributors(queue, module, self.stats, version=version, returned=self._take_back)
+        self._merging: list[Gradient] = []
+        self._forward, self._step = Timings(), Timings()
+        self._updated_at: float | None = None
+        self._awaited_ms = 0.0
+        self._has_decided = False
+
+    # What the strategy calls, step by step.
+
+    def before_backward(self) -> None:
+        """Chooses the gradients that join this step; waits for those that could join no later one."""
+        if self._ledger.stream != self._stream:
+            self._begin_epoch()
+        self._shares.pass_to(self._ledger.step)
+        if self._updated_at is not None:
+            self._forward.add((time.perf_counter() - self._updated_at) * 1e3)
+        self._contributors.hear()
+        self._await_due()
+        self._merging = self._choose()
+        self._share_out(fresh=False)
+
+    def after_update(self) -> None:
+        """The optimizer is done with this step, whether or not it had something to apply."""
+        now = time.perf_counter()
+        if self._updated_at is not None:
+            self._step.add((now - self._updated_at) * 1e3 - self._awaited_ms)
+        self._updated_at = now
+        for gradient in self._merging:
+            self._contributors.settle(gradient)
+        self._merging = []
+        self._contributors.hear()
+        for member in self._contributors.members:
+            if member.out:
+                self._publish(member, fresh=True)
+        self._share_out(fresh=True)
+
+    def pause(self) -> None:
+        """What comes now is no training, and counts for no step's time."""
+        self._updated_at = None
+
+    @property
+    def merging(self) -> list[int]:
+        """The slices whose gradients join the step that is under way."""
+        return [gradient.slice for gradient in self._merging]
+
+    def gradients(self) -> Iterator[Tensors]:
+        """Theirs, by parameter name; valid until the optimizer's step."""
+        for gradient in self._merging:
+            yield gradient.tensors
+
+    def close(self) -> None:
+        self._contributors.close()
+        self._merging.clear()
+
+    # Slices.
+
+    def _begin_epoch(self) -> None:
+        ledger = self._ledger
+        self._stream = ledger.stream
+        num_left = self._max_steps - self._global_step() if self._max_steps >= 0 else inf
+        self._shares = Shares(
+            num_ranks=self._num_ranks,
+            staleness=self._staleness,
+            start=ledger.step,
+            stop=int(min(ledger.stop, ledger.step + num_left)),
+            merged=ledger.ahead(of=ledger.step),
+        )
+        self._contributors.begin_epoch(ledger.stream)
+        self.pause()
+
+    def _take_back(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._shares.give_back(number)
+
+    def _share_out(self, *, fresh: bool) -> None:
+        if not self._step.are_many:
+            return
+        for member in self._contributors.members:
+            had_none = not member.out
+            while member.room and len(member.out) < MAX_OUT:
+                number = self._shares.candidate()
+                if number is None or not self._pays(member, number):
+                    break
+                self._shares.give()
+                self._contributors.give(member, number)
+            if had_none and member.out:
+                self._publish(member, fresh=fresh)
+
+    def _pays(self, member: Contributor, number: int) -> bool:
+        step, rank = divmod(number, self._num_ranks)
+        each_ms = member.times.typical_ms or self._step.typical_ms
+        active = self._contributors.active
+        num_missing = sum(len(other.out) for other in active) + rank + 1
+        profit = Profit(
+            # That all trainers know of a contribution takes ``staleness`` steps more.
+            num_left=max(self._shares.num_before(step) - self._staleness, 0) * self._num_ranks,
+            step_ms=self._step.typical_ms,
+            num_trainers=self._num_ranks,
+            needed_ms=each_ms * num_missing / len(active),
+            late_ms=each_ms - self._due_ms(fresh=True) if member.times.are_many else -inf,
+        )
+        self.stats.profit_ms = profit.value_ms
+        if not self._has_decided:
+            self._has_decided = True
+            verdict = "idle samplers train" if profit.is_worth_it else "idle samplers stay idle"
+            pl.utilities.rank_zero.rank_zero_info(f"FactoredStrategy: {verdict}: {profit}.")
+        return profit.is_worth_it
+
+    # Parameters.
+
+    def _publish(self, member: Contributor, *, fresh: bool) -> None:
+        due = {"due_ms": self._due_ms(fresh=fresh), "fresh_due_ms": self._due_ms(fresh=True)}
+        self._contributors.publish(member, global_step=self._global_step(), **due)
+
+    def _due_ms(self, *, fresh: bool) -> float:
+        """From a version's publishing to the last backward pass that may take a gradient of it.
+
+        Args:
+            fresh: published right after the update that made it; else at the begin of a backward pass.
+        """
+        return self.bound * self._step.typical_ms + (self._forward.typical_ms if fresh else 0.0)
+
+    # Gradients.
+
+    def _await_due(self) -> None:
+        """Waits no longer than a gradient saves: a late one is computed again."""
+        began = time.perf_counter()
+        worth_s = self._step.typical_ms / self._num_ranks / 1e3
+        while any(self._is_due(member) for member in self._contributors.members):
+            left_s = began + worth_s - time.perf_counter()
+            if left_s <= 0:
+                break
+            self._contributors.wait(min(left_s, _POLL_S))
+        self._awaited_ms = (time.perf_counter() - began) * 1e3
+        self.stats.awaited_ms += self._awaited_ms
+
+    def _is_due(self, member: Contributor) -> bool:
+        """What it has begun could still be merged, but would be too old at the next step."""
+        oldest = self._version() - self.bound
+        return any(version == oldest and self._shares.is_mergeable(number) for number, version in member.out.items())
+
+    def _choose(self) -> list[Gradient]:
+        chosen: list[Gradient] = []
+        arrived, self._contributors.arrived = self._contributors.arrived, []
+        for gradient in arrived:
+            lag = self._version() - gradient.version
+            if len(chosen) == MAX_MERGED:
+                self._contributors.arrived.append(gradient)
+            elif lag > self.bound or not self._shares.is_mergeable(gradient.slice):
+                self._contributors.refuse(gradient)
+                self._shares.give_back(gradient.slice)
+            else:
+                self._shares.merge(gradient.slice)
+                self.stats.merged += 1
+                self.stats.max_lag = max(self.stats.max_lag, lag)
+                chosen.append(gradient)
+        return chosen

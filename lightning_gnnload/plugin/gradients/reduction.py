@@ -1,0 +1,282 @@
+"""DelayedReduction: a DDP communication hook that hands out the average gradient of k steps ago.
+
+At step t, the hook starts an asynchronous all-reduce of the step's gradients and hands out the average of step t - k,
+whose all-reduce has had k steps' time: a trainer that is late for less than that delays nobody, and none gets more than
+k steps ahead of the slowest. With k = 0 and contributions it averages at once.
+
+Each step has two collectives, in process groups of their own, which never mix with Lightning's: its gradients, a buffer
+for each of DDP's buckets, and its control words, a few integers on the CPU. What the words say is acted upon when the
+step is handed out, hence at the same step in every trainer.
+
+Source: DSP (PPoPP'23), section 5, and GNNLab (EuroSys'22), section 5.2, for bounded asynchrony.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+from torch.nn import Parameter
+
+from lightning_gnnload.errors import StalenessError
+from lightning_gnnload.plugin.gradients.buckets import Place, parameters_of, places_in
+from lightning_gnnload.plugin.gradients.lag import StalenessStats
+
+MAX_ANNOUNCED = 16
+"""Integers that trainer 0 can announce with a step."""
+_NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how many are announced, and these
+
+
+class Taken(NamedTuple):
+    """What a trainer's part of one step's average is made of.
+
+    Attributes:
+        extra: gradients to add to the trainer's own, of each parameter that has one, or None.
+        weight: of the sum. All trainers' sums are added and divided by their summed weights.
+        own: whether the trainer's own gradients count.
+    """
+
+    extra: Mapping[Parameter, Tensor] | None
+    weight: float
+    own: bool = True
+
+
+class Contributions(Protocol):
+    """Gradients that are not the trainers' own, such as those of an idle sampler."""
+
+    def take(self) -> Taken:
+        """Asked in every trainer, once at the begin of each backward pass."""
+
+    def announce(self) -> Sequence[int]:
+        """Asked in trainer 0, once a step: at most ``MAX_ANNOUNCED`` integers for all trainers."""
+
+    def announced(self, launch: int, words: list[int]) -> None:
+        """Told in every trainer, when ``launch`` is handed out: what trainer 0 announced with it, maybe nothing.
+
+        Launches are counted from 0 over a fit. At k > 0, steps later than ``launch`` have been launched by then: at
+        most k, and as many in every trainer.
+        """
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """One of DDP's buckets of one step, on its way through an all-reduce."""
+
+    total: Tensor
+    work: dist.Work
+    places: list[Place]
+    has_weight: bool
+
+    def average(self) -> Tensor:
+        """Flat; once the all-reduce has ended."""
+        return self.total[:-1] / self.total[-1] if self.has_weight else self.total
+
+
+@dataclass
+class Launch:
+    """One step's gradients, and its control words, from the backward pass to the optimizer.
+
+    Attributes:
+        number: counted from 0 over a fit.
+        version: updates that the parameters had seen when the gradients were computed.
+        flushes: of this trainer, before this step.
+    """
+
+    number: int
+    version: int
+    flushes: int
+    taken: Taken | None
+    words: Tensor
+    told: dist.Work
+    buckets: list[_Bucket] = field(default_factory=list)
+
+    def wait(self) -> None:
+        """Until all trainers have launched this step; on CUDA the device waits for the averages, not the host."""
+        self.told.wait()
+        for bucket in self.buckets:
+            bucket.work.wait()
+
+    def gradients(self) -> dict[Parameter, Tensor]:
+        """The averages as an optimizer needs them: shaped, and laid out as DDP does it."""
+        return {place.parameter: place.shaped(average) for place, average in self._averages()}
+
+    def segments(self) -> dict[Parameter, Tensor]:
+        """The averages as a bucket needs them: flat. DDP makes its buckets anew after the first step, so that another
+        step's bucket need not hold the same parameters."""
+        return {place.parameter: place.flat(average) for place, average in self._averages()}
+
+    def _averages(self) -> Iterator[tuple[Place, Tensor]]:
+        for bucket in self.buckets:
+            average = bucket.average()
+            yield from ((place, average) for place in bucket.places)
+
+
+class DelayedReduction:
+    """The hook's state in one trainer. Register it with ``ddp.register_comm_hook(reduction, hook)``.
+
+    Making one is a collective: it forms two process groups of all trainers.
+
+    Args:
+        delay: k, steps between a gradient and its average's handing out.
+        timeout: of its collectives; None for torch's own.
+        contributions: may add to the trainers' gradients.
+
+    Attributes:
+        handed_out: whose average the last backward pass left in the parameters' gradients; None in the first k
+            after a flush, which leave zeros.
+        stop_asked: set it to have all trainers stop at the same step.
+        stop_agreed: some trainer had asked; turns true at the same step in all of them.
+        save_asked, save_agreed: likewise, to save a checkpoint.
+
+    Raises:
+        StalenessError: by a backward pass or flush, when trainers flushed after different steps.
+    """
+
+    def __init__(
+        self, delay: int, *, timeout: timedelta | None = None, contributions: Contributions | None = None
+    ) -> None:
+        self.delay = delay
+        self.contributions = contributions
+        self.stats = StalenessStats()
+        self.handed_out: Launch | None = None
+        self.stop_asked = self.stop_agreed = False
+        self.save_asked = self.save_agreed = False
+        self._group = dist.new_group(timeout=timeout)
+        self._control = dist.new_group(timeout=timeout, backend="gloo")
+        self._world_size = dist.get_world_size()
+        self._is_first = dist.get_rank() == 0
+        self._num_flushes = 0
+        self._num_drained = 0
+        self._is_abandoned = False
+        self._current: Launch | None = None
+        self._answers: list[tuple[Future[Tensor], dist.GradBucket]] = []
+        self._in_flight: deque[Launch] = deque()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no step has been launched since the last flush."""
+        return self.stats.launched == self._num_drained
+
+    def reduce(self, bucket: dist.GradBucket) -> Future[Tensor]:
+        """What DDP calls for each bucket of a backward pass, in order."""
+        if self._current is None:
+            self._current = self._begin()
+        self._current.buckets.append(self._send(bucket, self._current))
+        devices: list[int | str | torch.device] = [bucket.buffer().device] if bucket.buffer().is_cuda else []
+        answer: Future[Tensor] = Future(devices=devices or None)
+        self._answers.append((answer, bucket))
+        if bucket.is_last():
+            self._in_flight.append(self._current)
+            self._current = None
+            self._hand_out()
+        return answer
+
+    def drain(self) -> Iterator[Launch]:
+        """The averages in flight, oldest first, for a flush. Every trainer must drain after the same step."""
+        self.handed_out = None
+        while self._in_flight:
+            yield self._finish(self._in_flight.popleft())
+            self.stats.flushed += 1
+        self.stats.ahead = 0
+        self._num_flushes += 1
+        self._num_drained = self.stats.launched
+
+    def abandon(self) -> None:
+        """Forgets what is in flight: after a failure, there may be nobody to wait for."""
+        self._in_flight.clear()
+        self._num_drained = self.stats.launched
+        self._is_abandoned = True
+
+    def close(self) -> None:
+        """Gives the process groups back, unless what was abandoned may still be under way in them."""
+        if not self._is_abandoned:
+            dist.destroy_process_group(self._group)
+            dist.destroy_process_group(self._control)
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Gives every trainer what trainer 0 has."""
+        for tensor in tensors:
+            dist.broadcast(tensor, src=0, group=self._group)
+
+    def agree(self) -> None:
+        """Agrees on ``stop_asked`` at once, where no step will be handed out for some time. A collective."""
+        asked = torch.tensor([int(self.stop_asked)])
+        dist.all_reduce(asked, group=self._control)
+        self.stop_agreed |= asked.item() > 0
+
+    def count_update(self, launch: Launch) -> None:
+        """To be called when an optimizer has applied ``launch``."""
+        self.stats.lag = self.stats.applied - launch.version
+        self.stats.max_lag = max(self.stats.max_lag, self.stats.lag)
+        self.stats.applied += 1
+
+    def _begin(self) -> Launch:
+        taken, announced = None, []
+        if self.contributions is not None:
+            taken = self.contributions.take()
+            announced = list(self.contributions.announce()) if self._is_first else []
+        if len(announced) > MAX_ANNOUNCED:
+            raise StalenessError(f"{len(announced)} integers announced with a step: at most {MAX_ANNOUNCED} fit.")
+        said = [int(self.stop_asked), int(self.save_asked), self._num_flushes, len(announced), *announced]
+        words = torch.tensor(said + [0] * (_NUM_WORDS - len(said)))
+        told = dist.all_reduce(words, group=self._control, async_op=True)
+        number, self.stats.launched = self.stats.launched, self.stats.launched + 1
+        return Launch(number, self.stats.applied, self._num_flushes, taken, words, told)
+
+    def _send(self, bucket: dist.GradBucket, launch: Launch) -> _Bucket:
+        own, places = bucket.buffer(), list(places_in(bucket))
+        taken = launch.taken
+        if taken is None:
+            total = own * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
+        else:
+            total = torch.cat([own if taken.own else torch.zeros_like(own), own.new_full((1,), taken.weight)])
+            for place in places:
+                if taken.extra is not None and place.parameter in taken.extra:
+                    place.shaped(total).add_(taken.extra[place.parameter])
+        work = dist.all_reduce(total, group=self._group, async_op=True)
+        return _Bucket(total, work, places, taken is not None)
+
+    def _hand_out(self) -> None:
+        """Waits once all of this step is on its way, so that nobody waits for a trainer that waits."""
+        answers, self._answers = self._answers, []
+        self.handed_out = None
+        if len(self._in_flight) > self.delay:
+            self.handed_out = self._finish(self._in_flight.popleft())
+            segments = self.handed_out.segments()
+            for answer, bucket in answers:
+                answer.set_result(torch.cat([segments[parameter] for parameter in parameters_of(bucket)]))
+        else:
+            for answer, bucket in answers:
+                answer.set_result(torch.zeros_like(bucket.buffer()))
+        self.stats.ahead = sum(not launch.told.is_completed() for launch in self._in_flight)
+        self.stats.max_ahead = max(self.stats.max_ahead, self.stats.ahead)
+
+    def _finish(self, launch: Launch) -> Launch:
+        began = time.perf_counter()
+        launch.wait()
+        self.stats.wait_ms += (time.perf_counter() - began) * 1e3
+        stop, save, flushes, num_announced, *announced = launch.words.tolist()
+        if flushes != launch.flushes * self._world_size:
+            raise StalenessError(
+                f"step {launch.number}: this trainer had flushed {launch.flushes} times, all {self._world_size} of "
+                f"them together {flushes} times, so their parameters differ now. With staleness > 0, checkpoints and "
+                f"state dicts must be made in all trainers at the same step, and should_stop be set in all of them."
+            )
+        self.stop_agreed |= stop > 0
+        self.save_agreed |= save > 0
+        if self.contributions is not None:
+            self.contributions.announced(launch.number, announced[:num_announced])
+        return launch
+
+
+def hook(reduction: DelayedReduction, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations in text
+    """For ``register_comm_hook``."""
+    return reduction.reduce(bucket)

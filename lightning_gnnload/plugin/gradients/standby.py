@@ -1,0 +1,213 @@
+"""Standby: how a sampler trains while it has nothing to sample.
+
+Source: GNNLab (EuroSys'22), section 5.3 (dynamic executor switching: a standby trainer beside each sampler).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.pool import SlotPool
+from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
+from lightning_gnnload.pipeline.wire import Message
+from lightning_gnnload.plugin.gradients.contributors import MAX_OUT
+from lightning_gnnload.plugin.gradients.exchange import NUM_COPIES, Exchange, state_of
+from lightning_gnnload.plugin.gradients.profit import Timings
+from lightning_gnnload.plugin.gradients.understudy import Understudy, seed_of
+
+_POLL_S = 0.2
+_FRESH = 0.9  # what must be left of a version's time for it to count as just published
+_MAX_TEXT = 8_000  # characters
+_log = logging.getLogger(__name__)
+
+
+class _Version(NamedTuple):
+    """Parameters that trainer 0 has published; ``due_ms`` after it came, a gradient of them is too old."""
+
+    copy: int
+    number: int
+    global_step: int
+    due_ms: float
+    fresh_due_ms: float
+    came_at: float
+
+    @property
+    def left_ms(self) -> float:
+        return self.due_ms - (time.perf_counter() - self.came_at) * 1e3
+
+
+class Standby:
+    """Offers trainer 0 this sampler's idle time, and computes the gradients that it asks for, in a thread of its own.
+
+    Sampling has precedence: a mini-batch is begun only while none can be sampled for the trainers. The mini-batches
+    that it trains are its own, made in private memory; the queue's slots are not touched.
+
+    Args:
+        service: what this sampler does first of all.
+        understudy: builds the model; called when trainer 0 has opened its first training stream, hence after all
+            ``setup`` hooks of the trainers.
+        open_loader: finds the loader of a stream.
+    """
+
+    def __init__(
+        self,
+        service: SamplerService,
+        understudy: Callable[[], Understudy],
+        open_loader: Callable[[StreamSpec], SampledLoader],
+    ) -> None:
+        self._service = service
+        self._make_understudy = understudy
+        self._open_loader = open_loader
+        self._understudy: Understudy | None = None
+        self._exchange: Exchange | None = None
+        self._leader: Trainer | None = None
+        self._slots = SlotPool()
+        self._times = Timings()
+        self._news = threading.Condition()
+        # Written by the service's reading thread, under _news.
+        self._tasks: deque[tuple[int, int]] = deque()  # (stream, slice)
+        self._num_asked = 0
+        self._version: _Version | None = None
+        self._free_copies = list(range(NUM_COPIES))
+        service.handlers |= {"task": self._on_task, "parameters": self._on_parameters, "settled": self._on_settled}
+        service.companions.append(self.run)
+
+    # The standby thread, which the service starts and waits for.
+
+    def run(self) -> None:
+        try:
+            while not self._service.is_over:
+                if not self._service.wait_until_idle(_POLL_S):
+                    continue
+                if self._exchange is None:
+                    if not self._introduce():
+                        time.sleep(_POLL_S)
+                    continue
+                self._ask()
+                if (task := self._next_task()) is not None and self._idles_again():
+                    self._contribute(*task)
+        except Exception:
+            text = traceback.format_exc()[-_MAX_TEXT:]
+            _log.debug("training failed on a sampler:\n%s", text)
+            self._send("withdrawn", text=text)
+        finally:
+            if self._understudy is not None:
+                self._understudy.dismiss()
+            if self._exchange is not None:
+                self._exchange.close()
+
+    def _introduce(self) -> bool:
+        """Once trainer 0 trains: builds the model, and sends the memory that it and trainer 0 will share."""
+        stream = self._service.stream_of(rank=0, phase="train")
+        if stream is None:
+            return False
+        self._leader = stream.trainer
+        self._open_loader(stream.spec)  # sets the data module up, on which the model's setup may rely
+        self._understudy = self._make_understudy()
+        self._exchange = Exchange(self._understudy.module)
+        self._send("standby", [self._exchange.slot.fd], digest=self._exchange.digest)
+        return True
+
+    def _ask(self) -> None:
+        with self._news:
+            room = MAX_OUT - len(self._tasks) - self._num_asked
+            self._num_asked += room
+        if room:
+            self._send("offer", room=room)
+
+    def _next_task(self) -> tuple[Stream, int] | None:
+        """A slice of an epoch that goes on, and memory for its gradient; waits a while."""
+        with self._news:
+            if not self._news.wait_for(lambda: self._tasks and self._free_copies, _POLL_S):
+                return None
+            number, slice_number = self._tasks.popleft()
+        assert self._leader is not None
+        stream = self._leader.streams.get(number)
+        return None if stream is None else (stream, slice_number)
+
+    def _idles_again(self) -> bool:
+        """Once all is sampled that was asked for since; False when the service is over."""
+        while not (idles := self._service.wait_until_idle(_POLL_S)) and not self._service.is_over:
+            pass
+        return idles
+
+    def _contribute(self, stream: Stream, number: int) -> None:
+        assert self._understudy is not None
+        assert self._exchange is not None
+        step, rank = divmod(number, self._service.world_size)
+        loader = self._open_loader(stream.spec)
+        slot = self._slots.take()
+        payload = loader.source.make(BatchRequest(stream.spec.epoch, step, rank, self._service.world_size), slot)
+        batch = loader.convert(payload.view(self._slots.lend(slot)))
+        if (version := self._timely_version(stream)) is None:
+            return
+        began = time.perf_counter()
+        self._exchange.load(version.copy, state_of(self._understudy.module))
+        self._send("begun", stream=stream.number, slice=number, version=version.number)
+        seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
+        gradients = self._understudy.train(batch, step, global_step=version.global_step, seed=seed)
+        with self._news:
+            copy = self._free_copies.pop()
+        for name, view in self._exchange.gradients[copy].items():
+            gradient = gradients[name]
+            _ = view.zero_() if gradient is None else view.copy_(gradient)
+        elapsed_ms = (time.perf_counter() - began) * 1e3
+        self._times.add(elapsed_ms)
+        self._send("gradient", stream=stream.number, slice=number, copy=copy, version=version.number, ms=elapsed_ms)
+
+    def _timely_version(self, stream: Stream) -> _Version | None:
+        """The newest parameters, once a gradient of them can come in time: trainers that waited for it would lose more
+        than this sampler does. None when the epoch is over first."""
+        needed_ms = self._times.typical_ms
+
+        def is_timely() -> bool:
+            version = self._version
+            return version is not None and version.left_ms >= min(needed_ms, _FRESH * version.fresh_due_ms)
+
+        while not (stream.closed or self._service.is_over):
+            with self._news:
+                if self._news.wait_for(is_timely, _POLL_S):
+                    return self._version
+            self._send("offer", room=0)  # a sign of life, without which trainer 0 publishes no more
+        return None
+
+    def _send(self, kind: str, fds: list[int] | None = None, **fields: Any) -> None:
+        assert self._leader is not None
+        try:
+            self._leader.channel.send(kind, fds or [], **fields)
+        except OSError:
+            _log.debug("trainer 0 is gone: the service finds out why")
+
+    # The service's reading thread. Only trainer 0 sends these.
+
+    def _on_task(self, trainer: Trainer, message: Message) -> None:
+        with self._news:
+            self._tasks.append((message["stream"], message["slice"]))
+            self._num_asked -= 1
+            self._news.notify_all()
+
+    def _on_parameters(self, trainer: Trainer, message: Message) -> None:
+        with self._news:
+            self._version = _Version(
+                message["copy"],
+                message["version"],
+                message["global_step"],
+                message["due_ms"],
+                message["fresh_due_ms"],
+                time.perf_counter(),
+            )
+            self._news.notify_all()
+
+    def _on_settled(self, trainer: Trainer, message: Message) -> None:
+        with self._news:
+            self._free_copies.append(message["copy"])
+            self._news.notify_all()

@@ -1,0 +1,179 @@
+"""Switching: what FactoredStrategy(switching=True) asks of a model and a Trainer, and the trainers' parts of it.
+
+Lightning sees every planned step. One whose mini-batches samplers have all trained comes from the loader as a
+:class:`~lightning_gnnload.pipeline.contributed.ContributedStep` and passes through the loop without forward, backward
+or update; so lengths, limits, ``max_steps``, ``val_check_interval``, schedulers, ``batch_idx`` and ``global_step`` all
+count planned steps.
+
+Source: GNNLab (EuroSys'22), section 5.3.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import SyncBatchNorm
+from torch.optim import LBFGS, Optimizer
+
+from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
+from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.gradients.contributions import Contributions
+from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
+from lightning_gnnload.plugin.gradients.director import Director
+
+if TYPE_CHECKING:
+    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+
+
+def check_switching(strategy: FactoredStrategy, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    """Before a fit. Raises RoleConfigError: something that a sampler's gradients cannot take part in."""
+    scheduled = any(isinstance(each, pl.callbacks.GradientAccumulationScheduler) for each in trainer.callbacks)  # type: ignore[attr-defined]
+    for is_given, given, reason in (
+        (strategy.num_nodes > 1, f"num_nodes={strategy.num_nodes}", "parameters reach samplers of one machine only"),
+        (
+            trainer.accumulate_grad_batches != 1 or scheduled,
+            f"accumulate_grad_batches={trainer.accumulate_grad_batches}",
+            "a contributed mini-batch counts as one of a step's; use a larger batch_size",
+        ),
+        (
+            not module.automatic_optimization,
+            f"{type(module).__name__}.automatic_optimization=False",
+            "the strategy must know which gradients make an update",
+        ),
+        (
+            getattr(strategy.precision_plugin, "scaler", None) is not None,
+            "precision='16-mixed'",
+            "a sampler does not know the gradient scaler's scale; use precision='bf16-mixed'",
+        ),
+        (
+            compat.reads_loader_itself(module),
+            f"{type(module).__name__}.training_step(dataloader_iter)",
+            "the strategy must know which mini-batch a step trains",
+        ),
+        (
+            any(isinstance(part, SyncBatchNorm) for part in module.modules()) or strategy._layer_sync is not None,
+            "synchronised BatchNorm",
+            "it needs all ranks in every forward pass, and a sampler trains by itself; plain BatchNorm works",
+        ),
+    ):
+        if is_given:
+            raise RoleConfigError(f"switching=True with {given}: {reason}. Or use switching=False.")
+
+
+def check_train_loader(loader: object) -> None:
+    """Before training. Raises RoleConfigError: the strategy could not tell which steps were contributed."""
+    if isinstance(loader, dict | list | tuple | pl.utilities.combined_loader.CombinedLoader):
+        raise several_loaders()
+
+
+def check_optimizer_switches(optimizer: Optimizer) -> None:
+    """Raises RoleConfigError: it needs several gradients of the same mini-batch."""
+    if isinstance(optimizer, LBFGS):
+        raise RoleConfigError(
+            "switching=True with LBFGS: it evaluates the loss several times a step, and a contributed gradient was "
+            "computed once. Use another optimizer, or switching=False."
+        )
+
+
+def several_loaders() -> RoleConfigError:
+    return RoleConfigError(
+        "switching=True with several train loaders, or one in a dict or list: a step must have one mini-batch a "
+        "trainer. Return one loader from train_dataloader, or use switching=False."
+    )
+
+
+class Switching:
+    """The trainers' parts of switching, in one trainer, for one fit.
+
+    Args:
+        strategy: its queue is connected.
+        trainer: Lightning's.
+        module: the model, as it was built.
+
+    Attributes:
+        ledger: what samplers have contributed.
+        contributions: for the communication hook.
+        passes: the step under way was contributed: nothing is to be computed.
+    """
+
+    def __init__(self, strategy: FactoredStrategy, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert strategy.queue is not None
+        self.ledger = Ledger(strategy.world_size)
+        self.passes = False
+        self._director: Director | None = None
+        if strategy.is_global_zero:
+            self._director = Director(
+                strategy.queue,
+                module,
+                self.ledger,
+                staleness=strategy.staleness,
+                version=lambda: strategy.num_updates,
+                global_step=lambda: trainer.global_step,
+                max_steps=trainer.max_steps,
+            )
+        self.contributions = Contributions(self.ledger, module, rank=strategy.global_rank, director=self._director)
+
+    @property
+    def stats(self) -> SwitchingStats | None:
+        """In trainer 0."""
+        return self._director.stats if self._director is not None else None
+
+    def before_backward(self) -> None:
+        if self._director is not None:
+            self._director.before_backward()
+
+    def after_update(self) -> None:
+        if self._director is not None and not self.passes:
+            self._director.after_update()
+
+    def pause(self) -> None:
+        if self._director is not None:
+            self._director.pause()
+
+    def close(self) -> None:
+        if self._director is not None:
+            self._director.close()
+
+
+class PassesOverSteps(pl.strategies.DDPStrategy):
+    """DDP, but for steps that samplers have trained: they pass through Lightning's loop, and nothing is computed."""
+
+    _switch: Switching | None = None
+
+    @property
+    def passes_over_step(self) -> bool:
+        return self._switch is not None and self._switch.passes
+
+    def on_train_start(self) -> None:
+        if self._switch is not None:
+            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
+        super().on_train_start()
+
+    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
+        if isinstance(batch, ContributedStep):
+            return batch
+        return super().batch_to_device(batch, device, dataloader_idx)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self._switch is not None:
+            self._switch.passes = isinstance(batch, ContributedStep)
+        super().on_train_batch_start(batch, batch_idx)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.passes_over_step:
+            return torch.tensor(math.nan)  # no number, lest somebody take it for a loss
+        return super().training_step(*args, **kwargs)
+
+    def backward(self, closure_loss: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.passes_over_step:
+            return closure_loss
+        return super().backward(closure_loss, *args, **kwargs)
+
+    def pre_backward(self, closure_loss: torch.Tensor) -> None:
+        if self._switch is not None:
+            self._switch.before_backward()
+        super().pre_backward(closure_loss)

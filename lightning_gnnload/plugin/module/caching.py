@@ -1,0 +1,213 @@
+"""How a data module's cache comes about: from its settings, by the ranks that gather, when the first batch is made."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from lightning_gnnload.cache.cache import FeatureCache, open_all
+from lightning_gnnload.cache.deferred import DeferredStore
+from lightning_gnnload.cache.nodetype import fitting
+from lightning_gnnload.cache.shared import share_rows
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, CacheShareError
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
+from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.sample.workload import Workload
+
+if TYPE_CHECKING:
+    from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+
+TableCache = FeatureCache | list[FeatureCache] | Literal["auto"]
+CacheSettings = TableCache | dict[str, TableCache] | None
+_WORTH_SHARING_BYTES = 64 << 20
+_WAIT_FOR_ROWS_S = 60.0
+_log = logging.getLogger(__name__)
+
+
+def cache_levels(cache: CacheSettings) -> dict[str, tuple[FeatureCache, ...]]:
+    """The levels that ``GraphDataModule(cache=...)`` asks for, nearest first, by the table's name.
+
+    Raises:
+        CacheConfigError: it is neither settings nor ``"auto"``.
+    """
+    by_name = cache if isinstance(cache, dict) else {} if cache is None else {"x": cache}
+    return {name: _levels(settings) for name, settings in by_name.items()}
+
+
+def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
+    if cache == "auto":
+        return (FeatureCache(),)
+    levels = tuple(cache) if isinstance(cache, list | tuple) else (cache,)
+    if not levels or not all(isinstance(level, FeatureCache) for level in levels):
+        raise CacheConfigError(
+            f"cache={cache!r}: give FeatureCache(policy=..., ratio=...), a list of these (nearest first), 'auto' or "
+            f"None; or a dict of such, by the names of tables."
+        )
+    return levels
+
+
+class ModuleCache:
+    """A data module's caches: of the features x and of named tables, from one ``setup`` to ``teardown``.
+
+    Args:
+        cache: as :class:`GraphDataModule` takes it.
+
+    Raises:
+        CacheConfigError: it is neither settings nor ``"auto"``.
+    """
+
+    def __init__(self, cache: CacheSettings) -> None:
+        self.levels = cache_levels(cache)
+        self._stores: dict[str, DeferredStore] = {}
+        self.phase = ""  # that they are filled for
+
+    def stores(self, module: GraphDataModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
+        """What a phase's mini-batches are gathered from instead of the data's own stores, one cache for all phases; and
+        whether it is to be told of this phase's, as it was filled for them: it would take others for these.
+
+        Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
+
+        Raises:
+            CacheConfigError: there are no such features, or the policy cannot judge their rows.
+        """
+        data, trainer = module.data, _running(module.trainer)
+        for name in self.levels:
+            if name not in data.stores:
+                raise CacheConfigError(
+                    f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
+                    f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
+                )
+        if not self._stores:
+            is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
+            self.phase = "train" if is_fit and len(data.train) else phase
+        for name, store in data.stores.items():
+            levels = fitting(self.levels.get(name, ()), data, name)
+            if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
+                self._stores[name] = self._deferred(name, store, module, trainer)
+        return dict(self._stores), phase == self.phase
+
+    def close(self) -> None:
+        stores, self._stores = self._stores, {}
+        for store in stores.values():
+            store.close()
+
+    def _deferred(
+        self, name: str, store: FeatureStore, module: GraphDataModule, trainer: pl.Trainer | None
+    ) -> DeferredStore:
+        label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
+        deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label)
+        return deferred
+
+    def opening(self, name: str, module: GraphDataModule, gathering: Gathering) -> Opening:
+        """What a table's caches are opened with in this rank, now: at the same time as in the others."""
+        trainer, store = _running(module.trainer), module.data.stores[name]
+        if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
+            store = _one_copy(store, gathering, f"rows-{name}")
+            module.data.put(name, store)
+        if name not in self.levels:
+            return Opening(store, gathering)
+        progress, epoch = gathering.index == 0, 0
+        if trainer is not None:
+            progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
+            epoch = trainer.current_epoch
+        workload, levels = module.workload(self.phase), self.levels[name]
+        if gathering.trainer is not None:
+            levels = module.parting.own_levels(levels, workload, self.phase, gathering.trainer, progress=progress)
+        levels = fitting(levels, module.data, name, progress=progress)
+        return Opening(store, gathering, levels, workload, epoch, progress)
+
+    def _open(
+        self, name: str, deferred: DeferredStore, module: GraphDataModule, trainer: pl.Trainer | None
+    ) -> FeatureStore:
+        gathering = Gathering.of(trainer)
+        if not gathering.is_here:
+            return deferred.behind  # a trainer that samples in the place of lost samplers
+        opening = self.opening(name, module, gathering)
+        store = deferred.behind = opening.store
+        if opening.workload is None:
+            return store
+        if any(level.device == "cuda" for level in opening.levels):
+            raise CacheConfigError(
+                f"the cache of {name!r} has to lie on a device (device='cuda'), but the host gathers these features; "
+                f"where it has to, a warning says why. Give FeatureCache(device='auto')."
+            )
+        sharers = gathering.sharers(f"cache-{name}")
+        return open_all(
+            opening.levels, store, opening.workload, sharers=sharers, epoch=opening.epoch, progress=opening.progress
+        )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What the caches of a table are opened with.
+
+    Attributes:
+        store: has all rows.
+        gathering: the ranks that may share them.
+        levels: their settings, nearest first.
+        workload: the mini-batches to come; None without levels.
+        epoch: that training begins with.
+        progress: say what is done, with bars.
+    """
+
+    store: FeatureStore
+    gathering: Gathering
+    levels: tuple[FeatureCache, ...] = ()
+    workload: Workload | None = None
+    epoch: int = 0
+    progress: bool = False
+
+
+def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
+    """None where mini-batches are read by hand: the other ranks may not read at all, and are not waited for."""
+    return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
+
+
+def _is_worth_sharing(store: FeatureStore) -> bool:
+    """Features in this process's memory, and enough of them that a copy in each rank matters."""
+    return isinstance(store, MemoryFeatureStore) and store.rows.nbytes >= _WORTH_SHARING_BYTES
+
+
+def _one_copy(store: MemoryFeatureStore, gathering: Gathering, name: str) -> MemoryFeatureStore:
+    """The same rows, in memory that the ranks share; what each held before is free once nobody else holds it."""
+    sharers = gathering.sharers(name, at_most_s=_WAIT_FOR_ROWS_S)
+    if sharers is None:
+        return store
+    try:
+        return share_rows(store, sharers)
+    except CacheShareError as error:
+        _log.warning("Each rank of this machine keeps its own copy of the features: %s", error)
+        return store
+
+
+def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) -> BatchSource:
+    """Opens a sampler's features, which takes long where a cache is filled.
+
+    A sampler in whose place another process served reads the store itself, as the cache was the other's. So does one
+    that misses another sampler, where training goes on without that one.
+
+    Raises:
+        CacheShareError: another sampler failed to open the cache, without ``takeover``.
+        CacheDisagreementError: another sampler has other rows or settings.
+    """
+    for store in source.features.values():
+        if isinstance(store, DeferredStore) and is_successor:
+            store.close()
+    try:
+        source.open()
+    except CacheShareError as error:
+        if not takeover or isinstance(error, CacheDisagreementError):
+            raise
+        _log.warning("This sampler goes on without a cache of features: %s", error)
+        close_caches(source)
+    return source
+
+
+def close_caches(source: BatchSource) -> None:
+    """Gives back what opening a source took. Its features can be read still, from their stores."""
+    for store in source.features.values():
+        if isinstance(store, DeferredStore):
+            store.close()

@@ -1,0 +1,407 @@
+"""GraphDataModule: sampled mini-batches for every phase, under any Lightning strategy."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from copy import copy
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from lightning_gnnload.cache.shared import is_mapped_file
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.features import MemoryFeatureStore
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.oddities import oddities
+from lightning_gnnload.data.seeds import SeedOrder, Sequential, seed_order
+from lightning_gnnload.errors import LoaderConfigError, SeedError
+from lightning_gnnload.pipeline.loader import Progress, SampledLoader
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.transfer import DeviceCopies
+from lightning_gnnload.plugin.compat import TrainerStatus, converts_input, pl, training_progress
+from lightning_gnnload.plugin.mixed import OfOneLightning
+from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
+from lightning_gnnload.plugin.module.devices import SamplingDevice, Setting
+from lightning_gnnload.plugin.module.parting import Parting, Partitioned
+from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_expansion, check_numbers
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.workload import Workload
+
+BatchFormat = Literal["blocks", "dgl", "pyg"]
+_MAX_DEFAULT_THREADS = 4
+
+
+class GraphDataModule(OfOneLightning, pl.LightningDataModule):
+    """Mini-batches of sampled neighbourhoods, made by background threads or, under FactoredStrategy, by samplers.
+
+    Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
+    mid-epoch from Lightning's checkpoints, batch for batch.
+
+    Args:
+        data: a GraphData, or a dataset such as ``Debian()``, which stays light until ``setup``.
+        sampler: how neighbourhoods are drawn.
+        batch_size: seeds per trainer and step; the global batch is this times the number of trainers.
+        batch_format: ``"blocks"``: :class:`MiniBatch`; ``"dgl"``: ``(input_nodes, output_nodes, blocks)``, as DGL's
+            own loader yields; ``"pyg"``: a ``Data``, as PyG's own loader yields.
+        seed: the random seed of orders and draws.
+        order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`) or a SeedOrder, for training;
+            evaluation is sequential.
+        num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
+            in the main thread.
+        cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
+            ``"auto"``, or None; for other tables than x, a dict of these by the tables' names. Filled for the training
+            mini-batches when the first one is made, and used in all phases of a fit; a validation, test or prediction
+            by itself fills one for its own. It changes no mini-batch.
+        eval_batch_size: for validation, test and prediction; ``batch_size`` when None.
+        eval_sampler: likewise; ``sampler`` when None.
+        eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
+            batch size and number of trainers, so that metrics are comparable; ``"fresh"``: new ones each epoch.
+        predict: node ids, or ``"train"``, ``"val"``, ``"test"``, or ``"all"`` nodes.
+        drop_last: leave out a training epoch's last step when it is not full.
+        partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
+            seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
+            all ranks together. See :mod:`.parting`.
+        sampling_device: ``"cpu"``; ``"cuda"``: mini-batches are drawn and gathered on the GPU that trains on them, or
+            an error says why not; ``"auto"``: likewise, but on the CPU where there is no GPU or it cannot, and says
+            why. It changes no mini-batch.
+        feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
+        label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
+        edge_feature_name: for ``"dgl"``, the name of edge features in ``edata``.
+
+    Raises:
+        LoaderConfigError: settings that cannot work.
+        CacheConfigError: ``cache`` is no such thing.
+        CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``sampling_device="cuda"``, when the first
+            mini-batch is needed.
+        PartitionError: on ``setup`` or when loaders are made: ``partition`` is of another graph, too shallow for the
+            sampler, or has more or fewer parts than there are trainers.
+
+    Example:
+        >>> import torch
+        >>> from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler
+        >>> graph = Graph.from_coo([0, 1, 2, 3], [1, 2, 3, 0])
+        >>> data = GraphData(graph, x=torch.randn(4, 8), y=[0, 1, 0, 1], train=[0, 1, 2])
+        >>> module = GraphDataModule(data, NeighborSampler([2, 2]), batch_size=2)
+        >>> [batch.num_seeds for batch in module.train_dataloader()]
+        [2, 1]
+    """
+
+    def __init__(
+        self,
+        data: GraphData | Dataset,
+        sampler: Sampler,
+        batch_size: int = 1024,
+        batch_format: BatchFormat = "blocks",
+        seed: int = 0,
+        order: str | SeedOrder = "shuffle",
+        num_threads: int | None = None,
+        cache: CacheSettings = None,
+        *,
+        eval_batch_size: int | None = None,
+        eval_sampler: Sampler | None = None,
+        eval_draws: Literal["fixed", "fresh"] = "fixed",
+        predict: Any = "all",
+        drop_last: bool = False,
+        partition: Partitioned = None,
+        sampling_device: Setting = "auto",
+        feature_name: str = "feat",
+        label_name: str = "label",
+        edge_feature_name: str = "feat",
+    ) -> None:
+        super().__init__()
+        check_data(data)
+        check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
+        check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
+        check_choice("batch_format", batch_format, ("blocks", "dgl", "pyg"))
+        self.sampler = sampler
+        self.eval_sampler = eval_sampler or sampler
+        for each in (self.sampler, self.eval_sampler):
+            check_expansion(batch_format, each)
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
+        self.batch_format = batch_format
+        self.seed = seed
+        self.order = seed_order(order)
+        self.num_threads = num_threads
+        self.cache = cache
+        self.eval_draws = eval_draws
+        self.predict = predict
+        self.drop_last = drop_last
+        self.feature_name = feature_name
+        self.label_name = label_name
+        self.edge_feature_name = edge_feature_name
+        self._dataset = data if isinstance(data, Dataset) else None
+        self._data = self._as_carried(data) if isinstance(data, GraphData) else None
+        self._template: Any = None  # of PyG's batches
+        self._is_told = False
+        self._copies = DeviceCopies()
+        self.caching = ModuleCache(cache)
+        self.sampling_device = sampling_device
+        self._sampling = SamplingDevice(sampling_device)
+        self.parting = Parting(partition)
+
+    @classmethod
+    def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
+        """Over an OGB node-property data set, read from ``root`` or downloaded to it."""
+        from lightning_gnnload.data.datasets.ogb import OGB
+
+        return cls(OGB(name, root), **settings)
+
+    @classmethod
+    def from_dgl(cls, graph: Any, **settings: Any) -> GraphDataModule:
+        """Over a homogeneous DGL graph, with all columns of its ``ndata`` and ``edata``, in DGL's format unless told
+        otherwise.
+
+        Args:
+            graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
+            **settings: this class's, and those of :func:`.graph_data_from_dgl`: ``tables``, ``edge_tables``,
+                ``edge_weight_name``, ``train``, ``val``, ``test``.
+        """
+        from lightning_gnnload.adapters.dgl import graph_data_from_dgl
+
+        names = ("feature_name", "label_name", "edge_feature_name")  # which both need
+        both = {name: settings[name] for name in names if name in settings}
+        graph_data = graph_data_from_dgl(graph, **_taken(settings, graph_data_from_dgl))
+        return cls(graph_data, **({"batch_format": "dgl"} | settings | both))
+
+    @classmethod
+    def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
+        """Over a homogeneous PyG ``Data``, with all its attributes, in PyG's format unless told otherwise.
+
+        Args:
+            data: splits are its masks ``train_mask`` and so on, unless ids are given.
+            **settings: this class's, and those of :func:`.graph_data_from_pyg`: ``tables``, ``edge_tables``,
+                ``edge_feature_name``, ``train``, ``val``, ``test``.
+        """
+        from lightning_gnnload.adapters.pyg import graph_data_from_pyg, template_of
+
+        graph_data = graph_data_from_pyg(data, **_taken(settings, graph_data_from_pyg))
+        module = cls(graph_data, **{"batch_format": "pyg", **settings})
+        module._template = template_of(data)
+        return module
+
+    # The data, once it is there.
+
+    @property
+    def data(self) -> GraphData:
+        """Raises LoaderConfigError: before ``setup``, where the data set is a descriptor."""
+        if self._data is None:
+            raise LoaderConfigError(
+                "the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so."
+            )
+        return self._data
+
+    @property
+    def num_features(self) -> int:
+        return self.data.num_features
+
+    @property
+    def num_classes(self) -> int:
+        return self.data.num_classes
+
+    # Lightning's hooks.
+
+    def prepare_data(self) -> None:
+        if self._dataset is not None:
+            self._dataset.prepare()
+
+    def setup(self, stage: str | None = None) -> None:
+        if self._data is None and self._dataset is not None:
+            self._data = self._as_carried(self._dataset.load())
+        if self._data is not None:
+            self.parting.open(self._data.graph)
+            self.parting.meet(self.trainer)
+
+    def teardown(self, stage: str | None = None) -> None:
+        """Closes the cache, gives back the device, and parts from the ranks that this one samples with."""
+        self._sampling.close()
+        self.caching.close()
+        self.parting.leave()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Where a fit fails, Lightning calls no ``teardown``."""
+        try:
+            self._sampling.close()
+        finally:
+            self.caching.close()
+            self.parting.leave(exception)
+
+    def train_dataloader(self) -> SampledLoader:
+        """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
+        return self._loader("train")
+
+    def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
+        return self._loader("val") if len(self.data.val) else []
+
+    def test_dataloader(self) -> SampledLoader:
+        return self._loader("test")
+
+    def predict_dataloader(self) -> SampledLoader:
+        return self._loader("predict")
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        if self.trainer is not None and self.trainer.training:
+            self._sampling.begin_step(self.trainer.global_step)
+        if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:
+            return self._copies.start(batch, device)
+        if self.trainer is not None and converts_input(self.trainer.precision_plugin):
+            # Lightning has done so for tensors and a MiniBatch, but looks into no Data and no block of DGL's.
+            if self.batch_format == "pyg":
+                batch = batch.apply(self.trainer.precision_plugin.convert_input)
+            elif self.batch_format == "dgl":
+                for block in batch[2]:
+                    for frame in (block.srcdata, block.dstdata, block.edata):
+                        frame.update({k: self.trainer.precision_plugin.convert_input(v) for k, v in frame.items()})
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    def __str__(self) -> str:
+        """What it is made of. Lightning's own makes every loader to count what is in it."""
+        return (
+            f"GraphDataModule({self._data or self._dataset!r}, {self.sampler!r}, batch_size={self.batch_size}, "
+            f"batch_format={self.batch_format!r}, seed={self.seed})"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spawned ranks get the descriptor and map the data themselves."""
+        state = self.__dict__.copy()
+        state["_copies"] = DeviceCopies()
+        state["caching"] = ModuleCache(self.cache)
+        if self._dataset is not None:
+            state["_data"] = None
+        return state
+
+    # How loaders are made.
+
+    def source(self, phase: str) -> BatchSource:
+        """The mini-batches of ``"train"``, ``"val"``, ``"test"`` or ``"predict"``, as a pure function.
+
+        Raises:
+            SeedError: the phase has no seeds.
+        """
+        stores, announces = self.caching.stores(self, phase)
+        return BatchSource(self.data, self.workload(phase), stores, announces=announces)
+
+    def workload(self, phase: str) -> Workload:
+        """What will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
+
+        Raises:
+            SeedError: the phase has no seeds.
+            PartitionError: a partition that does not fit the graph, the sampler or the trainers.
+        """
+        training = phase == "train"
+        seeds = self._predict_ids() if phase == "predict" else self.data.split(phase)
+        if not len(seeds):
+            taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
+            raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
+        # overfit_batches means the same batches in every epoch.
+        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
+        sampler = self.sampler if training else self.eval_sampler
+        if self.data.edge_stores and getattr(sampler, "edge_ids", None) is False:
+            sampler = copy(sampler)
+            sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
+        workload = Workload(
+            self.data.graph,
+            sampler,
+            seeds,
+            batch_size=self.batch_size if training else self.eval_batch_size,
+            order=self.order if training and not overfit else Sequential(),
+            seed=self.seed,
+            fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
+            drop_last=training and self.drop_last,
+            num_ranks=1 if self.trainer is None else self.trainer.world_size,
+            labels=self.data.y,
+        )
+        if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
+            return workload
+        return self.parting.workload(workload, phase)
+
+    def _loader(self, phase: str) -> SampledLoader:
+        num_ranks: int | None = None
+        rank, num_local, pinned = 0, 1, False
+        if self.trainer is not None:
+            num_ranks = self.trainer.world_size
+            rank = self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
+            num_local = self.trainer.num_devices
+            pinned = self.trainer.strategy.root_device.type == "cuda"
+        num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
+        source, convert = self.source(phase), self._convert() or _as_it_is
+        loader = SampledLoader(
+            source,
+            num_ranks=num_ranks,
+            rank=rank,
+            num_threads=num_threads,
+            convert=convert,
+            pinned=pinned,
+            on_device=partial(self._sampling.batches, self, source, convert),
+            arrivals=partial(self._sampling.arrivals, self, source),
+            make_again=partial(self._loader_elsewhere, phase),
+        )
+        trainer = self.trainer
+        if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
+            # Not for a loader that is read by hand before a fit, or after one.
+            loader.progress = lambda: Progress(*training_progress(trainer))
+        self._tell_oddities()
+        loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
+        return loader
+
+    def _tell_oddities(self) -> None:
+        """Once, in one rank."""
+        rank_zero: Any = pl.utilities.rank_zero
+        if self._is_told or rank_zero.rank_zero_only.rank:
+            return
+        self._is_told = True
+        x = self.data.x
+        for oddity in oddities(self.data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
+            tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
+            tell(f"GraphDataModule: {oddity.text}")
+
+    def _loader_elsewhere(self, phase: str) -> SampledLoader:
+        """In a process that has got this module alone."""
+        self.setup()
+        return self._loader(phase)
+
+    def _as_carried(self, data: GraphData) -> GraphData:
+        """Models of other libraries look for the graph's edge weights and types in their batches, and train without a
+        word where these are missing."""
+        samplers_know_edges = all(hasattr(each, "edge_ids") for each in (self.sampler, self.eval_sampler))
+        return data.with_graph_columns() if self.batch_format != "blocks" and samplers_know_edges else data
+
+    def _convert(self) -> Callable[[MiniBatch], Any] | None:
+        if self.batch_format == "dgl":
+            from lightning_gnnload.adapters.dgl import ToDGL
+
+            return ToDGL(self.feature_name, self.label_name, self.data.graph.edge_order, self.edge_feature_name)
+        if self.batch_format == "pyg":
+            from lightning_gnnload.adapters.pyg import to_pyg
+
+            return partial(to_pyg, edge_order=self.data.graph.edge_order, template=self._template)
+        return None
+
+    def _predict_ids(self) -> np.ndarray:
+        if isinstance(self.predict, str):
+            if self.predict not in (*SPLITS, "all"):
+                raise LoaderConfigError(
+                    f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(SPLITS)}."
+                )
+            return np.arange(self.data.num_nodes) if self.predict == "all" else self.data.split(self.predict)
+        return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
+
+
+def _taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """Takes the arguments of ``function`` out of ``settings``."""
+    return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}
+
+
+def _as_it_is(batch: MiniBatch) -> MiniBatch:
+    return batch
+
+
+def default_num_threads(num_local_ranks: int) -> int:
+    """Half of a rank's cores, so that the other half computes; at most 4, which outrun any trainer (BGL, 3.4)."""
+    return min(max(len(os.sched_getaffinity(0)) // (2 * num_local_ranks), 1), _MAX_DEFAULT_THREADS)

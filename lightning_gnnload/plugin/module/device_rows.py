@@ -1,0 +1,154 @@
+"""How a data module's features come to be gathered on its trainer's device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.device.budget import Allowance, memory_of
+from lightning_gnnload.cache.device.late import LateFeatures
+from lightning_gnnload.cache.nodetype import fitting
+from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.pipeline.device_batches import Rows
+from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.compat import TrainerFn, pl
+from lightning_gnnload.plugin.module.caching import Opening
+from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.probing import Probing
+from lightning_gnnload.sample.workload import Workload
+
+if TYPE_CHECKING:
+    from lightning_gnnload.cache.device.features import DeviceFeatures
+    from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+
+_log = logging.getLogger(__name__)
+
+
+class DeviceRows:
+    """The tables of a data module, each opened on the device once, with the cache that its settings ask for there.
+
+    Caches without a limit open when the fit's first steps have shown how much memory they take; see :mod:`.probing`.
+    For the thread that trains.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Rows] = {}
+        self._late: list[_Late] = []
+        self._probing: Probing | None = None
+
+    def open(self, module: GraphDataModule, source: BatchSource, device: Device) -> dict[str, Rows]:
+        """The tables of ``source`` by name.
+
+        Raises:
+            CacheConfigError, CacheTooSmallError, CacheShareError: as :func:`.open_on_device` has them.
+            DeviceMemoryError: the device has no room for what the settings ask.
+        """
+        for name in source.features:
+            if name not in self._rows:
+                self._rows[name] = self._opened(name, module, source, device)
+        if self._late and self._probing is None:
+            self._probing = self._probed(device)
+        return self._rows
+
+    def begin_step(self, num_updates: int) -> None:
+        """Before each training step, after so many optimizer steps: opens the caches that waited for it."""
+        if self._probing is not None:
+            self._probing.begin_step(num_updates)
+
+    def close(self) -> None:
+        rows, self._rows, self._late, self._probing = self._rows, {}, [], None
+        for each in rows.values():
+            each.close()
+
+    def _opened(self, name: str, module: GraphDataModule, source: BatchSource, device: Device) -> Rows:
+        levels = fitting(module.caching.levels.get(name, ()), source.data, name)
+        if (reason := _why_not(levels)) is not None:
+            if reason:
+                _log.warning("Features %r are gathered on the host: %s.", name, reason)
+            source.features[name].open()
+            return HostRows(source.features[name], device)
+        opening = module.caching.opening(name, module, Gathering.of_devices(module.trainer))
+        if not opening.levels:
+            return _on_device(opening, None, source.workload, device)
+        [settings], workload = opening.levels, opening.workload or source.workload
+        if _waits(settings, module.trainer):
+            late = _Late(opening, settings, workload, LateFeatures(_on_device(opening, None, workload, device)))
+            self._late.append(late)
+            return late.features
+        sharers = opening.gathering.sharers(f"device-cache-{name}")
+        with nullcontext() if sharers is None else sharers.meet() as meeting:
+            return _on_device(opening, settings, workload, device, meeting)
+
+    def _probed(self, device: Device) -> Probing:
+        """One for all tables: what training leaves is shared by their size."""
+        tables, first = list(self._late), self._late[0].opening
+        sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]
+
+        def open_caches(allowed: Allowance, meeting: Meeting | None) -> None:
+            for late, size in zip(tables, sizes, strict=True):
+                room = allowed.num_bytes * size // max(sum(sizes), 1)
+                cache = _on_device(late.opening, late.settings, late.workload, device, meeting, room)
+                late.features.take_over(cache)
+
+        return Probing(
+            memory_of(device),
+            open_caches,
+            sharers=first.gathering.sharers("probing"),
+            required=any(late.settings.device == "cuda" for late in tables),
+            progress=first.progress,
+        )
+
+
+@dataclass(frozen=True)
+class _Late:
+    """A table whose cache opens when there is room for it."""
+
+    opening: Opening
+    settings: FeatureCache
+    workload: Workload
+    features: LateFeatures
+
+
+def _on_device(
+    opening: Opening,
+    settings: FeatureCache | None,
+    workload: Workload,
+    device: Device,
+    meeting: Meeting | None = None,
+    room_bytes: int | None = None,
+) -> DeviceFeatures:
+    from lightning_gnnload.cache.device.opening import open_on_device
+
+    return open_on_device(
+        settings,
+        opening.store,
+        workload,
+        device,
+        meeting=meeting,
+        room_bytes=room_bytes,
+        epoch=opening.epoch,
+        progress=opening.progress,
+    )
+
+
+def _why_not(levels: Sequence[FeatureCache]) -> str | None:
+    """Why caches lie with the host, where all rows then are gathered; empty where they were asked to; None: they do
+    not."""
+    if len(levels) > 1:
+        return "caches in front of each other are the host's"
+    if not levels:
+        return None
+    return "" if levels[0].device == "cpu" else levels[0].no_device_reason
+
+
+def _waits(settings: FeatureCache, trainer: pl.Trainer | None) -> bool:
+    """Whether the cache opens once it is known how much memory training takes."""
+    is_limited = settings.ratio is not None or settings.capacity_bytes is not None
+    is_fit = trainer is not None and trainer.state.fn == TrainerFn.FITTING
+    return is_fit and not is_limited and not settings.evicts

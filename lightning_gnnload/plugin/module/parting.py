@@ -1,0 +1,159 @@
+"""Training on parts: how a data module's mini-batches come from a partition of its graph."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.ofpart import OfPart
+from lightning_gnnload.cache.policies import EVICTION_RULES, policy_named
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.partition_store import load_partition
+from lightning_gnnload.errors import LoaderConfigError, PartitionError
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.module.collective import Collective
+from lightning_gnnload.sample.parts import PartSampler, check_reach
+from lightning_gnnload.sample.workload import Workload
+
+Partitioned = Partition | Path | str | None
+
+
+class Parting:
+    """A data module's partition: loaded and checked once, when first asked for. Thread-safe.
+
+    Args:
+        given: a partition, the folder of one, or None for a graph that is sampled whole.
+
+    Raises:
+        LoaderConfigError: none of these.
+
+    Source: PaGraph (TPDS'21), sections 3.2 and 4.
+    """
+
+    def __init__(self, given: Partitioned) -> None:
+        if not isinstance(given, Partition | Path | str | None):
+            raise LoaderConfigError(
+                f"partition is {given!r}, but must be one, the folder that `gnnload partition` wrote, or None."
+            )
+        self.given = given
+        self._opened: Partition | None = None
+        self._opening = threading.Lock()
+        self._collective = Collective()
+
+    def meet(self, trainer: pl.Trainer | None) -> None:
+        """Joins the ranks that sample together, where each list lies with its owner alone. All ranks call it alike.
+
+        Raises:
+            PartitionMismatchError, ExchangeError, CacheShareError: as :meth:`.Collective.meet` has them.
+        """
+        if self._opened is not None and not self._opened.is_self_reliant:
+            self._collective.meet(self._opened, trainer)
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Parts from them, when nothing is sampled any more, or because of ``error``. Safe to call twice.
+
+        Raises:
+            ExchangeError: another rank has failed.
+        """
+        self._collective.leave(error)
+
+    def open(self, graph: Graph) -> Partition | None:
+        """The partition of this graph.
+
+        Raises:
+            StoreFormatError: the folder holds none.
+            PartitionMismatchError: it is of another graph.
+        """
+        with self._opening:
+            if self._opened is None and self.given is not None:
+                partition = self.given if isinstance(self.given, Partition) else load_partition(self.given)
+                partition.check(graph)
+                self._opened = partition
+            return self._opened
+
+    def workload(self, whole: Workload, phase: str) -> Workload:
+        """The mini-batches of a phase, each sampled in the part whose seeds it has; or, where each list lies with its
+        owner alone, by all ranks together, as :class:`.Collective` has it.
+
+        Training needs a trainer for each part. An evaluation that the parts cannot serve (they were not made for the
+        phase, are not deep enough, or are more or fewer than there are trainers) is sampled in the whole graph, with
+        the same result.
+
+        Raises:
+            PartitionError: training with more or fewer trainers than parts; parts that were made for other seeds.
+            PartReachError: training with a sampler that looks further than the parts do.
+        """
+        partition = self.open(whole.graph)
+        if partition is None:
+            return whole
+        if not partition.is_self_reliant:
+            return self._collective.workload(whole, partition, phase)
+        seeds = partition.seeds_of(phase)
+        if phase == "train":
+            check_reach(whole.sampler, partition)
+            _check_trainers(partition, whole.num_ranks)
+        elif whole.num_ranks != partition.num_parts or not _reaches(partition, whole):
+            return whole
+        if seeds is None:
+            if phase == "train":
+                raise PartitionError(f"{partition!r} was made for other seeds than those to train on. Make it again.")
+            return whole
+        order = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
+        order.check(whole.seeds)
+        if not order.is_balanced:
+            raise PartitionError(
+                f"the parts have {', '.join(str(len(each)) for each in seeds)} seeds, but trainers take equal shares "
+                f"of each step, and none can sample another part's seeds. Make the partition with partition_graph, "
+                f"which balances them."
+            )
+        ours: dict[str, Any] = {"sampler": PartSampler(whole.sampler, partition), "order": order}
+        return Workload(**{**whole.settings(), **ours})
+
+    def own_levels(
+        self, levels: tuple[FeatureCache, ...], workload: Workload, phase: str, rank: int, *, progress: bool
+    ) -> tuple[FeatureCache, ...]:
+        """Caches that serve rank ``rank`` alone, where it gathers for one part alone: each is filled for what the rank
+        will gather. A cache with ``share="partitioned"`` stays one for all ranks.
+        """
+        if not isinstance(workload.sampler, PartSampler):
+            return levels
+        return tuple(
+            level
+            if level.share == "partitioned" or level.policy in EVICTION_RULES
+            else _own(level, workload.sampler, phase, rank, progress)
+            for level in levels
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process maps the parts itself."""
+        return {"given": self.given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["given"])  # type: ignore[misc]
+
+
+def _own(level: FeatureCache, sampler: PartSampler, phase: str, rank: int, progress: bool) -> FeatureCache:
+    policy = policy_named(level.policy, window=level.window, progress=progress)
+    part = sampler.partition.parts[rank]
+    return replace(level, policy=OfPart(policy, sampler.sampler, sampler.partition, part, phase), window=1)
+
+
+def _reaches(partition: Partition, workload: Workload) -> bool:
+    reach = workload.sampler.reach
+    return reach is not None and reach <= partition.hops
+
+
+def _check_trainers(partition: Partition, num_trainers: int) -> None:
+    num_parts = partition.num_parts
+    if num_trainers != num_parts:
+        raise PartitionError(
+            f"the partition has {num_parts} parts, but there {'is' if num_trainers == 1 else 'are'} {num_trainers} "
+            f"trainer{'s' * (num_trainers != 1)}, and each trains on one part. Give the Trainer {num_parts} of them "
+            f"(devices={num_parts}; with FactoredStrategy, beside the samplers), or make a part for each trainer: "
+            f"gnnload partition ... --parts {num_trainers}."
+        )

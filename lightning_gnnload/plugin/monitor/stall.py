@@ -1,0 +1,206 @@
+"""Stalls: a step that waits far longer than steps usually take, and what is to blame."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+
+from lightning_gnnload.pipeline.stats import Delivery
+from lightning_gnnload.plugin.monitor.levers import Levers
+
+MIN_STEPS = 8
+"""Before that many steps nothing is usual: the first ones load data, start threads and warm caches."""
+FAR_ABOVE = 20
+"""A wait of so many usual steps is a stall, if it also takes ``MIN_STALL_MS``."""
+MIN_STALL_MS = 500.0
+STANDS_OUT = 3
+"""A stall, however long, takes so many usual steps: where every step waits, the report at the end says so."""
+QUIET_S = 60.0
+"""No more than one warning in so long."""
+_REMEMBERED = 64
+_RUNS = 0.2  # a thread that is on a core for less of the time is stopped, or waits for something
+
+
+class Cause(Enum):
+    """Who made a step wait."""
+
+    SAMPLING = "sampling"
+    GATHERING = "gathering"
+    CONVERSION = "conversion"
+    STOPPED = "stopped"
+    SLOTS = "slots"
+    TRAINERS = "trainers"
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What one training step took on this trainer.
+
+    Attributes:
+        number: of the mini-batch, in this fit.
+        delivery: of its mini-batch.
+        train_ms: from the mini-batch's arrival to the step's end.
+        backward_ms: of this, the backward pass, in which gradients are reduced over the trainers.
+        backward_cpu_ms: of this, the time that the thread ran on a core.
+    """
+
+    number: int
+    delivery: Delivery
+    train_ms: float
+    backward_ms: float = 0.0
+    backward_cpu_ms: float = 0.0
+
+    @property
+    def lost_ms(self) -> float:
+        """The trainer waited for the mini-batch, or converted it itself."""
+        return self.delivery.wait_ms + (self.delivery.convert_ms if self.delivery.trainer_converts else 0.0)
+
+    @property
+    def total_ms(self) -> float:
+        return self.lost_ms + self.train_ms
+
+
+class StallWatch:
+    """Tells, of each step, whether it stalled, and why.
+
+    Args:
+        rank: of this trainer.
+        num_trainers: of the job.
+        stall_s: a wait of so many seconds is a stall, even where steps are slow.
+    """
+
+    def __init__(self, rank: int, num_trainers: int, stall_s: float) -> None:
+        self.rank = rank
+        self.num_trainers = num_trainers
+        self.stall_s = stall_s
+        self._steps: deque[StepTimes] = deque(maxlen=_REMEMBERED)
+        self._quiet_until = 0.0
+
+    def look(self, step: StepTimes, levers: Levers) -> str | None:
+        """A warning if this step stalled and none was given of late, else None."""
+        earlier = list(self._steps)
+        self._steps.append(step)
+        # Most steps end here: medians take longer than all else that the monitor does.
+        shortest_ms = min(MIN_STALL_MS, self.stall_s * 1e3)
+        if len(earlier) < MIN_STEPS or max(step.lost_ms, step.backward_ms) < shortest_ms:
+            return None
+        usual_ms = median(each.total_ms for each in earlier)
+        peers_ms = self._waited_for_trainers(step, earlier)
+        if self._is_stall(step.lost_ms, usual_ms):
+            cause, lost_ms = blame(step.delivery, [each.delivery for each in earlier]), step.lost_ms
+        elif self._is_stall(peers_ms, usual_ms):
+            cause, lost_ms = Cause.TRAINERS, peers_ms
+        else:
+            return None
+        if step.delivery.taken_s < self._quiet_until:
+            return None
+        self._quiet_until = step.delivery.taken_s + QUIET_S
+        return (
+            f"Trainer rank {self.rank} lost {lost_ms / 1e3:.1f} s at mini-batch {step.number}, where a whole step "
+            f"usually takes {usual_ms / 1e3:.3f} s. {explain(cause, step.delivery, levers)}"
+        )
+
+    def _is_stall(self, lost_ms: float, usual_ms: float) -> bool:
+        is_long = lost_ms >= self.stall_s * 1e3 or lost_ms >= max(FAR_ABOVE * usual_ms, MIN_STALL_MS)
+        return is_long and lost_ms >= STANDS_OUT * usual_ms
+
+    def _waited_for_trainers(self, step: StepTimes, earlier: list[StepTimes]) -> float:
+        """Backward passes take their time on a core; what one takes beyond that, it waits for the others' gradients."""
+        if self.num_trainers == 1 or step.backward_cpu_ms > 0.5 * step.backward_ms:
+            return 0.0
+        return step.backward_ms - median(each.backward_ms for each in earlier)
+
+
+def blame(delivery: Delivery, earlier: Iterable[Delivery]) -> Cause:
+    """What took the largest part of the trainer's wait for a mini-batch, or of its conversion.
+
+    Args:
+        delivery: the mini-batch that was waited for.
+        earlier: those delivered before it: what its maker did until it began.
+    """
+    asked, taken = delivery.asked_s, delivery.taken_s
+    gathering_s = _overlap(asked, taken, delivery.sampled_s, delivery.made_s)
+    sampling_s = _overlap(asked, taken, delivery.began_s, delivery.sampled_s)
+    convert_begin, convert_end = delivery.convert_s
+    converting_s = (
+        convert_end - convert_begin if delivery.trainer_converts else _overlap(asked, taken, *delivery.convert_s)
+    )
+    before_s = max(min(delivery.began_s, taken) - asked, 0.0)
+    after_s = (taken - asked) - before_s - sampling_s - gathering_s
+    if not delivery.trainer_converts:
+        after_s -= converting_s
+    parts = {
+        Cause.SAMPLING: sampling_s,
+        Cause.GATHERING: gathering_s,
+        Cause.CONVERSION: converting_s,
+        Cause.STOPPED: after_s,
+        Cause.SLOTS: before_s,
+    }
+    cause = max(parts, key=lambda each: parts[each])
+    if cause is Cause.SLOTS:
+        return _why_so_late(delivery, earlier, before_s)
+    if cause is Cause.SAMPLING and _share_on_core(delivery) < _RUNS:
+        return Cause.STOPPED
+    return cause
+
+
+def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: float) -> Cause:
+    """Why nobody had begun to make it when the trainer asked."""
+    # Its maker takes the steps in order: what kept it busy until then was delivered before.
+    own = [each for each in earlier if each.made_by == delivery.made_by]
+    sampling_s = sum(_overlap(delivery.asked_s, delivery.began_s, each.began_s, each.sampled_s) for each in own)
+    gathering_s = sum(_overlap(delivery.asked_s, delivery.began_s, each.sampled_s, each.made_s) for each in own)
+    if sampling_s + gathering_s > 0.5 * before_s:
+        return Cause.SAMPLING if sampling_s >= gathering_s else Cause.GATHERING
+    fill = delivery.fill
+    return Cause.SLOTS if 0 < fill.slots <= fill.held + fill.ready else Cause.STOPPED
+
+
+def explain(cause: Cause, delivery: Delivery, levers: Levers) -> str:
+    """What is to blame, in figures, and the setting to change."""
+    maker = f"sampler rank {delivery.made_by}" if levers.samplers else "this rank's sampling thread"
+    making_s = (delivery.sample_ms + delivery.gather_ms) / 1e3
+    on_core = f"on a core for {_share_on_core(delivery):.0%} of the time"
+    texts = {
+        Cause.SAMPLING: (
+            f"To blame is sampling, which took {maker} {delivery.sample_ms / 1e3:.2f} s, {on_core}. "
+            f"Raise {levers.more_workers}; or draw fewer neighbours."
+        ),
+        Cause.GATHERING: (
+            f"To blame is gathering, which took {maker} {delivery.gather_ms / 1e3:.2f} s for {delivery.num_nodes} "
+            f"rows, {on_core}; where that is little, the features come from a disk. "
+            f"Raise {levers.more_workers}; or keep the features in memory."
+        ),
+        Cause.CONVERSION: (
+            f"To blame is conversion to batch_format, which took {delivery.convert_ms / 1e3:.2f} s in "
+            f"{'this trainer' if delivery.trainer_converts else 'its sampling thread'}. "
+            f"batch_format='blocks' needs none"
+            + (f"; else raise {levers.more_workers}." if not delivery.trainer_converts else ".")
+        ),
+        Cause.STOPPED: (
+            f"To blame is {maker}, which was stopped, starved of cores, or busy with mini-batches of others "
+            f"(it made this one in {making_s:.2f} s, {on_core}). "
+            f"Leave it cores of its own, or raise {levers.more_workers}."
+        ),
+        Cause.SLOTS: (
+            f"To blame is this trainer, which held {delivery.fill.held} of {delivery.fill.slots} slots, so that no "
+            f"mini-batch could be made ahead. Keep no tensor of a batch beyond its step (batch.clone() frees the "
+            f"slot), or raise {levers.deeper_queue}."
+        ),
+        Cause.TRAINERS: (
+            f"To blame are the other trainers, whose gradients it waited for in the backward pass; their own "
+            f"warnings may say why. To hide such waits, raise {levers.later_gradients}."
+        ),
+    }
+    return texts[cause]
+
+
+def _overlap(begin: float, end: float, other_begin: float, other_end: float) -> float:
+    return max(min(end, other_end) - max(begin, other_begin), 0.0)
+
+
+def _share_on_core(delivery: Delivery) -> float:
+    return min(delivery.cpu_ms / max(delivery.sample_ms + delivery.gather_ms, 1e-9), 1.0)

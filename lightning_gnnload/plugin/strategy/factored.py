@@ -1,0 +1,337 @@
+"""FactoredStrategy: devices factored into sampler ranks and trainer ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Literal
+
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline import flags
+from lightning_gnnload.pipeline.alternate import AlternatingLoader
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queueloader import QueueLoader
+from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
+from lightning_gnnload.plugin.gradients.lag import StalenessStats
+from lightning_gnnload.plugin.gradients.reduction import DelayedReduction
+from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
+from lightning_gnnload.plugin.gradients.switching import (
+    PassesOverSteps,
+    Switching,
+    check_optimizer_switches,
+    check_switching,
+    several_loaders,
+)
+from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
+from lightning_gnnload.plugin.module.datamodule import default_num_threads
+from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.strategy import resources
+from lightning_gnnload.plugin.strategy.decision import RoleDecision
+from lightning_gnnload.plugin.strategy.environment import check_environment
+from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
+from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
+from lightning_gnnload.plugin.strategy.roles import Role, check_role_options
+
+_QUEUE_DEPTH = 4
+
+
+class FactoredStrategy(RankedStrategy, PassesOverSteps):
+    """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
+
+    Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
+    alone, which run plain DDP: callbacks, loggers, checkpoints, metrics, validation and test work as ever. Works
+    under Lightning's own launcher, ``start_method="spawn"`` and torchrun. With ``devices=1``, the one rank trains and
+    samples in threads beside it.
+
+    Args:
+        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
+            mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
+            decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
+        staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
+            0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
+            ``staleness_stats``.
+        switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
+            join the trainers'. They are at most ``max(staleness, 1)`` updates late: see :mod:`.switching` and
+            ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
+        queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
+            Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
+            ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
+            nothing is measured.
+        trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
+            where there are fewer; else there is one rank a device.
+        queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
+            loader; None takes an eighth of its memory.
+        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
+            torch leaves the sampling threads theirs. For machines that the job has for itself.
+        sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
+        connect_timeout_s: how long ranks wait for each other to start.
+        stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
+        takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
+            stopped, raised): the others take its work over, or the trainers sample themselves. Else the job ends.
+        **ddp: arguments of Lightning's DDPStrategy.
+
+    Raises:
+        RoleConfigError: samplers that leave no trainer, or options that this release does not have.
+
+    Source: GNNLab (EuroSys'22), section 5.2.
+    """
+
+    strategy_name = "factored"
+
+    def __init__(
+        self,
+        samplers: int | Literal["auto"] = 1,
+        staleness: int = 0,
+        switching: bool = False,
+        queue_depth: int | Literal["auto"] = _QUEUE_DEPTH,
+        *,
+        trainers: int | None = None,
+        queue_memory_bytes: int | None = None,
+        pin_cores: bool = False,
+        sampler_threads: int | None = None,
+        connect_timeout_s: float = 60.0,
+        stall_timeout_s: float = 120.0,
+        takeover: bool = True,
+        **ddp: Any,
+    ) -> None:
+        check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
+        if not isinstance(switching, bool):
+            raise RoleConfigError(f"switching={switching!r}: True or False is needed.")
+        check_staleness(staleness, ddp, switching=switching)
+        if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
+            raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
+        for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
+            if not seconds > 0:
+                raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
+        if not isinstance(takeover, bool):
+            raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
+        self.samplers = samplers
+        self.switching = switching
+        self.pin_cores = pin_cores
+        self.queue_memory_bytes = queue_memory_bytes
+        self.role_decision: RoleDecision | None = None
+        self.staleness = staleness
+        self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
+        self.cores: Collection[int] = ()  # of this rank alone, while it runs
+        self._depth_by_memory = queue_depth == "auto"
+        self.sampler_threads = sampler_threads
+        self.connect_timeout_s = connect_timeout_s
+        self.stall_timeout_s = stall_timeout_s
+        self.takeover = takeover
+        self.queue: BatchQueue | None = None
+        self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
+        self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
+        self._updates: DelayedUpdates | None = None
+        self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
+        self._next_loader = 0
+        provisional = 1 if samplers == "auto" else samplers  # until the ranks agree
+        super().__init__(provisional, trainers, **ddp)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
+
+    # Roles that are measured.
+
+    @property
+    def is_undecided(self) -> bool:
+        """The ranks must measure, and agree, before they play roles."""
+        return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
+
+    def decide(self, decision: RoleDecision) -> None:
+        """What the ranks agreed on; alike in all of them."""
+        self.role_decision, self.num_samplers = decision, decision.num_samplers
+        if self._depth_by_memory and decision.batch_bytes:
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            self.queue_depth = resources.queue_depth(decision.batch_bytes, self.roles, memory)
+
+    @property
+    def num_sampler_threads(self) -> int:
+        shared = default_num_threads(self.roles.num_devices)
+        return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
+
+    @property
+    def gathering(self) -> Gathering:
+        """The samplers of this machine that have a process; in trainers, that they leave it to these."""
+        roles = self.roles
+        if roles.is_lone:
+            return Gathering()
+        samplers = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
+        ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
+        if self.local_rank not in ranks:
+            return Gathering(is_here=False)
+        name = f"{self.run_name}-{self.session}"
+        return Gathering(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
+
+    @property
+    def training(self) -> Gathering:
+        """The trainers of this machine, which share caches on their devices."""
+        roles = self.roles
+        if roles.num_trainers == 1:
+            return Gathering()
+        name = f"{self.run_name}-{self.session}-trainers"
+        return Gathering(self.role is Role.TRAINER, self.local_rank, roles.num_trainers, name, self.connect_timeout_s)
+
+    # What Lightning calls for launching, in every rank, and for loaders, in trainers.
+
+    def _configure_launcher(self) -> None:
+        """In every rank, and in the parent of spawned ones."""
+        assert self.cluster_environment is not None
+        check_environment(self.cluster_environment, self.roles)
+        self._launcher = (
+            ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
+        )
+
+    def barrier(self, name: str | None = None) -> None:
+        if name in compat.LOADER_BARRIERS:
+            self._requests[compat.LOADER_BARRIERS[name]] += 1
+            self._next_loader = 0
+        super().barrier(name)
+
+    def process_dataloader(self, dataloader: object) -> object:
+        """Puts a queue loader in a sampled loader's place."""
+        index, self._next_loader = self._next_loader, self._next_loader + 1
+        if not isinstance(dataloader, SampledLoader):
+            pl.utilities.rank_zero.rank_zero_warn(
+                f"FactoredStrategy was given a {type(dataloader).__name__}, which trainers read themselves "
+                f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
+            )
+            return dataloader
+        if self.roles.is_lone:
+            return self._beside(dataloader)
+        assert self.queue is not None
+        trainer = self.lightning_module.trainer  # type: ignore[union-attr]
+        assert trainer.state.stage is not None
+        phase = trainer.state.stage.dataloader_prefix
+        assert phase is not None
+        ledger = self._switch.ledger if self._switch is not None and phase == "train" else None
+        if ledger is not None and index:
+            raise several_loaders()
+
+        def limit() -> float:
+            # Asked late: the sanity check reads the validation loaders too, with a limit of its own.
+            now = trainer.state.stage.value  # type: ignore[union-attr]
+            name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(now, now)
+            steps = getattr(trainer, f"num_{name}_batches")
+            return steps[index] if isinstance(steps, list) else steps
+
+        loader = QueueLoader(
+            self.queue,
+            dataloader,
+            phase=phase,
+            loader=index,
+            reload=self._requests[phase],
+            limit=limit,
+            ledger=ledger,
+        )
+        loader.progress = dataloader.progress
+        return loader
+
+    def _beside(self, loader: SampledLoader) -> SampledLoader:
+        """The loader of a rank that is both sampler and trainer."""
+        if self.switching:
+            depth = None if self._depth_by_memory else self.queue_depth
+            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            return AlternatingLoader(loader, num_threads=self.sampler_threads, depth=depth, memory_bytes=memory)
+        loader.num_threads = self.sampler_threads or loader.num_threads
+        return loader
+
+    # Gradients that come late: what Lightning calls around updates, in trainers only.
+
+    def setup(self, trainer: pl.Trainer) -> None:
+        switches = self.switching and not self.roles.is_lone
+        if trainer.state.fn != compat.TrainerFn.FITTING or not (self.staleness or switches):
+            super().setup(trainer)
+            return
+        assert self.lightning_module is not None
+        if switches:
+            check_switching(self, trainer, self.lightning_module)
+            self._switch = Switching(self, trainer, self.lightning_module)
+            self.switching_stats = self._switch.stats
+        check_module(self.staleness, self.lightning_module, self.precision_plugin)
+        super().setup(trainer)
+        if switches:
+            check_optimizer_switches(self.optimizers[0])
+        check_optimizer(self.staleness, self.optimizers[0])
+
+    def _register_ddp_hooks(self) -> None:
+        if not self.staleness and self._switch is None:
+            super()._register_ddp_hooks()
+            return
+        assert isinstance(self.model, DistributedDataParallel)
+        contributions = self._switch.contributions if self._switch is not None else None
+        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction)
+        self._updates.begin(self.model)
+        self.staleness_stats = reduction.stats
+
+    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        if self._updates is None:
+            return super().optimizer_step(optimizer, closure, model, **kwargs)
+        result = self._updates.optimizer_step(
+            optimizer, closure, model=model, passes_over=self.passes_over_step, **kwargs
+        )
+        if self._switch is not None:
+            self._switch.after_update()
+        return result
+
+    @property
+    def num_updates(self) -> int:
+        """Optimizer steps done in this fit, where gradients are delayed or contributed."""
+        return self._updates.reduction.stats.applied if self._updates is not None else 0
+
+    def flush(self) -> None:
+        """Applies the gradients that are still on their way, in every trainer after the same step. The strategy does
+        so wherever Lightning needs complete parameters; call it before you read them in mid-epoch."""
+        if self._updates is not None:
+            self._updates.flush()
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        self.flush()
+        return super().lightning_module_state_dict()
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        self.flush()
+        return super().optimizer_state(optimizer)
+
+    def on_validation_start(self) -> None:
+        self.flush()  # where callbacks were replaced, as in a search for a learning rate
+        if self._switch is not None:
+            self._switch.pause()
+        super().on_validation_start()
+
+    def on_train_end(self) -> None:
+        self.flush()
+        super().on_train_end()
+
+    def defer_sigterm(self) -> bool:
+        """Whether trainers agree among themselves on when to heed a SIGTERM: where no step begins with a broadcast."""
+        if self._updates is not None:
+            self._updates.reduction.stop_asked = True
+        return self._updates is not None
+
+    def teardown(self) -> None:
+        if self._updates is not None:
+            self._updates.end()
+            self._updates = None
+        if self._switch is not None:
+            self._switch.close()
+            self._switch = None
+        super().teardown()
+
+    @classmethod
+    def register_strategies(cls, strategy_registry: Any) -> None:
+        about = "Sampler ranks and trainer ranks, joined by a queue"
+        strategy_registry.register(cls.strategy_name, cls, description=about)
+        for suffix, start_method in (("spawn", "spawn"), ("fork", "fork"), ("notebook", "fork")):
+            name = f"{cls.strategy_name}_{suffix}"
+            strategy_registry.register(name, cls, description=f"{about}; {start_method}", start_method=start_method)
+
+
+if FactoredStrategy.strategy_name not in pl.strategies.StrategyRegistry:
+    FactoredStrategy.register_strategies(pl.strategies.StrategyRegistry)
+    refuse_by_name(name for name in pl.strategies.StrategyRegistry if name.startswith(FactoredStrategy.strategy_name))

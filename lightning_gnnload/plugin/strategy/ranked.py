@@ -1,0 +1,157 @@
+"""RankedStrategy: two worlds in one job. Lightning's consists of the trainers alone."""
+
+from __future__ import annotations
+
+import atexit
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed
+
+from lightning_gnnload.errors import LaunchError
+from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.module.gathering import run_name
+from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher
+from lightning_gnnload.plugin.strategy.rendezvous import check_alike, form_group, launch_store, leave_group
+from lightning_gnnload.plugin.strategy.roles import Role, RolePlan
+
+
+class RankedStrategy(pl.strategies.DDPStrategy):
+    """DDP over some of the ranks that are launched: the trainers, numbered from 0 over all machines.
+
+    What the others do is not its business, only that they are there, and that Lightning does not count them.
+
+    Args:
+        num_samplers: of each machine; a subclass may change it until the ranks are launched.
+        trainers: of each machine, where ranks share devices; None for one rank a device.
+        **ddp: arguments of Lightning's DDPStrategy.
+
+    Source: GNNLab (EuroSys'22), section 4 (the factored design).
+    """
+
+    def __init__(self, num_samplers: int, trainers: int | None, **ddp: Any) -> None:
+        self.num_samplers = num_samplers
+        self.trainers = trainers
+        self.session = 0  # set by each launch
+        # A configuration file names every inherited argument, as None where it is not set.
+        ddp = {name: value for name, value in ddp.items() if value is not None}
+        if compat.IS_INTERACTIVE and "start_method" not in ddp:
+            ddp["start_method"] = "fork"  # no script could be started again, and no function found by its name
+            pl.utilities.rank_zero.rank_zero_info(
+                "FactoredStrategy forks its ranks, as this session is interactive (start_method='fork'). They compute "
+                "with one thread each: in a script, they may use more."
+            )
+        super().__init__(**ddp)
+
+    @property
+    def start_method(self) -> str:
+        """``"popen"``, ``"spawn"`` or ``"fork"``; torchrun and SLURM start ranks themselves."""
+        return self._start_method
+
+    # Which rank is what.
+
+    @property
+    def roles(self) -> RolePlan:
+        """Raises RoleConfigError: the devices leave no trainer."""
+        return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
+
+    @property
+    def role(self) -> Role:
+        return self.roles.role(self.local_rank)
+
+    @property
+    def parallel_devices(self) -> list[torch.device] | None:
+        """The trainers' devices."""
+        return self._parallel_devices and self._parallel_devices[: self.roles.num_trainers]
+
+    @parallel_devices.setter
+    def parallel_devices(self, devices: list[torch.device] | None) -> None:
+        """Set by Lightning to all devices; by the constructor to those that it is given."""
+        if devices and self.trainers is not None:
+            devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
+        self._parallel_devices = devices
+        if devices:
+            RolePlan(len(devices), self.num_samplers)  # an impossible one is refused before any process starts
+
+    @property
+    def root_device(self) -> torch.device:
+        assert self._parallel_devices is not None
+        return self._parallel_devices[self.local_rank]
+
+    @property
+    def world_size(self) -> int:
+        return self.roles.world_size
+
+    @property
+    def global_rank(self) -> int:
+        if self.cluster_environment is None or not self._parallel_devices:
+            return 0
+        return self.roles.global_rank(self.node_rank, self.local_rank)
+
+    @property
+    def is_global_zero(self) -> bool:
+        return self.global_rank == 0
+
+    def set_world_ranks(self) -> None:
+        if self.cluster_environment is not None:
+            # Under torchrun and SLURM these setters do nothing, and RANK counts the samplers too.
+            self.cluster_environment.set_global_rank(self.global_rank)
+            self.cluster_environment.set_world_size(self.world_size)
+        compat.set_process_rank(self.global_rank)
+
+    @property
+    def run_name(self) -> str:
+        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
+        assert self.cluster_environment is not None
+        return run_name(self.cluster_environment, self.node_rank)
+
+    @property
+    def ends_with_any_rank(self) -> bool:
+        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
+        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
+
+    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
+        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
+        assert self.cluster_environment is not None
+        return launch_store(
+            self.cluster_environment,
+            num_nodes=self.num_nodes,
+            is_host=self.node_rank == 0 and self.local_rank == 0,
+            session=self.session,
+            timeout=timeout or self._timeout,
+        )
+
+    # What Lightning calls, in trainers only unless it says otherwise.
+
+    def setup_distributed(self) -> None:
+        """Raises LaunchError: a launcher other than this strategy's started the ranks."""
+        if not self.session and not self.roles.is_lone:
+            raise LaunchError(
+                f"The launcher {type(self.launcher).__name__} started trainers but no samplers, for which trainers "
+                f"would wait: {type(self).__name__} needs its own. Leave _configure_launcher as it is, or subclass "
+                f"ScriptLauncher or SpawnLauncher of lightning_gnnload.plugin.strategy.launcher there."
+            )
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() != self.world_size:
+            leave_group()  # of an earlier launch, with another number of trainers
+        if not torch.distributed.is_initialized():
+            # Before Lightning does it from the environment, where torchrun counts the samplers too.
+            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
+            if self.num_nodes > 1:
+                check_alike(store, self.node_rank, self.roles)
+            form_group(
+                self._get_process_group_backend(),
+                store,
+                rank=self.global_rank,
+                world_size=self.world_size,
+                timeout=self._timeout,
+            )
+            atexit.register(leave_group)  # as Lightning does for the groups that it makes
+        super().setup_distributed()
+
+    def _get_process_group_backend(self) -> str:
+        devices = self.parallel_devices or []
+        if self._process_group_backend is None and len(set(devices)) < len(devices):
+            return "gloo"  # NCCL refuses two ranks of one GPU
+        return super()._get_process_group_backend()
