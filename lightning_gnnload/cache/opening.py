@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from lightning_gnnload.cache.holding import hold_alone, hold_together
 from lightning_gnnload.cache.levels import CacheLevels
@@ -122,6 +121,8 @@ def _ranked(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarray:
 
 def say(text: str) -> None:
     """One line on stderr, where bars are shown as well."""
+    from rich.console import Console
+
     Console(stderr=True).print(text, highlight=False, soft_wrap=True)
 
 
