@@ -23,9 +23,9 @@ from tests.unit.toy import toy_data, toy_source
 GPU = torch.device("cuda", 3)
 
 
-def strategy(**changed: Any) -> Any:
+def job(**changed: Any) -> Any:
     return SimpleNamespace(
-        **{"root_device": GPU, "trainers": None, "switching": False, "global_rank": 2, "num_sampler_threads": 4}
+        **{"device": GPU, "shares_devices": False, "switching": False, "global_rank": 2, "num_sampler_threads": 4}
         | changed
     )
 
@@ -53,7 +53,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("setting", ["auto", "cuda"])
 def test_a_sampler_draws_on_its_device_and_places_the_graph_once(device: EmulatedDevice, setting: str) -> None:
-    sampling, source = SamplerDevice(strategy()), toy_source()
+    sampling, source = SamplerDevice(job()), toy_source()
     drawn = [sampling.source(module(setting), source) for _ in range(2)]
     assert all(isinstance(each, DeviceSource) for each in drawn)
     assert drawn[0]._draws.topology is drawn[1]._draws.topology
@@ -63,24 +63,24 @@ def test_a_sampler_draws_on_its_device_and_places_the_graph_once(device: Emulate
 @pytest.mark.parametrize(("root", "setting"), [(GPU, "cpu"), (torch.device("cpu"), "auto")])
 def test_nothing_is_opened_where_nothing_was_asked_for(no_device: None, root: torch.device, setting: str) -> None:
     source = toy_source()
-    assert SamplerDevice(strategy(root_device=root)).source(module(setting), source) is source
-    assert reader_of(module(setting), strategy(root_device=root)) is None
-    assert SamplerDevice(strategy()).source(None, source) is source
+    assert SamplerDevice(job(device=root)).source(module(setting), source) is source
+    assert reader_of(module(setting), root) is None
+    assert SamplerDevice(job()).source(None, source) is source
 
 
 def test_a_device_that_is_none_is_told_of_once(no_device: None, caplog: pytest.LogCaptureFixture) -> None:
-    sampling, source = SamplerDevice(strategy()), toy_source()
+    sampling, source = SamplerDevice(job()), toy_source()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert sampling.source(module("auto"), source) is source
     assert caplog.messages == ["Sampler rank 2 samples on the CPU: cuda:3 is on strike"]
-    assert reader_of(module("auto"), strategy()) is None
+    assert reader_of(module("auto"), GPU) is None
     with pytest.raises(CudaUnavailableError, match="on strike"):
         sampling.source(module("cuda"), source)
 
 
 def test_a_sampler_without_kernels_draws_on_the_host(device: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
-    sampling, shared = SamplerDevice(strategy()), LaborSampler([2])
+    sampling, shared = SamplerDevice(job()), LaborSampler([2])
     source = toy_source(sampler=shared)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -91,7 +91,9 @@ def test_a_sampler_without_kernels_draws_on_the_host(device: EmulatedDevice, cap
         sampling.source(module("cuda", shared), source)
 
 
-@pytest.mark.parametrize(("changed", "is_shared"), [({}, False), ({"trainers": 1}, True), ({"switching": True}, True)])
+@pytest.mark.parametrize(
+    ("changed", "is_shared"), [({}, False), ({"shares_devices": True}, True), ({"switching": True}, True)]
+)
 def test_a_device_that_trains_as_well_holds_less_of_the_graph(
     device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], is_shared: bool
 ) -> None:
@@ -103,12 +105,12 @@ def test_a_device_that_trains_as_well_holds_less_of_the_graph(
 
     monkeypatch.setattr(placement, "place", told)
     alone, beside = placement.budget_alone(device), placement.budget_beside_model(device)
-    SamplerDevice(strategy(**changed)).source(module("cuda"), toy_source())
+    SamplerDevice(job(**changed)).source(module("cuda"), toy_source())
     assert budgets == [(beside if is_shared else alone) - 4 * 4 * 300]  # each thread's table takes 4 bytes a node
     assert beside < alone
 
 
 def test_a_trainers_device_is_named_alike_everywhere(device: EmulatedDevice) -> None:
-    reader = reader_of(module("auto"), strategy())
+    reader = reader_of(module("auto"), GPU)
     assert reader is not None
     assert reader.name == FakeRuntime().identity(0)

@@ -10,10 +10,9 @@ import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.plugin.commands import cli, cuda_state
+from lightning_gnnload.plugin.commands import cli, doctor
 from lightning_gnnload.plugin.commands import doctor as doctor_command
-from lightning_gnnload.plugin.commands.cuda_state import cuda_findings, samples_alike
-from lightning_gnnload.plugin.commands.machine import machine_findings
+from lightning_gnnload.plugin.commands.doctor import cuda_findings, machine_findings, samples_alike
 from tests.cuda.emulated import EmulatedDevice
 
 GIB = 1 << 30
@@ -70,7 +69,7 @@ def _two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_two_devices")
 def test_each_device_shows_that_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_state, "open_device", lambda _: EmulatedDevice())
+    monkeypatch.setattr(doctor, "open_device", lambda _: EmulatedDevice())
     compiler, *devices = cuda_findings()
     assert compiler.about == "kernel compiler"
     assert [(each.about, each.found) for each in devices] == [
@@ -94,7 +93,7 @@ def test_a_device_that_cannot_be_used_says_why_and_the_next_is_looked_at(
             raise refusal
         return Wrong()
 
-    monkeypatch.setattr(cuda_state, "open_device", opened)
+    monkeypatch.setattr(doctor, "open_device", opened)
     _, first, second = cuda_findings()
     assert first.found.endswith(f"; off: {refusal}")
     assert second.found.endswith("; off: a test batch differs from the CPU's")
@@ -114,7 +113,7 @@ def test_a_compiler_that_is_missed_is_named_where_it_would_serve(
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_device)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(cuda_state, "loaded_nvrtc", missing)
+    monkeypatch.setattr(doctor, "loaded_nvrtc", missing)
     compiler = next(iter(cuda_findings()))
     assert compiler.found == "none"
     assert compiler.advice == ("install CuPy" if has_device else "")

@@ -18,7 +18,7 @@ import torch
 from pytorch_lightning import Trainer
 
 from lightning_gnnload import FactoredStrategy, FeatureStore, GraphData, GraphDataModule, NeighborSampler
-from lightning_gnnload.plugin.strategy.roles import Role
+from lightning_gnnload.plugin.job import Role
 from tests.integration.scripts import launch
 from tests.integration.scripts.toy import NUM_NODES, Recorder, toy_data
 

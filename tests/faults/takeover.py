@@ -19,7 +19,7 @@ import torch
 from pytorch_lightning import Trainer, seed_everything
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
-from lightning_gnnload.plugin.strategy.roles import Role
+from lightning_gnnload.plugin.job import Role
 from tests.integration.scripts import launch
 from tests.integration.scripts.toy import Recorder, digest, toy_data
 

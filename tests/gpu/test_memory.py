@@ -6,7 +6,7 @@ import torch
 
 from lightning_gnnload.cache.device.budget import TorchMemory, allowance
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.plugin.commands.cuda_state import cuda_findings
+from lightning_gnnload.plugin.commands.doctor import cuda_findings
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.plugin.strategy.decision import FILE_NAME
+from lightning_gnnload.plugin.job import FILE_NAME
 from tests.integration.scripts.launch import ROOT, run, start
 
 LIMIT_S = 300  # on a quiet machine a job takes ten seconds

@@ -15,10 +15,14 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from lightning_gnnload.cache.policies import policy_named
+from lightning_gnnload.cache.policy import hottest
+from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.partition_store import load_partition
+from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.data.store import load_graph_data
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
 from lightning_gnnload.partition.build import partition_graph
@@ -26,12 +30,12 @@ from lightning_gnnload.partition.cut import count_sampled_cross_edges
 from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.partition.methods import METHODS, partitioner
 from lightning_gnnload.partition.partitioner import Partitioner
-from lightning_gnnload.partition.quality import Quality
+from lightning_gnnload.partition.quality import CacheRates, Quality
 from lightning_gnnload.partition.report import findings, parts_table, stages_table
 from lightning_gnnload.plugin.commands.arguments import parse_module, share
-from lightning_gnnload.plugin.commands.partition_study import cache_rates
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.workload import Workload
 
 REPORT, FIGURE = "quality.json", "quality.png"
 MAX_BATCHES = 100
@@ -296,3 +300,43 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--cache-ratio", type=share, default=0.1, metavar="SHARE", help="of rows to cache; default 0.1")
     own.add_argument("--quick", action="store_true", help="sample nothing: no cut of mini-batches, no hit rates")
     return own
+
+
+POLICY = "presample"
+
+
+def cache_rates(
+    workload: Workload, partition: Partition, ratio: float, *, advance: Callable[[float], object] = lambda share: None
+) -> CacheRates:
+    """Hit rates over one epoch of the parts' own caches, and of one cache for the trainers of all parts together.
+
+    Four epochs are sampled: for each of the two, one to rank rows by, and the one that is measured.
+
+    Args:
+        workload: of training, over the whole graph: sampler, batch size and seed are its.
+        partition: of that graph; each part has training seeds.
+        ratio: of all rows, what each cache has places for.
+        advance: is told which share is done.
+
+    Source: PaGraph (TPDS'21), section 5.5, figure 17a: "PaGraph" and "DGL+Cache".
+    """
+    num_places = int(ratio * partition.num_nodes + 1e-9)
+    own = []
+    for part in partition.parts:
+        own.append(_hit_rate(_of(workload, part.seeds["train"], num_ranks=1), num_places))
+        advance(len(own) / (2 * partition.num_parts))
+    shared = _hit_rate(_of(workload, workload.seeds, num_ranks=partition.num_parts), num_places)
+    advance(1.0)
+    return CacheRates(ratio, POLICY, own, shared)
+
+
+def _of(workload: Workload, seeds: Sequence[int] | np.ndarray, num_ranks: int) -> Workload:
+    changed = {"seeds": np.asarray(seeds), "num_ranks": num_ranks, "order": Shuffled(), "drop_last": False}
+    return Workload(**{**workload.settings(), **changed})
+
+
+def _hit_rate(workload: Workload, num_places: int) -> float:
+    hotness = policy_named(POLICY, progress=False).hotness(workload, 0)
+    visits = visit_counts(workload, [0], progress=False)
+    cached = hottest(hotness, workload.graph.num_nodes, num_places)
+    return float(visits[cached].sum() / max(visits.sum(), 1))

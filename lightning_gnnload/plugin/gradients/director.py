@@ -9,18 +9,123 @@ to the trainers: there is nothing to agree on, and no mini-batch can be lost or 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import inf
 
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 from lightning_gnnload.pipeline.contributed import Ledger
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, Contributor, Contributors, Gradient, SwitchingStats
-from lightning_gnnload.plugin.gradients.exchange import Tensors
+from lightning_gnnload.plugin.gradients.contributors import (
+    MAX_OUT,
+    Contributor,
+    Contributors,
+    Gradient,
+    SwitchingStats,
+    Tensors,
+)
 from lightning_gnnload.plugin.gradients.profit import Profit, Timings
-from lightning_gnnload.plugin.gradients.shares import Shares
+from lightning_gnnload.plugin.gradients.reduction import Taken
+
+
+class Shares:
+    """The slices of one training epoch, as trainer 0 sees them: ahead of what the other trainers know as yet.
+
+    They are given from the end backwards, so that a sampler's mini-batch is as far ahead of the trainers as can be.
+
+    Args:
+        num_ranks: slices of a step.
+        staleness: reductions between one and its handing out.
+        start: the step that is under way.
+        stop: where the epoch ends.
+        merged: slices that were contributed before an interruption.
+
+    Attributes:
+        step: the step that is under way.
+
+    Example:
+        >>> shares = Shares(num_ranks=2, staleness=0, start=0, stop=10)
+        >>> [shares.give(), shares.give(), shares.give()]
+        [19, 18, 17]
+        >>> shares.give_back(18)
+        >>> shares.give(), shares.num_before(step=8)
+        (18, 7)
+    """
+
+    def __init__(
+        self, *, num_ranks: int, staleness: int, start: int = 0, stop: int = 0, merged: Iterable[int] = ()
+    ) -> None:
+        self.num_ranks = num_ranks
+        self.staleness = staleness
+        self.step = start
+        self._stop = stop
+        self._merged: defaultdict[int, set[int]] = defaultdict(set)  # ranks, by step ahead
+        self._lowest_merged = stop
+        self._next = stop * num_ranks - 1  # downwards; what lies above was given before
+        self._returned: set[int] = set()
+        for number in merged:
+            self.merge(number)
+
+    def pass_to(self, step: int) -> None:
+        """The trainers come to ``step``."""
+        for passed in range(self.step, step + 1):
+            self._merged.pop(passed, None)
+        self.step = step
+        self._returned = {number for number in self._returned if number // self.num_ranks > step}
+
+    def candidate(self) -> int | None:
+        """The last slice ahead that nobody has."""
+        if self._returned:
+            return max(self._returned)
+        while self._next % self.num_ranks in self._merged.get(self._next // self.num_ranks, ()):
+            self._next -= 1  # contributed before an interruption
+        return self._next if self._next // self.num_ranks > self.step else None
+
+    def give(self) -> int | None:
+        """Takes the candidate."""
+        number = self.candidate()
+        if number is not None:
+            self._returned.discard(number)
+            self._next = min(self._next, number - 1)
+        return number
+
+    def give_back(self, number: int) -> None:
+        """Nobody has it any more. One that the trainers have come to is theirs."""
+        if number // self.num_ranks > self.step:
+            self._returned.add(number)
+
+    def merge(self, number: int) -> None:
+        """Its gradient has joined the trainers'."""
+        step, rank = divmod(number, self.num_ranks)
+        self._merged[step].add(rank)
+        self._lowest_merged = min(self._lowest_merged, step)
+
+    def is_whole(self, step: int) -> bool:
+        return len(self._merged.get(step, ())) == self.num_ranks
+
+    def num_before(self, step: int) -> int:
+        """Steps that the trainers train themselves before they come to ``step``."""
+        between = step - self.step - 1
+        if self._lowest_merged < step:
+            between -= sum(other < step and self.is_whole(other) for other in self._merged)
+        return between
+
+    def is_mergeable(self, number: int) -> bool:
+        """Whether all trainers will know before they come to its step what is announced with the one under way.
+
+        An announcement is read when its reduction is handed out, ``staleness`` reductions later, and steps that the
+        trainers pass over have none. Later gradients may turn more steps into such; but the last one that does so
+        lower down was checked in the same way, and what lies between there counts here too.
+        """
+        step = number // self.num_ranks
+        trained = (other for other in range(self.step + 1, step) if not self.is_whole(other))
+        return step > self.step and len(list(islice(trained, self.staleness))) == self.staleness
+
 
 MAX_MERGED = 8
 """Gradients that join one step: they are announced with it."""
@@ -218,3 +323,45 @@ class Director:
                 self.stats.max_lag = max(self.stats.max_lag, lag)
                 chosen.append(gradient)
         return chosen
+
+
+class Contributions:
+    """Of one trainer; a :class:`.ExtraGradients` for the communication hook.
+
+    Trainer 0 adds the samplers' gradients to its own and announces their slices with the same reduction. Every trainer
+    hears of them when that is handed out, hence between the same two steps, and passes over the steps that are whole.
+    Of a step that was contributed in part, each trainer trains its mini-batch, so that the collectives stay aligned;
+    but where that slice was contributed, its gradient does not count again.
+
+    Args:
+        ledger: of this trainer.
+        module: whose gradients they are.
+        rank: this trainer.
+        director: in trainer 0 alone.
+    """
+
+    def __init__(self, ledger: Ledger, module: torch.nn.Module, *, rank: int, director: Director | None) -> None:
+        self.ledger = ledger
+        self.rank = rank
+        self.director = director
+        self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+    def take(self) -> Taken:
+        own = not self.ledger.has(self.ledger.step, self.rank)
+        if self.director is None or not self.director.merging:
+            return Taken(None, float(own), own)
+        return Taken(self._summed(self.director), float(own + len(self.director.merging)), own)
+
+    def announce(self) -> Sequence[int]:
+        return self.director.merging if self.director is not None else ()
+
+    def announced(self, launch: int, words: list[int]) -> None:
+        self.ledger.add(words)
+
+    @torch.no_grad()
+    def _summed(self, director: Director) -> dict[Parameter, Tensor]:
+        first, *others = director.gradients()
+        for name in first:
+            for other in others:
+                first[name].add_(other[name])  # the memory is trainer 0's until it settles
+        return {parameter: first[name].to(parameter.device) for name, parameter in self._parameters.items()}

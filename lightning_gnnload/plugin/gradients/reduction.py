@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -27,8 +27,67 @@ from torch.futures import Future
 from torch.nn import Parameter
 
 from lightning_gnnload.errors import StalenessError
-from lightning_gnnload.plugin.gradients.buckets import Place, parameters_of, places_in
-from lightning_gnnload.plugin.gradients.lag import StalenessStats
+
+
+@dataclass
+class StalenessStats:
+    """What one trainer's updates and waits came to, over a fit.
+
+    Attributes:
+        launched: steps whose gradients were computed.
+        applied: optimizer steps done; equal to ``launched`` after a flush.
+        flushed: those of them that were done by a flush.
+        lag: updates between the parameters that the newest update's gradient was computed with and those that it was
+            applied to; at most k.
+        max_lag: the largest ``lag`` so far.
+        ahead: steps that this trainer has launched and, as far as it knows, the slowest has not, after its newest step;
+            at most k.
+        max_ahead: the largest ``ahead`` so far.
+        wait_ms: waited for other trainers, where they were more than k steps behind or at a flush.
+    """
+
+    launched: int = 0
+    applied: int = 0
+    flushed: int = 0
+    lag: int = 0
+    max_lag: int = 0
+    ahead: int = 0
+    max_ahead: int = 0
+    wait_ms: float = 0.0
+
+
+class Place(NamedTuple):
+    """Where a parameter's gradient lies in its bucket, and how it is laid out there."""
+
+    parameter: Parameter
+    begin: int
+    size: torch.Size
+    stride: tuple[int, ...]
+
+    def flat(self, bucket: Tensor) -> Tensor:
+        """Its part of ``bucket``, a view."""
+        return bucket[self.begin : self.begin + self.size.numel()]
+
+    def shaped(self, bucket: Tensor) -> Tensor:
+        """The same, shaped as the parameter is."""
+        return bucket.as_strided(self.size, self.stride, bucket.storage_offset() + self.begin)
+
+
+def parameters_of(bucket: dist.GradBucket) -> list[Parameter]:
+    return cast(list[Parameter], bucket.parameters())
+
+
+def places_in(bucket: dist.GradBucket) -> Iterator[Place]:
+    """Of all parameters in ``bucket``, in order."""
+    begin = 0
+    for parameter in parameters_of(bucket):
+        # DDP keeps a parameter's strides where they leave no gap, and falls back to contiguous ones.
+        dense = torch.empty_like(parameter, device="meta")
+        if dense.stride() != parameter.stride():
+            dense = torch.empty(parameter.size(), device="meta")
+        yield Place(parameter, begin, dense.size(), dense.stride())
+        begin += dense.numel()
+
 
 MAX_ANNOUNCED = 16
 """Integers that trainer 0 can announce with a step."""
@@ -49,7 +108,7 @@ class Taken(NamedTuple):
     own: bool = True
 
 
-class Contributions(Protocol):
+class ExtraGradients(Protocol):
     """Gradients that are not the trainers' own, such as those of an idle sampler."""
 
     def take(self) -> Taken:
@@ -141,7 +200,7 @@ class DelayedReduction:
     """
 
     def __init__(
-        self, delay: int, *, timeout: timedelta | None = None, contributions: Contributions | None = None
+        self, delay: int, *, timeout: timedelta | None = None, contributions: ExtraGradients | None = None
     ) -> None:
         self.delay = delay
         self.contributions = contributions

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn import Parameter
@@ -30,9 +30,6 @@ from lightning_gnnload.errors import RoleConfigError, StalenessError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, Launch, hook
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 
 _ONE_HOOK = "DDP takes one communication hook, and staleness is one"
 _EXCLUDED = {
@@ -85,7 +82,9 @@ class DelayedUpdates:
         reduction: hands them out.
     """
 
-    def __init__(self, strategy: FactoredStrategy, step: Callable[..., Any], reduction: DelayedReduction) -> None:
+    def __init__(
+        self, strategy: pl.strategies.DDPStrategy, step: Callable[..., Any], reduction: DelayedReduction
+    ) -> None:
         self.reduction = reduction
         self._strategy = strategy
         self._step = step

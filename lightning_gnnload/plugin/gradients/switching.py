@@ -11,7 +11,8 @@ Source: GNNLab (EuroSys'22), section 5.3.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn import SyncBatchNorm
@@ -19,17 +20,15 @@ from torch.optim import LBFGS, Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
+from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.gradients.contributions import Contributions
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
-from lightning_gnnload.plugin.gradients.director import Director
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+from lightning_gnnload.plugin.gradients.director import Contributions, Director
+from lightning_gnnload.plugin.job import Job
 
 
-def check_switching(strategy: FactoredStrategy, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+def check_switching(strategy: pl.strategies.DDPStrategy, trainer: pl.Trainer, module: pl.LightningModule) -> None:
     """Before a fit. Raises RoleConfigError: something that a sampler's gradients cannot take part in."""
     scheduled = any(isinstance(each, pl.callbacks.GradientAccumulationScheduler) for each in trainer.callbacks)  # type: ignore[attr-defined]
     for is_given, given, reason in (
@@ -90,9 +89,11 @@ class Switching:
     """The trainers' parts of switching, in one trainer, for one fit.
 
     Args:
-        strategy: its queue is connected.
+        job: that this trainer is part of.
+        queue: connected to the samplers.
         trainer: Lightning's.
         module: the model, as it was built.
+        num_updates: counts the optimizer steps of this fit.
 
     Attributes:
         ledger: what samplers have contributed.
@@ -100,22 +101,28 @@ class Switching:
         passes: the step under way was contributed: nothing is to be computed.
     """
 
-    def __init__(self, strategy: FactoredStrategy, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert strategy.queue is not None
-        self.ledger = Ledger(strategy.world_size)
+    def __init__(
+        self,
+        job: Job,
+        queue: BatchQueue,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        num_updates: Callable[[], int],
+    ) -> None:
+        self.ledger = Ledger(job.roles.world_size)
         self.passes = False
         self._director: Director | None = None
-        if strategy.is_global_zero:
+        if job.global_rank == 0:
             self._director = Director(
-                strategy.queue,
+                queue,
                 module,
                 self.ledger,
-                staleness=strategy.staleness,
-                version=lambda: strategy.num_updates,
+                staleness=job.staleness,
+                version=num_updates,
                 global_step=lambda: trainer.global_step,
                 max_steps=trainer.max_steps,
             )
-        self.contributions = Contributions(self.ledger, module, rank=strategy.global_rank, director=self._director)
+        self.contributions = Contributions(self.ledger, module, rank=job.global_rank, director=self._director)
 
     @property
     def stats(self) -> SwitchingStats | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.deferred import DeferredStore
@@ -15,10 +15,8 @@ from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, C
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.view import DataModuleView
 from lightning_gnnload.sample.workload import Workload
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 TableCache = FeatureCache | list[FeatureCache] | Literal["auto"]
 CacheSettings = TableCache | dict[str, TableCache] | None
@@ -64,7 +62,7 @@ class ModuleCache:
         self._stores: dict[str, DeferredStore] = {}
         self.phase = ""  # that they are filled for
 
-    def stores(self, module: GraphDataModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
+    def stores(self, module: DataModuleView, phase: str) -> tuple[dict[str, FeatureStore], bool]:
         """What a phase's mini-batches are gathered from instead of the data's own stores, one cache for all phases; and
         whether it is to be told of this phase's, as it was filled for them: it would take others for these.
 
@@ -95,13 +93,13 @@ class ModuleCache:
             store.close()
 
     def _deferred(
-        self, name: str, store: FeatureStore, module: GraphDataModule, trainer: pl.Trainer | None
+        self, name: str, store: FeatureStore, module: DataModuleView, trainer: pl.Trainer | None
     ) -> DeferredStore:
         label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
         deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label)
         return deferred
 
-    def opening(self, name: str, module: GraphDataModule, gathering: Gathering) -> Opening:
+    def opening(self, name: str, module: DataModuleView, gathering: Gathering) -> Opening:
         """What a table's caches are opened with in this rank, now: at the same time as in the others."""
         trainer, store = _running(module.trainer), module.data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
@@ -120,7 +118,7 @@ class ModuleCache:
         return Opening(store, gathering, levels, workload, epoch, progress)
 
     def _open(
-        self, name: str, deferred: DeferredStore, module: GraphDataModule, trainer: pl.Trainer | None
+        self, name: str, deferred: DeferredStore, module: DataModuleView, trainer: pl.Trainer | None
     ) -> FeatureStore:
         gathering = Gathering.of(trainer)
         if not gathering.is_here:
@@ -138,6 +136,12 @@ class ModuleCache:
         return open_all(
             opening.levels, store, opening.workload, sharers=sharers, epoch=opening.epoch, progress=opening.progress
         )
+
+
+class CachedModule(DataModuleView, Protocol):
+    """A data module and its caches."""
+
+    caching: ModuleCache
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.compat import TrainerStatus, converts_input, pl, training_progress
-from lightning_gnnload.plugin.mixed import OfOneLightning
+from lightning_gnnload.plugin.compat import OfOneLightning, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.devices import SamplingDevice, Setting
 from lightning_gnnload.plugin.module.parting import Parting, Partitioned

@@ -17,7 +17,7 @@ from lightning_gnnload.pipeline.device_batches import Rows
 from lightning_gnnload.pipeline.host_rows import HostRows
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.module.caching import Opening
+from lightning_gnnload.plugin.module.caching import CachedModule, Opening
 from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.plugin.module.probing import Probing
 from lightning_gnnload.sample.workload import Workload
@@ -25,7 +25,6 @@ from lightning_gnnload.sample.workload import Workload
 if TYPE_CHECKING:
     from lightning_gnnload.cache.device.features import DeviceFeatures
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class DeviceRows:
         self._late: list[_Late] = []
         self._probing: Probing | None = None
 
-    def open(self, module: GraphDataModule, source: BatchSource, device: Device) -> dict[str, Rows]:
+    def open(self, module: CachedModule, source: BatchSource, device: Device) -> dict[str, Rows]:
         """The tables of ``source`` by name.
 
         Raises:
@@ -66,7 +65,7 @@ class DeviceRows:
         for each in rows.values():
             each.close()
 
-    def _opened(self, name: str, module: GraphDataModule, source: BatchSource, device: Device) -> Rows:
+    def _opened(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> Rows:
         levels = fitting(module.caching.levels.get(name, ()), source.data, name)
         if (reason := _why_not(levels)) is not None:
             if reason:

@@ -21,6 +21,7 @@ from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, Cu
 from lightning_gnnload.pipeline.arrivals import Arrivals
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws, Rows
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_agreement import UNAVAILABLE, agreed
 from lightning_gnnload.plugin.module.device_rows import DeviceRows
 from lightning_gnnload.plugin.module.gathering import Gathering
@@ -35,7 +36,6 @@ from lightning_gnnload.sample.uploaded import Uploaded, can_upload
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
     from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 Setting = Literal["auto", "cpu", "cuda"]
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class SamplingDevice:
         self._said: set[str] = set()
 
     def batches(
-        self, module: GraphDataModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
+        self, module: CachedModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
     ) -> DeviceBatches | None:
         """A phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None where
         the host makes them. With ``"auto"``, what the device cannot do is said once.
@@ -100,7 +100,7 @@ class SamplingDevice:
             self._say(str(error))
             return None
 
-    def arrivals(self, module: GraphDataModule, source: BatchSource) -> Arrivals | None:
+    def arrivals(self, module: CachedModule, source: BatchSource) -> Arrivals | None:
         """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
         gather them, for which ``"auto"`` says why, once.
 
@@ -149,7 +149,7 @@ class SamplingDevice:
 
     def _open(
         self,
-        module: GraphDataModule,
+        module: CachedModule,
         source: BatchSource,
         convert: Callable[[MiniBatch], Any],
         computes_on: torch.device,
@@ -166,7 +166,7 @@ class SamplingDevice:
         return DeviceBatches(source, draw, rows, device, convert=convert, max_threads=1 if draws else None)
 
     def _meeting(
-        self, what: object, module: GraphDataModule, gathering: Gathering
+        self, what: object, module: CachedModule, gathering: Gathering
     ) -> AbstractContextManager[Meeting | None]:
         """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
         not be waited for. None once they have agreed."""
@@ -177,7 +177,7 @@ class SamplingDevice:
         return nullcontext() if sharers is None else sharers.meet()
 
     def _opened_rows(
-        self, module: GraphDataModule, source: BatchSource, device: Device, meeting: Meeting | None
+        self, module: CachedModule, source: BatchSource, device: Device, meeting: Meeting | None
     ) -> dict[str, Rows]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 
@@ -197,7 +197,7 @@ class SamplingDevice:
             self._rows.close()
             raise
 
-    def _drawing(self, module: GraphDataModule, source: BatchSource, device: Device) -> Draws:
+    def _drawing(self, module: CachedModule, source: BatchSource, device: Device) -> Draws:
         sampler, graph = source.workload.sampler, source.workload.graph
         if sampler in self._drawings:
             return self._drawings[sampler]
@@ -215,7 +215,7 @@ class SamplingDevice:
         self._drawings[sampler] = drawing
         return drawing
 
-    def _placed(self, graph: Graph, *, module: GraphDataModule, device: Device) -> Topology:
+    def _placed(self, graph: Graph, *, module: CachedModule, device: Device) -> Topology:
         from lightning_gnnload.sample.placement import place
 
         if id(graph) not in self._topologies:
@@ -266,7 +266,7 @@ def _uploaded(source: BatchSource, device: Device) -> Uploaded:
     return Uploaded(source.workload.sampler, source.workload.graph, device)
 
 
-def _device(module: GraphDataModule, computes_on: torch.device) -> Device:
+def _device(module: CachedModule, computes_on: torch.device) -> Device:
     """Raises CudaUnavailableError: why it cannot be used, or not for such mini-batches."""
     from lightning_gnnload.ops.cuda.opening import open_device
 
@@ -279,12 +279,12 @@ def _device(module: GraphDataModule, computes_on: torch.device) -> Device:
     return device
 
 
-def _cache_devices(module: GraphDataModule) -> set[str]:
+def _cache_devices(module: CachedModule) -> set[str]:
     """Where the caches are wanted."""
     return {level.device for levels in module.caching.levels.values() for level in levels}
 
 
-def _root_device(module: GraphDataModule) -> torch.device:
+def _root_device(module: CachedModule) -> torch.device:
     """Where the trainer computes; without a trainer, where mini-batches by hand are wanted."""
     if module.trainer is not None:
         return module.trainer.strategy.root_device

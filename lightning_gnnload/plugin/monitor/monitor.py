@@ -6,24 +6,71 @@ import json
 import threading
 import time
 import warnings
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from lightning_gnnload.cache import reads as counted
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
-from lightning_gnnload.pipeline.stats import Delivery
+from lightning_gnnload.pipeline.stats import Delivery, LoaderStats
 from lightning_gnnload.plugin.compat import logging_step, pl
-from lightning_gnnload.plugin.monitor.levers import Levers
-from lightning_gnnload.plugin.monitor.report import TimeReport, advice, as_table, draw
-from lightning_gnnload.plugin.monitor.stall import StallWatch
-from lightning_gnnload.plugin.monitor.step import StepClock
-from lightning_gnnload.plugin.monitor.sums import Sums
-from lightning_gnnload.plugin.monitor.tiers import tier_table
-from lightning_gnnload.plugin.monitor.timeline import draw_timeline
-from lightning_gnnload.plugin.monitor.trace import Span, TraceWindow, join_parts, to_chrome, write_part
+from lightning_gnnload.plugin.monitor.report import Levers, TimeReport, advice, as_table, draw, tier_table
+from lightning_gnnload.plugin.monitor.stall import StallWatch, StepClock
+from lightning_gnnload.plugin.monitor.trace import Span, TraceWindow, draw_timeline, join_parts, to_chrome, write_part
+
+
+@dataclass
+class Sums:
+    """Of one trainer.
+
+    Attributes:
+        loader: over its mini-batches.
+        train_ms: in training steps.
+        wall_ms: of training altogether, validation left out.
+    """
+
+    loader: LoaderStats
+    train_ms: float = 0.0
+    wall_ms: float = 0.0
+
+    @classmethod
+    def zero(cls) -> Sums:
+        return cls(LoaderStats())
+
+    def copy(self) -> Sums:
+        return replace(self, loader=replace(self.loader))
+
+    def __sub__(self, other: Sums) -> Sums:
+        return Sums(self.loader - other.loader, self.train_ms - other.train_ms, self.wall_ms - other.wall_ms)
+
+    @property
+    def wait_share(self) -> float:
+        """Of the time, what the trainer waited for mini-batches."""
+        return self.loader.wait_ms / max(self.wall_ms, 1e-9)
+
+    def means(self) -> dict[str, float]:
+        """A mini-batch's figures, and rates, by name. Bytes by tier where the features' store counts them, and a hit
+        rate where there is a cache."""
+        loader, seconds = self.loader, max(self.wall_ms / 1e3, 1e-9)
+        batches = max(loader.num_batches, 1)
+        return {
+            "queue_depth": loader.num_ready / batches,
+            "wait_ms": loader.wait_ms / batches,
+            "sample_ms": loader.sample_ms / batches,
+            "gather_ms": loader.gather_ms / batches,
+            "convert_ms": loader.convert_ms / batches,
+            "train_ms": self.train_ms / batches,
+            "input_nodes": loader.num_nodes / batches,
+            "edges": loader.num_edges / batches,
+            "seeds_per_s": loader.num_seeds / seconds,
+            "batches_per_s": loader.num_batches / seconds,
+            **{f"bytes_{read.tier.replace(' ', '_')}": read.num_bytes / batches for read in loader.reads},
+            **({"hit_rate": counted.hit_rate(loader.reads)} if counted.has_cache(loader.reads) else {}),
+        }
+
 
 REPORT_NAME = "where_the_time_went"
 _WARM_UP, _SHOWN = 8, 12

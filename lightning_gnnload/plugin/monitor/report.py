@@ -2,15 +2,88 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
 
+from lightning_gnnload.cache.reads import has_cache, hit_rate, rows_read
+from lightning_gnnload.data.features import Reads
+from lightning_gnnload.pipeline.alternate import AlternatingLoader
+from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
-from lightning_gnnload.plugin.monitor.levers import Levers
-from lightning_gnnload.plugin.monitor.tiers import faster_gathering
-from lightning_gnnload.plugin.monitor.timeline import COLORS
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.monitor.trace import COLORS
+
+
+@dataclass(frozen=True)
+class Levers:
+    """How a job's mini-batches are made.
+
+    Attributes:
+        samplers: sampler ranks of this machine; 0 where each trainer samples for itself.
+        threads: sampling threads, of each sampler or of this trainer.
+        trainers: of this machine, that share the samplers.
+        queue_depth: of FactoredStrategy.
+        staleness: of FactoredStrategy.
+        alternates: sampling and training take turns, on a lone device.
+    """
+
+    samplers: int = 0
+    threads: int = 1
+    trainers: int = 1
+    queue_depth: int = 0
+    staleness: int = 0
+    alternates: bool = False
+
+    @classmethod
+    def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> Levers:
+        """Those of a Trainer that reads ``loader``.
+
+        Args:
+            makers: rank and name of the threads that have made mini-batches so far.
+        """
+        if isinstance(loader, SampledLoader):
+            return cls(threads=loader.num_threads, alternates=isinstance(loader, AlternatingLoader))
+        # A FactoredStrategy, asked by name: it imports much that a callback does without.
+        strategy: object = trainer.strategy
+        roles = getattr(strategy, "roles", None)
+        # A sampler that is kept to cores of its own has as many threads, which its trainers do not know.
+        told = None if getattr(strategy, "cores", ()) else getattr(strategy, "num_sampler_threads", None)
+        seen = max(Counter(rank for rank, _ in makers).values(), default=1)
+        return cls(
+            samplers=getattr(roles, "num_samplers", 1),
+            threads=getattr(strategy, "sampler_threads", None) or max(told or 0, seen),
+            trainers=getattr(roles, "num_trainers", 1),
+            queue_depth=getattr(strategy, "queue_depth", 0),
+            staleness=getattr(strategy, "staleness", 0),
+        )
+
+    @property
+    def workers(self) -> int:
+        """Threads that make the mini-batches of this machine's trainers."""
+        return max(self.threads, 1) * max(self.samplers, 1)
+
+    @property
+    def more_workers(self) -> str:
+        if self.samplers:
+            return f"FactoredStrategy(samplers=..., now {self.samplers}, or sampler_threads=..., now {self.threads})"
+        return f"GraphDataModule(num_threads=...), now {self.threads}"
+
+    @property
+    def deeper_queue(self) -> str:
+        if self.samplers:
+            return f"FactoredStrategy(queue_depth=...), now {self.queue_depth}"
+        return f"GraphDataModule(num_threads=...), now {self.threads}: as many mini-batches and one more are made ahead"
+
+    @property
+    def later_gradients(self) -> str:
+        if self.samplers:
+            return f"FactoredStrategy(staleness=...), now {self.staleness}"
+        return "FactoredStrategy(staleness=...), which plain DDP has not"
+
 
 LITTLE = 0.05
 """A share of waiting that is not worth a change."""
@@ -156,3 +229,35 @@ def draw(report: TimeReport, file: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right center", frameon=False)
     figure.savefig(file, dpi=130)
+
+
+_LOW = 0.5
+"""A hit rate under which a cache leaves most of the reading to what lies behind it."""
+
+
+def tier_table(reads: Reads, num_batches: int) -> Table | None:
+    """Rows and bytes by tier, nearest first, as a table for people; None where nothing was counted."""
+    rows = rows_read(reads)
+    if not rows:
+        return None
+    table = Table(title="Where the feature rows came from")
+    table.add_column("tier")
+    for heading in ("rows a batch", "share of the rows", "MB a batch"):
+        table.add_column(heading, justify="right")
+    for read in reads:
+        megabytes = read.num_bytes / num_batches / 1e6
+        table.add_row(read.tier, f"{read.rows / num_batches:,.0f}", f"{read.rows / rows:.1%}", f"{megabytes:.2f}")
+    return table
+
+
+def faster_gathering(reads: Reads) -> str:
+    """What to change where gathering features is what takes the time."""
+    if not has_cache(reads):
+        return 'keep the features in memory, or in a smaller dtype, or give GraphDataModule(cache="auto")'
+    rate = hit_rate(reads)
+    if rate < _LOW:
+        return (
+            f"give the cache, which has {rate:.0%} of the rows that are read, more memory "
+            f"(FeatureCache(ratio=...) or capacity_bytes=...), or another policy"
+        )
+    return f"keep the features in a smaller dtype, as the cache has {rate:.0%} of the rows that are read already"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +11,8 @@ from enum import Enum
 from statistics import median
 
 from lightning_gnnload.pipeline.stats import Delivery
-from lightning_gnnload.plugin.monitor.levers import Levers
+from lightning_gnnload.plugin.monitor.report import Levers
+from lightning_gnnload.plugin.monitor.trace import Span, spans_of
 
 MIN_STEPS = 8
 """Before that many steps nothing is usual: the first ones load data, start threads and warm caches."""
@@ -204,3 +207,57 @@ def _overlap(begin: float, end: float, other_begin: float, other_end: float) -> 
 
 def _share_on_core(delivery: Delivery) -> float:
     return min(delivery.cpu_ms / max(delivery.sample_ms + delivery.gather_ms, 1e-9), 1.0)
+
+
+class StepClock:
+    """Starts when it is made, with the step.
+
+    Args:
+        delivery: of the step's mini-batch; None where a loader of another kind brought it.
+    """
+
+    def __init__(self, delivery: Delivery | None = None) -> None:
+        self.delivery = delivery
+        self.began_s = time.monotonic()
+        self.ended_s = self.began_s
+        self._backward_s: tuple[float, float] | None = None
+        self._backward_cpu_s = (0.0, 0.0)
+
+    def begin_backward(self) -> None:
+        """Of several, in manual optimization, the first counts."""
+        if self._backward_s is None:
+            self._backward_s = (time.monotonic(), time.monotonic())
+            self._backward_cpu_s = (time.thread_time(), time.thread_time())
+
+    def end_backward(self) -> None:
+        """Of several, the last counts."""
+        if self._backward_s is not None:
+            self._backward_s = (self._backward_s[0], time.monotonic())
+            self._backward_cpu_s = (self._backward_cpu_s[0], time.thread_time())
+
+    def end(self) -> None:
+        self.ended_s = time.monotonic()
+
+    @property
+    def train_ms(self) -> float:
+        return (self.ended_s - self.began_s) * 1e3
+
+    def times(self, number: int) -> StepTimes | None:
+        """For the search for stalls; None where there is no delivery."""
+        if self.delivery is None:
+            return None
+        begin, end = self._backward_s or (0.0, 0.0)
+        cpu_begin, cpu_end = self._backward_cpu_s
+        return StepTimes(number, self.delivery, self.train_ms, (end - begin) * 1e3, (cpu_end - cpu_begin) * 1e3)
+
+    def spans(self, *, rank: int, number: int) -> list[Span]:
+        """For the trace: the step, its parts, and how its mini-batch came."""
+        thread = threading.current_thread().name
+        parts = [("train", self.began_s, self.ended_s)]
+        if self._backward_s is not None:
+            begin, end = self._backward_s
+            parts += [("forward", self.began_s, begin), ("backward", begin, end), ("optimizer", end, self.ended_s)]
+        spans = [Span(stage, rank, thread, begin, end, number) for stage, begin, end in parts]
+        if self.delivery is not None:
+            spans += spans_of(self.delivery, number=number, rank=rank, thread=thread)
+        return spans

@@ -11,7 +11,8 @@ import platform
 import time
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import version
+from typing import Any
 
 import torch
 import torch.distributed
@@ -20,25 +21,21 @@ from rich.console import Console
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.strategy import decision as decisions
+from lightning_gnnload.plugin.job import Job, RoleDecision
 from lightning_gnnload.plugin.strategy import profile
-from lightning_gnnload.plugin.strategy.decision import RoleDecision
-from lightning_gnnload.plugin.strategy.rendezvous import leave_group
-from lightning_gnnload.plugin.strategy.roles import samplers_needed
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+from lightning_gnnload.plugin.strategy.rendezvous import launch_store, leave_group
+from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
 
 _KEY = "decision"
 _PRESENT = "present-{}"
 _POLL_S = 0.05  # to wait in the store itself would leave signals unheard
 
 
-def agree(strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
+def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
     """What global rank 0 decides, in every rank.
 
     Args:
-        strategy: with roles that are provisional.
+        job: with roles that are provisional.
         trainer: Lightning's.
         arguments: of the function that it launches.
 
@@ -46,20 +43,20 @@ def agree(strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, 
         RoleConfigError: in rank 0: it cannot be measured.
         TrainerFailedError, TrainerDiedError: in the others: rank 0 failed, or ended.
     """
-    if strategy.roles.is_lone:
+    if job.roles.is_lone:
         decision = RoleDecision(1, 1, reason="it trains too, as it is the only one")
         pl.utilities.rank_zero.rank_zero_info(str(decision))
         return decision
     # An earlier Trainer's: rank 0 must not measure in a group, and there may soon be another number of trainers.
     leave_group()
-    store = strategy.store(timedelta(seconds=strategy.connect_timeout_s))
-    here = strategy.node_rank * strategy.roles.num_devices + strategy.local_rank
+    store = launch_store(job, timedelta(seconds=job.connect_timeout_s))
+    here = job.node_rank * job.roles.num_devices + job.local_rank
     if here != 0:
         store.set(_PRESENT.format(here), "")
         return _hear(store)
     try:
-        _await_all(store, strategy)
-        decision = _decide(strategy, trainer, arguments)
+        _await_all(store, job)
+        decision = _decide(job, trainer, arguments)
     except BaseException as error:
         failure = Failure.of(error, role="trainer", rank=0, stage="deciding roles")
         store.set(_KEY, json.dumps({"failure": failure.to_json()}))
@@ -69,15 +66,15 @@ def agree(strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, 
     return decision
 
 
-def _await_all(store: torch.distributed.Store, strategy: FactoredStrategy) -> None:
+def _await_all(store: torch.distributed.Store, job: Job) -> None:
     """Ranks that start are busy importing, and would take the cores that are to be measured."""
-    deadline = time.monotonic() + strategy.connect_timeout_s
-    for rank in range(1, strategy.num_nodes * strategy.roles.num_devices):
+    deadline = time.monotonic() + job.connect_timeout_s
+    for rank in range(1, job.roles.num_nodes * job.roles.num_devices):
         while not store.check([_PRESENT.format(rank)]):
             time.sleep(_POLL_S)
             if time.monotonic() > deadline:
                 raise SamplerDiedError(
-                    f"rank {rank} did not start within {strategy.connect_timeout_s:.0f} s. See its own output above; "
+                    f"rank {rank} did not start within {job.connect_timeout_s:.0f} s. See its own output above; "
                     f"if it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
                 )
 
@@ -97,21 +94,21 @@ def _hear(store: torch.distributed.Store) -> RoleDecision:
     return RoleDecision.from_json(said["decision"])
 
 
-def _decide(strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
-    plan = strategy.roles
+def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
+    plan = job.roles
     if trainer.state.fn != TrainerFn.FITTING:
         return RoleDecision(
             plan.num_devices, plan.num_samplers, reason="roles are measured by training, and this run does not train"
         )
     folder = trainer.default_root_dir
-    earlier = decisions.load(folder)
+    earlier = load_decision(folder)
     # A sampler's cores are known once the roles are, so it is measured on a rank's equal share.
     share = max(len(os.sched_getaffinity(0)) // plan.num_devices, 1)
     setting = profile.Setting(
-        strategy.root_device,
-        strategy.num_sampler_threads,
+        job.device,
+        job.num_sampler_threads,
         sorted(os.sched_getaffinity(0))[-share:],
-        _facts(strategy),
+        _facts(job, trainer),
     )
     with Console(stderr=True).status("measuring how long mini-batches take to make, and to train on ..."):
         measured_on, times = profile.measure(
@@ -131,33 +128,31 @@ def _decide(strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str
             batch_bytes=times.batch_bytes,
             measured_on=measured_on,
         )
-    decision = _with_samplers(decision, strategy)
+    decision = _with_samplers(decision, job)
     if times is not None:
-        decisions.save(decision, folder)
+        save_decision(decision, folder)
     return decision
 
 
-def _with_samplers(decision: RoleDecision, strategy: FactoredStrategy) -> RoleDecision:
-    if strategy.samplers != "auto":
-        return replace(decision, num_samplers=strategy.samplers, reason="their number was given")
+def _with_samplers(decision: RoleDecision, job: Job) -> RoleDecision:
+    if job.samplers != "auto":
+        return replace(decision, num_samplers=job.samplers, reason="their number was given")
     assert decision.sample_ms is not None
     assert decision.train_ms is not None
-    needed = samplers_needed(decision.sample_ms, decision.train_ms, strategy.roles.num_devices)
+    needed = samplers_needed(decision.sample_ms, decision.train_ms, job.roles.num_devices)
     return replace(decision, num_samplers=needed, reason="")
 
 
-def _facts(strategy: FactoredStrategy) -> dict[str, Any]:
+def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
     """What the measured times depend on, apart from data and model."""
-    import lightning_gnnload
-
-    device = strategy.root_device
+    device = job.device
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "ranks": [strategy.num_nodes, strategy.roles.num_devices],
-        "precision": str(strategy.precision_plugin.precision),
-        "sampler_threads": strategy.num_sampler_threads,
+        "ranks": [job.roles.num_nodes, job.roles.num_devices],
+        "precision": str(trainer.precision_plugin.precision),
+        "sampler_threads": job.num_sampler_threads,
         "torch_threads": torch.get_num_threads(),
         "cores": len(os.sched_getaffinity(0)),
         "machine": platform.machine(),
-        "versions": [lightning_gnnload.__version__, torch.__version__, pl.__version__],
+        "versions": [version("lightning-gnnload"), torch.__version__, pl.__version__],
     }

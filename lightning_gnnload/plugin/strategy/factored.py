@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Literal
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -15,10 +18,9 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
-from lightning_gnnload.plugin.gradients.lag import StalenessStats
-from lightning_gnnload.plugin.gradients.reduction import DelayedReduction
+from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.gradients.switching import (
     PassesOverSteps,
@@ -27,15 +29,16 @@ from lightning_gnnload.plugin.gradients.switching import (
     check_switching,
     several_loaders,
 )
-from lightning_gnnload.plugin.mixed import REMEDY, refuse_by_name
+from lightning_gnnload.plugin.job import Job, Role, RoleDecision
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from lightning_gnnload.plugin.module.gathering import Gathering
-from lightning_gnnload.plugin.strategy import resources
-from lightning_gnnload.plugin.strategy.decision import RoleDecision
-from lightning_gnnload.plugin.strategy.environment import check_environment
+from lightning_gnnload.plugin.strategy import ranks, resources
+from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
-from lightning_gnnload.plugin.strategy.roles import Role, check_role_options
+from lightning_gnnload.plugin.strategy.rendezvous import check_environment
+from lightning_gnnload.plugin.strategy.roles import check_role_options
+from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 
 _QUEUE_DEPTH = 4
 
@@ -143,7 +146,6 @@ class FactoredStrategy(RankedStrategy, PassesOverSteps):
         return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
 
     def decide(self, decision: RoleDecision) -> None:
-        """What the ranks agreed on; alike in all of them."""
         self.role_decision, self.num_samplers = decision, decision.num_samplers
         if self._depth_by_memory and decision.batch_bytes:
             memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
@@ -175,6 +177,56 @@ class FactoredStrategy(RankedStrategy, PassesOverSteps):
             return Gathering()
         name = f"{self.run_name}-{self.session}-trainers"
         return Gathering(self.role is Role.TRAINER, self.local_rank, roles.num_trainers, name, self.connect_timeout_s)
+
+    # What a rank does.
+
+    @property
+    def job(self) -> Job:
+        assert self.cluster_environment is not None
+        return Job(
+            roles=self.roles,
+            decision=self.role_decision,
+            is_undecided=self.is_undecided,
+            environment=self.cluster_environment,
+            node_rank=self.node_rank,
+            local_rank=self.local_rank,
+            device=self.root_device,
+            run_name=self.run_name,
+            session=self.session,
+            start_method=self.start_method,
+            cores=self.cores,
+            num_sampler_threads=self.num_sampler_threads,
+            shares_devices=self.trainers is not None,
+            samplers=self.samplers,
+            staleness=self.staleness,
+            switching=self.switching,
+            queue_depth=self.queue_depth,
+            pin_cores=self.pin_cores,
+            connect_timeout_s=self.connect_timeout_s,
+            stall_timeout_s=self.stall_timeout_s,
+            takeover=self.takeover,
+        )
+
+    def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.session = session
+        if self.start_method == "fork":
+            # OpenMP's threads do not outlive a fork: a rank with more than one hangs if its parent has computed before.
+            torch.set_num_threads(1)
+        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+        if self.is_undecided:
+            self.decide(agree(self.job, trainer, arguments))
+        self.set_world_ranks()  # under spawn, the strategy was made in the parent
+        with resources.own_cores(self.job) as self.cores:
+            if self.roles.is_lone:
+                return function(*args, **kwargs)
+            if self.role is Role.SAMPLER:
+                starts_ranks = getattr(self.launcher, "starts_ranks", False)
+                return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
+            reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
+            self.queue = ranks.open_queue(self.job, reader)
+            compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
+            model = ranks.model_in(arguments, trainer)
+            return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
 
     # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 
@@ -250,7 +302,8 @@ class FactoredStrategy(RankedStrategy, PassesOverSteps):
         assert self.lightning_module is not None
         if switches:
             check_switching(self, trainer, self.lightning_module)
-            self._switch = Switching(self, trainer, self.lightning_module)
+            assert self.queue is not None
+            self._switch = Switching(self.job, self.queue, trainer, self.lightning_module, lambda: self.num_updates)
             self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)

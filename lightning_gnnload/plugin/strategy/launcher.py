@@ -1,29 +1,164 @@
 """Launchers: Lightning's own, which start the processes, with the ranks' roles inside.
 
-The function that they are given is wrapped by :func:`.ranks.play_role`; nothing of how
-to launch is written again.
+The function that they are given is wrapped by the strategy's ``play``; nothing of how to launch is written again.
 """
 
 from __future__ import annotations
 
+import atexit
 import itertools
-from collections.abc import Callable
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
+from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
-from lightning_gnnload.plugin.strategy.children import Children, end_with_parent, is_child, parent_pid_told
-from lightning_gnnload.plugin.strategy.decision import RoleDecision
-from lightning_gnnload.plugin.strategy.ranks import play_role
-from lightning_gnnload.plugin.strategy.roles import Role
+from lightning_gnnload.plugin.job import Role, RoleDecision
+from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+GRACE_S = 5.0
+"""Ranks that see another one end need so long to say why, and to stop in good order."""
+_POLL_S = 0.2
+_PARENT = "GNNLOAD_PARENT_PID"
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def parent_pid_told() -> Iterator[None]:
+    """The processes started meanwhile can :func:`end_with_parent`."""
+    os.environ[_PARENT] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ[_PARENT]
+
+
+def is_child() -> bool:
+    """This process was started while :func:`parent_pid_told`."""
+    return _PARENT in os.environ
+
+
+@contextmanager
+def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
+    """In a started rank: should rank 0, or torchrun's agent, die meanwhile, this process ends soon after.
+
+    While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody. Ranks of an agent
+    that was killed would train on, with nobody to end them.
+
+    Args:
+        can_tell: whether this rank will notice by itself, and can tell others; it gets the time to.
+    """
+    is_over = threading.Event()
+
+    def watch(parent: int, who: str) -> None:
+        was_there = os.getppid() == parent
+        while os.getppid() == parent:
+            if is_over.wait(_POLL_S):
+                return
+        grace_s = GRACE_S if was_there and can_tell() else 0.0
+        if parent == agent:
+            _log.error(f"{who} is gone: ending this rank.")
+            os.kill(os.getpid(), signal.SIGTERM)  # as the agent would
+            grace_s = GRACE_S
+        if not is_over.wait(grace_s):
+            _log.error(f"{who} is gone, and this rank hangs since: ending it.")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ and _PARENT not in os.environ else None
+    parent = agent or int(os.environ.get(_PARENT, 0))
+    if parent:
+        who = "torchrun's agent" if agent else "rank 0"
+        threading.Thread(target=watch, args=(parent, who), name="gnnload-parent", daemon=True).start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+class Children:
+    """Watches the started ranks in a thread, and this process's end.
+
+    Lightning's own observer kills all ranks within five seconds of one's end, often before any could tell the
+    reason. This one waits for this process to notice by itself, and kills only what hangs. A rank that may end, as a
+    sampler may whose work is taken over, is let go; a flag tells all others that it will never connect.
+
+    Args:
+        processes: local ranks 1, 2, ..., in order.
+        run: name that the ranks of this machine share.
+        may_end: whether a local rank is one that may.
+    """
+
+    def __init__(self, processes: Sequence[subprocess.Popen], run: str, may_end: Callable[[int], bool]) -> None:
+        self.processes = list(processes)
+        self._run = run
+        self._may_end = may_end
+        self._ended: dict[int, Flag] = {}
+        self._ending = False
+        threading.Thread(target=self._watch, name="gnnload-children", daemon=True).start()
+        atexit.register(self._at_exit)
+
+    def begin_launch(self, may_end: Callable[[int], bool]) -> None:
+        """Another Trainer's turn, in which ranks may have other roles."""
+        self._may_end = may_end
+
+    @property
+    def exit_codes(self) -> dict[int, int]:
+        """Of the local ranks whose processes have ended."""
+        return {local_rank: self.processes[local_rank - 1].returncode for local_rank in list(self._ended)}
+
+    def send_signal(self, number: int) -> None:
+        for process in self.processes:
+            process.send_signal(number)
+
+    def expect_end(self) -> None:
+        """This process has failed, and will end: the others must too."""
+        self._ending = True
+
+    def _watch(self) -> None:
+        codes: dict[int, int] = {}
+        while not codes:
+            for local_rank, process in enumerate(self.processes, 1):
+                if process.poll() is not None and local_rank not in self._ended:
+                    self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
+            # Asked of all each time: roles change from launch to launch, and when they are decided.
+            codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
+            if len(self._ended) == len(self.processes) and not codes:
+                return
+            time.sleep(_POLL_S)
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline:
+            if self._ending:
+                return
+            time.sleep(_POLL_S)
+        _log.error(
+            f"local rank {min(codes)} ended with exit code {codes[min(codes)]}, and rank 0 hangs since: "
+            f"ending all ranks. What the other ranks wrote above may say why."
+        )
+        self.send_signal(signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _at_exit(self) -> None:
+        # The process group is left by now, as exit handlers run last in, first out: no rank waits for this one.
+        if not self._ending:
+            return
+        deadline = time.monotonic() + GRACE_S
+        while any(process.poll() is None for process in self.processes) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        self.send_signal(signal.SIGKILL)
+
 
 _sessions = itertools.count(1)
 """Counts launches (fit, then test, ...), alike in every rank, as all ranks run the same script."""
@@ -34,10 +169,10 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
     _children: Children | None = None  # of this process, whose later Trainers find them started
 
-    def __init__(self, strategy: FactoredStrategy) -> None:
+    def __init__(self, strategy: RankedStrategy) -> None:
         assert strategy.cluster_environment is not None
         super().__init__(strategy.cluster_environment, strategy.roles.num_devices, strategy.num_nodes)
-        self._factored = strategy
+        self._ranked = strategy
 
     @property
     def starts_ranks(self) -> bool:
@@ -46,7 +181,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
-        wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
+        wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
         try:
             if ScriptLauncher._children is not None:
                 self._check(ScriptLauncher._children)
@@ -65,7 +200,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
         with parent_pid_told():
             super()._call_children_scripts()
         # Ours to watch: Lightning's observer is left with none.
-        ScriptLauncher._children = Children(self.procs, self._factored.run_name, self._may_end)
+        ScriptLauncher._children = Children(self.procs, self._ranked.run_name, self._may_end)
         self.procs = []
 
     def _check(self, children: Children) -> None:
@@ -73,55 +208,55 @@ class ScriptLauncher(SubprocessScriptLauncher):
         children.begin_launch(self._may_end)
         for local_rank, code in children.exit_codes.items():
             if not self._may_end(local_rank):
-                rank = self._factored.roles.global_rank(self._factored.node_rank, local_rank)
+                rank = self._ranked.roles.global_rank(self._ranked.node_rank, local_rank)
                 text = f"Its process ended in an earlier launch, with exit code {code}."
                 raise Failure("trainer", rank, True, "start", text).error()
 
     def _can_tell(self) -> bool:
         """A trainer fails with its group once that is formed, and a sampler knows its trainers."""
-        return dist.is_initialized() or (not self._factored.is_undecided and self._factored.role is Role.SAMPLER)
+        return dist.is_initialized() or (not self._ranked.job.is_undecided and self._ranked.role is Role.SAMPLER)
 
     def _may_end(self, local_rank: int) -> bool:
         """The others take over what such a rank does. While roles are open, each rank is needed."""
-        if self._factored.is_undecided:
+        if self._ranked.job.is_undecided:
             return False
-        return self._factored.takeover and self._factored.roles.role(local_rank) is Role.SAMPLER
+        return self._ranked.job.takeover and self._ranked.roles.role(local_rank) is Role.SAMPLER
 
 
 class SpawnLauncher(MultiProcessingLauncher):
     """Spawns or forks the local ranks from this process."""
 
-    def __init__(self, strategy: FactoredStrategy, start_method: Any) -> None:
+    def __init__(self, strategy: RankedStrategy, start_method: Any) -> None:
         super().__init__(_AllRanks(strategy), start_method=start_method)  # type: ignore[arg-type]
-        self._factored = strategy
+        self._ranked = strategy
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
-        wrapped = partial(play_role, self._factored, trainer, next(_sessions), function)
+        wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
         try:
             return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except ProcessException as error:  # it tells the process, not what that was
-            roles, local_rank = self._factored.roles, error.error_index
-            rank = roles.global_rank(self._factored.node_rank, local_rank)
+            roles, local_rank = self._ranked.roles, error.error_index
+            rank = roles.global_rank(self._ranked.node_rank, local_rank)
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
             raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
 
     def get_extra_results(self, trainer: pl.Trainer) -> dict[str, Any]:
         """In rank 0, for the process that spawned it."""
-        decision = self._factored.role_decision
+        decision = self._ranked.job.decision
         return super().get_extra_results(trainer) | {"role_decision": decision and decision.to_json()}
 
     def update_main_process_results(self, trainer: pl.Trainer, extra: dict[str, Any]) -> None:
         super().update_main_process_results(trainer, extra)
         if (decision := extra["role_decision"]) is not None:
-            self._factored.decide(RoleDecision.from_json(decision))
+            self._ranked.decide(RoleDecision.from_json(decision))
 
 
 class _AllRanks:
     """The strategy as Lightning's spawn launcher must see it: with as many processes as there are ranks."""
 
-    def __init__(self, strategy: FactoredStrategy) -> None:
+    def __init__(self, strategy: RankedStrategy) -> None:
         self._strategy = strategy
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,10 +12,9 @@ import torch.distributed
 from lightning_gnnload.errors import LaunchError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan
 from lightning_gnnload.plugin.module.gathering import run_name
-from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher
 from lightning_gnnload.plugin.strategy.rendezvous import check_alike, form_group, launch_store, leave_group
-from lightning_gnnload.plugin.strategy.roles import Role, RolePlan
 
 
 class RankedStrategy(pl.strategies.DDPStrategy):
@@ -107,21 +106,26 @@ class RankedStrategy(pl.strategies.DDPStrategy):
         assert self.cluster_environment is not None
         return run_name(self.cluster_environment, self.node_rank)
 
-    @property
-    def ends_with_any_rank(self) -> bool:
-        """Whoever started the ranks ends the job when a rank's process ends badly, a sampler's too."""
-        return not (isinstance(self.launcher, ScriptLauncher) and self.launcher.starts_ranks)
+    # What a subclass makes of the ranks.
 
-    def store(self, timeout: timedelta | None = None) -> torch.distributed.Store:
-        """Where the ranks of this launch meet, on whatever machine they are; waits for it."""
-        assert self.cluster_environment is not None
-        return launch_store(
-            self.cluster_environment,
-            num_nodes=self.num_nodes,
-            is_host=self.node_rank == 0 and self.local_rank == 0,
-            session=self.session,
-            timeout=timeout or self._timeout,
-        )
+    @property
+    def job(self) -> Job:
+        """The job as this rank knows it now."""
+        raise NotImplementedError
+
+    def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Runs in every rank: trains or samples.
+
+        Args:
+            trainer: Lightning's.
+            session: counts launches, alike in every rank.
+            function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
+        """
+        raise NotImplementedError
+
+    def decide(self, decision: RoleDecision) -> None:
+        """What the ranks agreed on; alike in all of them."""
+        raise NotImplementedError
 
     # What Lightning calls, in trainers only unless it says otherwise.
 
@@ -137,7 +141,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
             leave_group()  # of an earlier launch, with another number of trainers
         if not torch.distributed.is_initialized():
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
-            store = torch.distributed.HashStore() if self.world_size == 1 else self.store()
+            store = torch.distributed.HashStore() if self.world_size == 1 else launch_store(self.job, self._timeout)
             if self.num_nodes > 1:
                 check_alike(store, self.node_rank, self.roles)
             form_group(

@@ -1,15 +1,14 @@
 """What each rank does with the function that Lightning launches: a trainer runs it, with a queue to the samplers; a
-sampler serves instead."""
+sampler makes mini-batches instead."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -35,27 +34,18 @@ from lightning_gnnload.plugin.compat import (
     TrainerFn,
     TrainerStatus,
     TunerExit,
-    keep_collectives_out_of_sigterm,
     pl,
     requeue_signals,
 )
-from lightning_gnnload.plugin.gradients.standby import Standby
-from lightning_gnnload.plugin.gradients.understudy import Understudy
+from lightning_gnnload.plugin.gradients.standby import Standby, Understudy
+from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.caching import close_caches, open_on_sampler
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy import lives
 from lightning_gnnload.plugin.strategy.adoption import adopt
-from lightning_gnnload.plugin.strategy.agreement import agree
-from lightning_gnnload.plugin.strategy.notices import NOTICE_S, Notices
 from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
-from lightning_gnnload.plugin.strategy.rendezvous import leave_group
-from lightning_gnnload.plugin.strategy.resources import own_cores
-from lightning_gnnload.plugin.strategy.roles import Role
-from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
-
+from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, Notices, leave_group
+from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
 _LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")
 _log = logging.getLogger(__name__)
@@ -63,70 +53,33 @@ _gone: set[int] = set()
 """Samplers' ranks that earlier launches lost for good, and have told of."""
 
 
-def play_role(
-    strategy: FactoredStrategy,
-    trainer: pl.Trainer,
-    session: int,
-    function: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Runs in every rank: trains or samples.
-
-    Args:
-        strategy: knows this rank's role.
-        trainer: Lightning's.
-        session: counts launches, alike in every rank.
-        function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
-    """
-    strategy.session = session
-    if strategy.start_method == "fork":
-        # OpenMP's threads do not outlive a fork: with more than one, a rank hangs if its parent has computed before.
-        torch.set_num_threads(1)
-    arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-    if strategy.is_undecided:
-        strategy.decide(agree(strategy, trainer, arguments))
-    strategy.set_world_ranks()  # under spawn, the strategy was made in the parent
-    job = f"{strategy.run_name}-{session}"
-    with own_cores(strategy):
-        if strategy.roles.is_lone:
-            return function(*args, **kwargs)
-        if strategy.role is Role.TRAINER:
-            reader = reader_of(_datamodule_in(arguments), strategy)
-            return _train(
-                strategy, trainer, _model_in(arguments, strategy), job, reader, partial(function, *args, **kwargs)
-            )
-        return _sample(strategy, trainer, job, arguments)
-
-
-def _train(
-    strategy: FactoredStrategy,
-    trainer: pl.Trainer,
-    model: pl.LightningModule,
-    job: str,
-    reader: DeviceReader | None,
-    function: Callable[[], Any],
-) -> Any:
-    roles = strategy.roles
-    strategy.queue = queue = BatchQueue(
-        job,
-        trainer=strategy.local_rank,
-        rank=strategy.global_rank,
+def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
+    """A trainer's queue to the samplers of its machine; ``reader`` reads what is made on their devices."""
+    roles = job.roles
+    return BatchQueue(
+        job.name,
+        trainer=job.local_rank,
+        rank=job.global_rank,
         num_samplers=roles.num_samplers,
-        queue_depth=strategy.queue_depth,
-        connect_timeout_s=strategy.connect_timeout_s,
-        stall_timeout_s=strategy.stall_timeout_s,
-        first_sampler_rank=roles.global_rank(strategy.node_rank, roles.num_trainers),
+        queue_depth=job.queue_depth,
+        connect_timeout_s=job.connect_timeout_s,
+        stall_timeout_s=job.stall_timeout_s,
+        first_sampler_rank=roles.global_rank(job.node_rank, roles.num_trainers),
         num_trainers=roles.num_trainers,
-        takeover=strategy.takeover,
+        takeover=job.takeover,
         known_gone=_gone,
-        has_ended=lambda sampler: flags.is_up(flags.rank_ended(strategy.run_name, roles.num_trainers + sampler)),
-        pinned=strategy.root_device.type == "cuda",
+        has_ended=lambda sampler: flags.is_up(flags.rank_ended(job.run_name, roles.num_trainers + sampler)),
+        pinned=job.device.type == "cuda",
         reader=reader,
     )
-    keep_collectives_out_of_sigterm(trainer, strategy.defer_sigterm)
+
+
+def train(
+    job: Job, trainer: pl.Trainer, model: pl.LightningModule, queue: BatchQueue, function: Callable[[], Any]
+) -> Any:
+    """A trainer's part: runs what Lightning launches, and tells the samplers how it ended."""
     # Spawned and forked ranks run no more of the script than this.
-    watch = Watch(trainer, model) if strategy.local_rank == 0 and strategy.start_method == "popen" else None
+    watch = Watch(trainer, model) if job.local_rank == 0 and job.start_method == "popen" else None
     try:
         result = function()
         with metrics_together(model):
@@ -135,14 +88,14 @@ def _train(
         queue.goodbye(outcome=_sealed(watch, None))
         raise
     except BaseException as error:
-        notices = Notices(strategy)
+        notices = Notices(job)
         cause: PeerError | None = None
         if isinstance(error, RuntimeError) and not isinstance(error, PeerError):
             # When a rank ends, gloo and NCCL fail in the others with some RuntimeError. A sampler knows the reason, or
             # another machine does.
             cause = notices.find() or queue.failure_behind() or notices.find(NOTICE_S)
         stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
-        failure = Failure.of(cause or error, role="trainer", rank=strategy.global_rank, stage=stage)
+        failure = Failure.of(cause or error, role="trainer", rank=job.global_rank, stage=stage)
         queue.goodbye(failure=failure)
         notices.leave(failure)
         if cause is not None:
@@ -153,9 +106,9 @@ def _train(
     return result
 
 
-def _model_in(arguments: dict[str, Any], strategy: FactoredStrategy) -> pl.LightningModule:
+def model_in(arguments: dict[str, Any], trainer: pl.Trainer) -> pl.LightningModule:
     """The one that the Trainer was called with, or has from before."""
-    model = arguments.get("model") or strategy.lightning_module
+    model = arguments.get("model") or trainer.strategy.lightning_module
     assert model is not None
     return model
 
@@ -171,39 +124,47 @@ def _sealed(watch: Watch | None, result: Any) -> MemoryFile | None:
         return None
 
 
-def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments: dict[str, Any]) -> Any:
-    sources = _Sources(strategy, trainer, arguments)
+def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_with_any_rank: bool) -> Any:
+    """A sampler's part: makes mini-batches until the trainers are done, then goes on as trainer 0 does.
+
+    Args:
+        job: that this sampler is part of.
+        trainer: Lightning's.
+        arguments: of the function that Lightning launches.
+        ends_with_any_rank: whoever started the ranks ends the job when a rank's process ends badly, a sampler's too.
+    """
+    sources = _Sources(job, trainer, arguments)
     # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
-    strategy._lightning_module = strategy.model = sources.model
+    trainer.strategy._lightning_module = trainer.strategy.model = sources.model
     leave_group()  # this rank may have trained in an earlier launch
     # Sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4), and do not survive a fork.
     torch.set_num_threads(1)
     sources.service = service = SamplerService(
-        job,
-        sampler=strategy.roles.index(strategy.local_rank),
-        rank=strategy.global_rank,
-        num_trainers=strategy.roles.num_trainers,
-        world_size=strategy.world_size,
-        queue_depth=strategy.queue_depth,
-        num_threads=strategy.num_sampler_threads,
+        job.name,
+        sampler=job.roles.index(job.local_rank),
+        rank=job.global_rank,
+        num_trainers=job.roles.num_trainers,
+        world_size=job.roles.world_size,
+        queue_depth=job.queue_depth,
+        num_threads=job.num_sampler_threads,
         open_source=sources.open,
-        connect_timeout_s=strategy.connect_timeout_s,
-        first_trainer_rank=strategy.roles.global_rank(strategy.node_rank, 0),
-        takeover=strategy.takeover,
+        connect_timeout_s=job.connect_timeout_s,
+        first_trainer_rank=job.roles.global_rank(job.node_rank, 0),
+        takeover=job.takeover,
     )
-    if strategy.switching and trainer.state.fn == TrainerFn.FITTING:
-        Standby(service, partial(Understudy, strategy, trainer, sources.datamodule), sources.loader)
+    if job.switching and trainer.state.fn == TrainerFn.FITTING:
+        Standby(service, partial(Understudy, trainer, sources.datamodule), sources.loader)
     try:
-        twice = strategy.takeover and strategy.ends_with_any_rank
+        twice = job.takeover and ends_with_any_rank
         outcome = lives.serve(service, twice=twice, ignore=requeue_signals(trainer))
     except (TrainerFailedError, TrainerDiedError) as error:
-        Notices(strategy).leave(error.failure)
+        Notices(job).leave(error.failure)
         if error.failure.interrupted:
             raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
         raise
     finally:
         sources.close(sys.exc_info()[1])
-    if strategy.start_method != "popen":
+    if job.start_method != "popen":
         trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
         return None
     try:
@@ -212,8 +173,8 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
         return adopt(trainer, sources.model, sources.datamodule, unseal(outcome), sources.set_up)
     except OutcomeError as error:
         # Whatever its script did next, it would do it with other weights than the trainers', and save these, maybe.
-        text = f"Sampler rank {strategy.global_rank} cannot go on as the trainers do: {error}"
-        if not strategy.takeover:
+        text = f"Sampler rank {job.global_rank} cannot go on as the trainers do: {error}"
+        if not job.takeover:
             raise OutcomeError(text) from error
         _log.warning("%s It leaves the job; the trainers go on, and sample themselves where no sampler is left.", text)
         sys.exit(0)
@@ -225,17 +186,17 @@ def _sample(strategy: FactoredStrategy, trainer: pl.Trainer, job: str, arguments
 class _Sources:
     """Finds the mini-batches of a stream, in the data module or loaders that the Trainer was called with."""
 
-    def __init__(self, strategy: FactoredStrategy, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
-        self.strategy = strategy
+    def __init__(self, job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
+        self.job = job
         self.trainer = trainer
-        self.model = _model_in(arguments, strategy)
-        self.datamodule = _datamodule_in(arguments)
+        self.model = model_in(arguments, trainer)
+        self.datamodule = datamodule_in(arguments)
         self._given = {
             name: arguments[name]
             for name in _LOADERS
             if arguments.get(name) is not None and arguments[name] is not self.datamodule
         }
-        self._device = SamplerDevice(strategy)
+        self._device = SamplerDevice(job)
         self._loaders: dict[tuple[str, int], list[Any]] = {}
         self.service: SamplerService | None = None
         self._is_set_up = False
@@ -247,7 +208,7 @@ class _Sources:
         source = self.loader(spec).source
         if spec.gathers:
             source = source.without_features()
-        source = open_on_sampler(source, is_successor=is_successor, takeover=self.strategy.takeover)
+        source = open_on_sampler(source, is_successor=is_successor, takeover=self.job.takeover)
         return self._device.source(self.datamodule, source)
 
     def close(self, error: BaseException | None) -> None:
@@ -297,7 +258,7 @@ class _Sources:
         return getattr(owner, f"{phase}_dataloader")()
 
 
-def _datamodule_in(arguments: dict[str, Any]) -> Any:
+def datamodule_in(arguments: dict[str, Any]) -> Any:
     """The one that the Trainer was called with, by either name."""
     given = (arguments.get(name) for name in _LOADERS)
     return next((each for each in given if isinstance(each, pl.LightningDataModule)), arguments.get("datamodule"))

@@ -10,18 +10,23 @@ from __future__ import annotations
 import errno
 import fcntl
 import ipaddress
+import json
 import os
+import re
 import socket
 import struct
+import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import DistError, PrefixStore, Store, TCPStore
 
-from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError
+from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin.compat import environments
-from lightning_gnnload.plugin.strategy.roles import RolePlan
+from lightning_gnnload.plugin.job import Job, RolePlan
 
 LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915
@@ -31,28 +36,19 @@ _stores: dict[tuple[str, int], Store] = {}
 """By address and port: a later Trainer of a script meets where the first one did, as the port is taken."""
 
 
-def launch_store(
-    environment: environments.ClusterEnvironment,
-    *,
-    num_nodes: int,
-    is_host: bool,
-    session: int,
-    timeout: timedelta | None,
-) -> Store:
-    """The part of the job's store that belongs to one launch.
+def launch_store(job: Job, timeout: timedelta | None) -> Store:
+    """The part of the job's store that belongs to one launch. Local rank 0 of node 0 keeps it, or torchrun's agent.
 
     Args:
-        environment: knows the main address and port.
-        num_nodes: machines of the job.
-        is_host: this rank keeps the store, unless torchrun's agent does.
-        session: counts launches, alike in every rank.
-        timeout: how long to wait for the one who keeps it, and for each key; None for torch's own.
+        job: knows the main address and port, and this rank's place.
+        timeout: how long to wait for the rank that keeps it, and for each key; None for torch's own.
     """
-    address, port = environment.main_address, environment.main_port
-    is_local = num_nodes == 1 or is_loopback(address)
+    address, port = job.environment.main_address, job.environment.main_port
+    is_local = job.roles.num_nodes == 1 or is_loopback(address)
     _choose_interface(address, port, is_local)
+    is_host = job.node_rank == 0 and job.local_rank == 0
     store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
-    return PrefixStore(f"gnnload/{session}", store)
+    return PrefixStore(f"gnnload/{job.session}", store)
 
 
 def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: timedelta | None) -> Store:
@@ -66,19 +62,6 @@ def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: tim
             options |= {"is_master": True, "master_listen_fd": _listen(address, port, is_local)}
         _stores[address, port] = TCPStore(address, port, wait_for_workers=False, **options)
     return _stores[address, port]
-
-
-def open_local_store() -> tuple[Store, int]:
-    """A store for some ranks of this machine, which lives here, and its port."""
-    listening = _listen(LOOPBACK, 0, is_local=True)
-    with socket.socket(fileno=os.dup(listening)) as bound:
-        port = bound.getsockname()[1]
-    return TCPStore(LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listening), port
-
-
-def join_local_store(port: int) -> Store:
-    """The store that another rank of this machine has opened."""
-    return TCPStore(LOOPBACK, port, is_master=False, wait_for_workers=False)
 
 
 def is_loopback(address: str) -> bool:
@@ -162,3 +145,103 @@ def _interface_towards(address: str, port: int) -> str | None:
         except OSError:
             pass
     return None
+
+
+_SEVERAL = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+
+
+def check_environment(environment: environments.ClusterEnvironment, roles: RolePlan) -> None:
+    """Raises LaunchError: the processes were not started as the Trainer's ``devices`` and ``num_nodes`` say."""
+    if isinstance(environment, environments.TorchElasticEnvironment):
+        _check_torchrun(roles)
+    elif isinstance(environment, environments.SLURMEnvironment):
+        _check_slurm(roles)
+    elif isinstance(environment, environments.LightningEnvironment) and roles.num_nodes > 1:
+        _check_several(roles.num_nodes)
+
+
+def _check_torchrun(roles: RolePlan) -> None:
+    for variable, option, name, wanted in (
+        ("LOCAL_WORLD_SIZE", "--nproc-per-node", "devices", roles.num_devices),
+        ("GROUP_WORLD_SIZE", "--nnodes", "num_nodes", roles.num_nodes),
+    ):
+        given = int(os.environ.get(variable, wanted))
+        if given != wanted:
+            raise LaunchError(
+                f"torchrun was started with {option}={given}, but the Trainer has {name}={wanted}: the two must be "
+                f"equal, on every machine. devices counts trainers and samplers."
+            )
+
+
+def _check_slurm(roles: RolePlan) -> None:
+    # Of the step that srun started, where there is one; else of the whole allocation. "2(x3),1" is 2, 2, 2 and 1.
+    layout = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_TASKS_PER_NODE")
+    if layout is not None:
+        counts = {int(count) for count in re.findall(r"(?:^|,)(\d+)", layout)}
+        if counts != {roles.num_devices}:
+            raise LaunchError(
+                f"SLURM starts {layout} tasks on its nodes, but the Trainer has devices={roles.num_devices}: each node "
+                f"needs as many tasks, as devices counts trainers and samplers. "
+                f"Use sbatch or srun --ntasks-per-node={roles.num_devices}."
+            )
+
+
+def _check_several(num_nodes: int) -> None:
+    missing = [name for name in _SEVERAL if name not in os.environ]
+    if "GROUP_RANK" in os.environ and "NODE_RANK" in missing:
+        missing.remove("NODE_RANK")  # Lightning takes either
+    if missing:
+        raise LaunchError(
+            f"num_nodes={num_nodes}, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set. On each "
+            f"machine, set MASTER_ADDR to the address of the first, MASTER_PORT to a free port there, and NODE_RANK to "
+            f"0, 1, ...; then start the same script on all. Or start it by torchrun or SLURM, which set them."
+        )
+    node_rank = int(os.environ.get("NODE_RANK", os.environ.get("GROUP_RANK", 0)))
+    if not 0 <= node_rank < num_nodes:
+        raise LaunchError(f"NODE_RANK={node_rank}, but num_nodes={num_nodes}: from 0 to {num_nodes - 1} is needed.")
+
+
+NOTICE_S = 2.0
+"""By then a rank that ends has told its sampler, and the sampler has left a notice."""
+_KEY = "failure"
+_POLL_S = 0.1
+
+
+class Notices:
+    """Failures of one launch. On a single machine there are none to leave, and none to find."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def leave(self, failure: Failure) -> None:
+        """For ranks on other machines. The first notice counts."""
+        with suppress(DistError):  # the one who keeps the store is gone, which the others will see for themselves
+            if (store := self._store()) is not None:
+                store.compare_set(_KEY, "", json.dumps(failure.to_json()))
+
+    def find(self, timeout_s: float = 0.0) -> PeerError | None:
+        """The reason why a collective failed, if any rank has left it by then."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            if (store := self._store()) is None:
+                return None
+            while not store.check([_KEY]):
+                if time.monotonic() > deadline:
+                    return None
+                time.sleep(_POLL_S)
+            return Failure.from_message(json.loads(store.get(_KEY))).error()
+        except DistError as error:
+            text = f"Nobody answers where rank 0, or its launcher, kept the job's store: {error}"
+            return Failure("trainer", 0, True, "train", text).error()
+
+    def _store(self) -> Store | None:
+        if self._job.roles.num_nodes == 1:
+            return None
+        # Samplers come here for the first time, maybe after the store's end: they must not wait for it, as torch's
+        # client would, for seconds more than it is told.
+        environment = self._job.environment
+        try:
+            socket.create_connection((environment.main_address, environment.main_port), NOTICE_S).close()
+        except OSError as error:
+            raise DistError(str(error)) from error
+        return launch_store(self._job, timedelta(seconds=NOTICE_S))

@@ -8,16 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.strategy.decision import RoleDecision
-from lightning_gnnload.plugin.strategy.roles import Role, RolePlan
-
-if TYPE_CHECKING:
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan
 
 MIN_QUEUE_DEPTH, MAX_QUEUE_DEPTH = 2, 16
 _MEMORY_SHARE = 8
@@ -129,25 +124,26 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
 
 
 @contextmanager
-def own_cores(strategy: FactoredStrategy) -> Iterator[None]:
-    """Keeps a rank to its own of the cores that the process came with, where ``pin_cores`` wants it."""
-    cores, plan = os.sched_getaffinity(0), strategy.roles
-    if not strategy.pin_cores or (plan.is_lone and strategy.switching):
-        yield
+def own_cores(job: Job) -> Iterator[Collection[int]]:
+    """Keeps a rank to its own of the cores that the process came with, where ``pin_cores`` wants it: to those that it
+    gives, or to none in particular."""
+    cores, plan = os.sched_getaffinity(0), job.roles
+    if not job.pin_cores or (plan.is_lone and job.switching):
+        yield ()
         return
-    one = 1 if strategy.start_method == "fork" else None  # OpenMP's threads do not outlive a fork
+    one = 1 if job.start_method == "fork" else None  # OpenMP's threads do not outlive a fork
     if plan.is_lone:
-        with kept_to(cores, one or max(len(cores) - strategy.num_sampler_threads, 1)):
-            yield
+        with kept_to(cores, one or max(len(cores) - job.num_sampler_threads, 1)):
+            yield ()
         return
-    divided = divide_cores(cores, plan, strategy.role_decision, on_gpu=strategy.root_device.type == "cuda")
+    divided = divide_cores(cores, plan, job.decision, on_gpu=job.device.type == "cuda")
     if not divided:
         pl.utilities.rank_zero.rank_zero_warn(
             f"pin_cores=True has no effect: {len(cores)} cores do not give each of {plan.num_devices} ranks its own."
         )
-    strategy.cores = divided[strategy.local_rank] if divided else ()
-    with kept_to(strategy.cores, one):
-        yield
+    own = divided[job.local_rank] if divided else ()
+    with kept_to(own, one):
+        yield own
 
 
 def queue_depth(batch_bytes: int, plan: RolePlan, memory_bytes: int) -> int:

@@ -1,87 +1,15 @@
-"""Roles: which ranks sample and which train."""
+"""Roles: how many ranks should sample, and the file that remembers what was measured."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from enum import Enum
+import os
+from dataclasses import replace
+from pathlib import Path
 
 from lightning_gnnload.errors import RoleConfigError
-
-
-class Role(Enum):
-    """What a rank does."""
-
-    SAMPLER = "sampler"
-    TRAINER = "trainer"
-
-
-@dataclass(frozen=True)
-class RolePlan:
-    """Factors the local ranks of each machine into trainers, first, and samplers, last.
-
-    Lightning's world consists of the trainers alone, numbered from 0 over all machines; samplers come after them.
-    A machine's only rank has both roles: it counts as a trainer, and samples in threads of its own.
-
-    Args:
-        num_devices: local ranks of each machine.
-        num_samplers: how many of them sample.
-        num_nodes: machines.
-
-    Raises:
-        RoleConfigError: no sampler, or no rank left to train.
-
-    Source: GNNLab (EuroSys'22), section 4 (the factored design) and 5.3 (the lone device).
-
-    Example:
-        >>> plan = RolePlan(num_devices=4, num_samplers=1)
-        >>> [plan.role(rank).value for rank in range(4)]
-        ['trainer', 'trainer', 'trainer', 'sampler']
-    """
-
-    num_devices: int
-    num_samplers: int
-    num_nodes: int = 1
-
-    def __post_init__(self) -> None:
-        if self.num_samplers < 1:
-            raise RoleConfigError(
-                f"samplers={self.num_samplers}: FactoredStrategy needs at least one sampler. "
-                f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
-            )
-        if self.num_samplers >= self.num_devices and not self.is_lone:
-            raise RoleConfigError(
-                f"samplers={self.num_samplers} of devices={self.num_devices} leaves no device to train on. "
-                f"Use fewer samplers, or Trainer(devices={self.num_samplers + 1}) or more, "
-                f"or let ranks share devices with FactoredStrategy(trainers=1, samplers={self.num_samplers})."
-            )
-
-    @property
-    def is_lone(self) -> bool:
-        """Each machine has one rank, which trains and samples."""
-        return self.num_devices == 1 and self.num_samplers == 1
-
-    @property
-    def num_trainers(self) -> int:
-        """Of each machine."""
-        return 1 if self.is_lone else self.num_devices - self.num_samplers
-
-    @property
-    def world_size(self) -> int:
-        """Trainers of all machines: Lightning's world."""
-        return self.num_nodes * self.num_trainers
-
-    def role(self, local_rank: int) -> Role:
-        return Role.TRAINER if local_rank < self.num_trainers else Role.SAMPLER
-
-    def index(self, local_rank: int) -> int:
-        """Its place among the machine's ranks of the same role."""
-        return local_rank if self.role(local_rank) is Role.TRAINER else local_rank - self.num_trainers
-
-    def global_rank(self, node_rank: int, local_rank: int) -> int:
-        if self.role(local_rank) is Role.TRAINER:
-            return node_rank * self.num_trainers + local_rank
-        return self.world_size + node_rank * self.num_samplers + self.index(local_rank)
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision
 
 
 def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
@@ -130,3 +58,29 @@ def check_role_options(samplers: object, trainers: object, queue_depth: object, 
     ):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+
+
+def save_decision(decision: RoleDecision, folder: str) -> None:
+    """Writes the figures to ``folder``, where a later run finds them. A folder that cannot be written is no harm."""
+    if "://" in folder:
+        return
+    path = Path(folder) / FILE_NAME
+    temporary = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(decision.to_json())
+        temporary.replace(path)  # at once: another job may read it
+    except OSError as error:
+        pl.utilities.rank_zero.rank_zero_warn(f"the measured times are not kept for the next run: {error}")
+
+
+def load_decision(folder: str) -> RoleDecision | None:
+    """What an earlier run wrote to ``folder``; None, with a warning, when the file is broken or not ours."""
+    path = Path(folder) / FILE_NAME
+    if "://" in folder or not path.is_file():
+        return None
+    try:
+        return replace(RoleDecision.from_json(path.read_text()), reused=True)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        pl.utilities.rank_zero.rank_zero_warn(f"{path} is ignored, and will be written anew: {error}")
+        return None

@@ -13,6 +13,7 @@ from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.device_source import DeviceSource
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.device_agreement import UNAVAILABLE
 from lightning_gnnload.sample.device_check import check_device
 from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.runtime import Runtime
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.plugin.compat import pl
-    from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 
 _STAMP_BYTES = 4
 """A node, of the table by which a sampling thread finds the nodes that a mini-batch has met."""
@@ -36,14 +36,14 @@ def runtime_of(device: Device) -> Runtime:
     return CupyRuntime(device.torch_device.index or 0)
 
 
-def reader_of(module: pl.LightningDataModule | None, strategy: FactoredStrategy) -> DeviceReader | None:
+def reader_of(module: pl.LightningDataModule | None, root_device: torch.device) -> DeviceReader | None:
     """A trainer's device, to read samplers' device memory by; None where it computes or gathers on the host."""
-    if not _is_wanted(module, strategy.root_device):
+    if not _is_wanted(module, root_device):
         return None
     from lightning_gnnload.ops.cuda.opening import open_device
 
     try:
-        device = open_device(strategy.root_device)
+        device = open_device(root_device)
         reader = DeviceReader(device, runtime_of(device))
         return reader if reader.name else None
     except UNAVAILABLE:
@@ -54,11 +54,11 @@ class SamplerDevice:
     """A sampler rank's device. Opened when the first stream is, hence after its process may have forked.
 
     Args:
-        strategy: knows the device, and who else uses it.
+        job: knows the device, and who else uses it.
     """
 
-    def __init__(self, strategy: FactoredStrategy) -> None:
-        self._strategy = strategy
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._topology: Topology | None = None
         self._exporter: DeviceExporter | None = None
         self._said: set[str] = set()
@@ -71,7 +71,7 @@ class SamplerDevice:
             CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``.
             LoaderConfigError: with ``"cuda"``, a sampler that has no kernels.
         """
-        if not _is_wanted(module, self._strategy.root_device):
+        if not _is_wanted(module, self._job.device):
             return source
         reason = can_sample(source.workload.sampler)
         try:
@@ -91,18 +91,18 @@ class SamplerDevice:
         from lightning_gnnload.ops.cuda.opening import open_device
         from lightning_gnnload.sample.placement import budget_alone, budget_beside_model, place
 
-        device, graph, sampler = open_device(self._strategy.root_device), source.workload.graph, source.workload.sampler
+        device, graph, sampler = open_device(self._job.device), source.workload.graph, source.workload.sampler
         if self._topology is None:
-            is_shared = self._strategy.trainers is not None or self._strategy.switching
+            is_shared = self._job.shares_devices or self._job.switching
             room = budget_beside_model(device) if is_shared else budget_alone(device)
-            budget = max(room - self._strategy.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0)
+            budget = max(room - self._job.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0)
             weighted = any(draws_by_weight(getattr(module, name)) for name in ("sampler", "eval_sampler"))
             trainer = getattr(module, "trainer", None)
             progress = trainer is not None and trainer.progress_bar_callback is not None
             self._topology = place(graph, device, weighted=weighted, budget_bytes=budget, progress=progress)
             self._exporter = DeviceExporter(runtime_of(device))
             if progress:
-                say(f"Sampler rank {self._strategy.global_rank} samples on {device.torch_device}: {self.about}")
+                say(f"Sampler rank {self._job.global_rank} samples on {device.torch_device}: {self.about}")
         heed_zero_weights(sampler, graph)
         drawing = OnDevice(sampler, self._topology, device)
         check_device(drawing, source.workload, BatchRequest(0, 0, 0, source.workload.num_ranks))
@@ -111,7 +111,7 @@ class SamplerDevice:
     def _say(self, reason: str) -> None:
         if reason not in self._said:
             self._said.add(reason)
-            _log.warning("Sampler rank %d samples on the CPU: %s", self._strategy.global_rank, reason)
+            _log.warning("Sampler rank %d samples on the CPU: %s", self._job.global_rank, reason)
 
     @property
     def about(self) -> str:

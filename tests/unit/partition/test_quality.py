@@ -16,7 +16,7 @@ from lightning_gnnload.partition.partitioner import Partitioner
 from lightning_gnnload.partition.quality import CacheRates, Quality, imbalance, measure_quality
 from lightning_gnnload.partition.report import findings, parts_table, stages_table
 from lightning_gnnload.partition.stages import Stage
-from lightning_gnnload.plugin.commands.partition_study import cache_rates
+from lightning_gnnload.plugin.commands.partition import cache_rates
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_data, toy_graph
 

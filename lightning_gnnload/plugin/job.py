@@ -1,0 +1,227 @@
+"""Job: who a rank is, what was set, and what the ranks agreed on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from typing import Any, Literal
+
+import torch
+
+from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.plugin.compat import environments
+
+FILE_NAME = "gnnload_roles.json"
+FORMAT = 1
+"""Of the file; one of another format is foreign."""
+
+
+class Role(Enum):
+    """What a rank does."""
+
+    SAMPLER = "sampler"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True)
+class RolePlan:
+    """Factors the local ranks of each machine into trainers, first, and samplers, last.
+
+    Lightning's world consists of the trainers alone, numbered from 0 over all machines; samplers come after them.
+    A machine's only rank has both roles: it counts as a trainer, and samples in threads of its own.
+
+    Args:
+        num_devices: local ranks of each machine.
+        num_samplers: how many of them sample.
+        num_nodes: machines.
+
+    Raises:
+        RoleConfigError: no sampler, or no rank left to train.
+
+    Source: GNNLab (EuroSys'22), section 4 (the factored design) and 5.3 (the lone device).
+
+    Example:
+        >>> plan = RolePlan(num_devices=4, num_samplers=1)
+        >>> [plan.role(rank).value for rank in range(4)]
+        ['trainer', 'trainer', 'trainer', 'sampler']
+    """
+
+    num_devices: int
+    num_samplers: int
+    num_nodes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.num_samplers < 1:
+            raise RoleConfigError(
+                f"samplers={self.num_samplers}: FactoredStrategy needs at least one sampler. "
+                f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
+            )
+        if self.num_samplers >= self.num_devices and not self.is_lone:
+            raise RoleConfigError(
+                f"samplers={self.num_samplers} of devices={self.num_devices} leaves no device to train on. "
+                f"Use fewer samplers, or Trainer(devices={self.num_samplers + 1}) or more, "
+                f"or let ranks share devices with FactoredStrategy(trainers=1, samplers={self.num_samplers})."
+            )
+
+    @property
+    def is_lone(self) -> bool:
+        """Each machine has one rank, which trains and samples."""
+        return self.num_devices == 1 and self.num_samplers == 1
+
+    @property
+    def num_trainers(self) -> int:
+        """Of each machine."""
+        return 1 if self.is_lone else self.num_devices - self.num_samplers
+
+    @property
+    def world_size(self) -> int:
+        """Trainers of all machines: Lightning's world."""
+        return self.num_nodes * self.num_trainers
+
+    def role(self, local_rank: int) -> Role:
+        return Role.TRAINER if local_rank < self.num_trainers else Role.SAMPLER
+
+    def index(self, local_rank: int) -> int:
+        """Its place among the machine's ranks of the same role."""
+        return local_rank if self.role(local_rank) is Role.TRAINER else local_rank - self.num_trainers
+
+    def global_rank(self, node_rank: int, local_rank: int) -> int:
+        if self.role(local_rank) is Role.TRAINER:
+            return node_rank * self.num_trainers + local_rank
+        return self.world_size + node_rank * self.num_samplers + self.index(local_rank)
+
+
+@dataclass(frozen=True)
+class RoleDecision:
+    """What the ranks of a job agreed on at its start, alike in all of them.
+
+    Attributes:
+        num_ranks: of each machine.
+        num_samplers: of these.
+        sample_ms: what one sampler takes for a mini-batch, at its throughput (T_s); None where nothing was measured.
+        train_ms: what one trainer takes for a step, its mini-batch being ready (T_t); likewise.
+        sample_cores: cores that ``sample_ms`` was measured on; and
+        train_cores: cores that ``train_ms`` was.
+        batch_bytes: of the largest mini-batch seen.
+        reason: why so many sample, where it is not for the figures.
+        measured_on: what the figures hold for; see :func:`~lightning_gnnload.plugin.strategy.profile.describe`.
+        reused: the figures come from an earlier run.
+
+    Source: GNNLab (EuroSys'22), section 5.2.
+    """
+
+    num_ranks: int
+    num_samplers: int
+    sample_ms: float | None = None
+    train_ms: float | None = None
+    sample_cores: int = 1
+    train_cores: int = 1
+    batch_bytes: int = 0
+    reason: str = ""
+    measured_on: dict[str, Any] = field(default_factory=dict)
+    reused: bool = False
+
+    @property
+    def trainers_fed(self) -> float | None:
+        """By one sampler (K); None where nothing was measured."""
+        if self.sample_ms is None or self.train_ms is None:
+            return None
+        return self.train_ms / max(self.sample_ms, 1e-6)
+
+    def __str__(self) -> str:
+        """One line for people."""
+        verb = "samples" if self.num_samplers == 1 else "sample"
+        line = f"{self.num_samplers} of {self.num_ranks} ranks {verb}: "
+        if self.trainers_fed is None:
+            return line + self.reason
+        line += (
+            f"a batch takes {self.sample_ms:.1f} ms to make and {self.train_ms:.1f} ms to train on, "
+            f"so one sampler feeds {self.trainers_fed:.1f} trainers"
+        )
+        line += f"; {self.reason}" if self.reason else ""
+        return line + (f" (measured in an earlier run; delete {FILE_NAME} to measure again)" if self.reused else "")
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RoleDecision:
+        """Raises ValueError: ``text`` is not what :meth:`to_json` gives."""
+        told = json.loads(text)
+        if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
+            raise ValueError(f"it is not of format {FORMAT}")
+        if told.keys() != {each.name for each in fields(cls)}:
+            raise ValueError("its fields are others")
+        decision = cls(**told)
+        decision._check()
+        return decision
+
+    def _check(self) -> None:
+        counts = (self.num_ranks, self.num_samplers, self.sample_cores, self.train_cores, self.batch_bytes)
+        times = [time for time in (self.sample_ms, self.train_ms) if time is not None]
+        sound = all(type(count) is int and count >= 0 for count in counts)
+        sound = sound and all(type(time) in (int, float) and 0 <= time < float("inf") for time in times)
+        sound = sound and isinstance(self.measured_on, dict) and isinstance(self.reason, str)
+        if not sound or not 1 <= self.num_samplers <= max(self.num_ranks - 1, 1):
+            raise ValueError("its figures are impossible")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A launched job as one of its ranks knows it at one moment; ``FactoredStrategy.job`` makes it.
+
+    Attributes:
+        roles: which ranks sample and which train; provisional while ``is_undecided``.
+        decision: what the ranks agreed on where roles are measured; None before, and where they are given.
+        is_undecided: the ranks must measure, and agree, before any samples or trains.
+        environment: Lightning's, which knows the main address and this rank's place.
+        node_rank: of this machine.
+        local_rank: on this machine, samplers last.
+        device: that this rank computes on.
+        run_name: what the ranks of one machine call themselves, alike in all of them and in no other job.
+        session: counts launches, alike in every rank.
+        start_method: ``"popen"``, ``"spawn"`` or ``"fork"``.
+        cores: that this rank alone runs on; empty where it shares them.
+        num_sampler_threads: of a sampler.
+        shares_devices: ranks are laid round-robin over the devices.
+
+    The others are FactoredStrategy's settings, by their names there; ``queue_depth`` is a number.
+    """
+
+    roles: RolePlan
+    decision: RoleDecision | None
+    is_undecided: bool
+    environment: environments.ClusterEnvironment
+    node_rank: int
+    local_rank: int
+    device: torch.device
+    run_name: str
+    session: int
+    start_method: str
+    cores: Collection[int]
+    num_sampler_threads: int
+    shares_devices: bool
+    samplers: int | Literal["auto"]
+    staleness: int
+    switching: bool
+    queue_depth: int
+    pin_cores: bool
+    connect_timeout_s: float
+    stall_timeout_s: float
+    takeover: bool
+
+    @property
+    def role(self) -> Role:
+        return self.roles.role(self.local_rank)
+
+    @property
+    def global_rank(self) -> int:
+        """Of a trainer, in Lightning's world; samplers come after the trainers of all machines."""
+        return self.roles.global_rank(self.node_rank, self.local_rank)
+
+    @property
+    def name(self) -> str:
+        """Of this launch on this machine; its queues bear it."""
+        return f"{self.run_name}-{self.session}"

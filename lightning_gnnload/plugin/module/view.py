@@ -1,0 +1,43 @@
+"""DataModuleView: what the parts of a data module may ask of it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.plugin.module.parting import Parting
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.workload import Workload
+
+
+class DataModuleView(Protocol):
+    """A data module between ``setup`` and ``teardown``, as its caches and devices see it; GraphDataModule is one.
+
+    Attributes:
+        sampler: of training.
+        eval_sampler: of the other phases.
+        parting: its partition, if any.
+    """
+
+    sampler: Sampler
+    eval_sampler: Sampler
+    parting: Parting
+
+    @property
+    def data(self) -> GraphData:
+        """The graph, its features and labels."""
+
+    @property
+    def trainer(self) -> Any:
+        """Lightning's Trainer; None where mini-batches are read by hand."""
+
+    @property
+    def batch_format(self) -> str:
+        """What the model is given."""
+
+    @property
+    def sampling_device(self) -> str:
+        """As GraphDataModule takes it."""
+
+    def workload(self, phase: str) -> Workload:
+        """The mini-batches of a phase: ``"train"``, ``"val"``, ``"test"`` or ``"predict"``."""

@@ -1,0 +1,298 @@
+"""Delayed updates under a Trainer, with one trainer in this process; several are in tests/integration."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import StochasticWeightAveraging, WeightAveraging
+from pytorch_lightning.plugins.precision import MixedPrecision
+from pytorch_lightning.tuner import Tuner
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_avg_fn
+from torch.utils.data import DataLoader
+
+from lightning_gnnload import FactoredStrategy
+from lightning_gnnload.errors import RoleConfigError, StalenessError
+from lightning_gnnload.plugin.job import RolePlan
+
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+
+
+class OneRole(RolePlan):
+    """A trainer and no sampler, which no user gets."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+class Alone(FactoredStrategy):
+    """One trainer in this process."""
+
+    @property
+    def roles(self) -> RolePlan:
+        return OneRole(num_devices=1, num_samplers=0)
+
+    def _configure_launcher(self) -> None:
+        self._launcher = None
+        self.session = 1  # as if one had launched it
+
+
+@pytest.fixture(autouse=True)
+def world_of_one() -> Iterator[None]:
+    if dist.is_initialized():  # by an earlier test's Trainer, for the whole process
+        dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Module(LightningModule):
+    def __init__(self, optimizer: Callable[..., Any] = torch.optim.Adam) -> None:
+        super().__init__()
+        self.net = nn.Linear(3, 1)
+        self.optimizer = optimizer
+        self.rates: list[float] = []
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        return self.net(torch.full((2, 3), float(batch_idx))).square().mean()
+
+    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+        pass
+
+    def configure_optimizers(self) -> Any:
+        return self.optimizer(self.parameters(), lr=0.01)
+
+
+def fit(
+    module: LightningModule, *callbacks: Callback, staleness: int = 2, trainer: Trainer | None = None, **options: Any
+) -> FactoredStrategy:
+    loader: Any = DataLoader(range(6))  # type: ignore[arg-type]
+    if trainer is None:
+        options = QUIET | {"max_epochs": 2, "limit_val_batches": 1} | options
+        strategy = Alone(staleness=staleness, accelerator=None)
+        trainer = Trainer(accelerator="cpu", devices=1, strategy=strategy, callbacks=[*callbacks], **options)
+    trainer.fit(module, loader, loader)
+    assert isinstance(trainer.strategy, FactoredStrategy)
+    return trainer.strategy
+
+
+class Manual(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Two(Module):
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)], []
+
+
+class Twice(torch.optim.SGD):
+    """Evaluates its closure twice, as sharpness-aware optimizers do."""
+
+    def step(self, closure: Any = None) -> Any:
+        closure()
+        return super().step(closure)
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "says"),
+    [
+        (Manual, {}, "staleness=2 with Manual.automatic_optimization=False.*staleness=0"),
+        (lambda: Module(torch.optim.LBFGS), {}, "staleness=2 with LBFGS, which evaluates the loss several times"),
+        (lambda: Module(Twice), {}, "staleness=2 with Twice, which evaluates the loss several times"),
+        (
+            Module,
+            {"plugins": [MixedPrecision("16-mixed", "cpu")]},
+            "staleness=2.*'16-mixed'.*Use precision='bf16-mixed'",
+        ),
+    ],
+)
+def test_what_excludes_delayed_gradients_is_refused(
+    module: Callable[[], LightningModule], options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(RoleConfigError, match=says):
+        fit(module(), **options)
+
+
+def test_several_optimizers_are_refused_by_lightning() -> None:
+    """Flushes take the only one."""
+    with pytest.raises(RuntimeError, match="multiple optimizers is only supported with manual"):
+        fit(Two())
+
+
+class SavesAt(Callback):
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self.save)
+
+    def save(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == 3:
+            trainer.strategy.lightning_module_state_dict()
+
+
+@pytest.mark.parametrize("hook", ["on_before_zero_grad", "on_after_backward", "on_before_optimizer_step"])
+def test_state_cannot_be_had_in_the_middle_of_a_step(hook: str) -> None:
+    """There, a newer gradient would be applied before the one that was handed out."""
+    with pytest.raises(StalenessError, match="on_train_batch_end or later"):
+        fit(Module(), SavesAt(hook))
+
+
+class Counts(Callback):
+    """(optimizer steps, global steps), as Adam counts them, when ``hook`` is called."""
+
+    def __init__(self, hook: str, then: Callable[[Trainer], Any] = lambda trainer: None) -> None:
+        self.counts: list[tuple[int, int]] = []
+        self.then = then
+        setattr(self, hook, self.look)
+
+    def look(self, trainer: Trainer, *_: Any) -> None:
+        self.then(trainer)
+        states = trainer.optimizers[0].state.values()
+        self.counts.append((max((int(state["step"]) for state in states), default=0), trainer.global_step))
+
+
+def test_updates_come_late_until_a_flush_is_asked_for() -> None:
+    late, asked = Counts("on_train_batch_end"), Counts("on_train_batch_end", lambda trainer: trainer.strategy.flush())
+    fit(Module(), late, max_epochs=1)
+    assert late.counts == [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (6, 6)]
+    fit(Module(), asked, max_epochs=1)
+    assert asked.counts == [(step, step) for step in range(1, 7)]
+
+
+@pytest.mark.parametrize("state", ["lightning_module_state_dict", "optimizer_state"])
+def test_state_is_complete_whichever_is_asked_for_first(state: str) -> None:
+    def ask(trainer: Trainer) -> None:
+        arguments = [trainer.optimizers[0]] if state == "optimizer_state" else []
+        getattr(trainer.strategy, state)(*arguments)
+
+    asked = Counts("on_train_batch_end", ask)
+    fit(Module(), asked)
+    assert all(updates == steps for updates, steps in asked.counts)
+
+
+def test_a_flush_under_inference_mode_leaves_tensors_that_train() -> None:
+    """Lightning validates under it where the backend allows; Adam's averages would be of no use afterwards."""
+
+    def flush(trainer: Trainer) -> None:
+        with torch.inference_mode():
+            trainer.strategy.flush()  # type: ignore[attr-defined]
+
+    module = Module()
+    fit(module, Counts("on_train_batch_end", flush))
+    assert not any(parameter.is_inference() for parameter in module.parameters())
+
+
+def test_a_sanity_check_flushes_nothing() -> None:
+    sanity = Counts("on_sanity_check_end")
+    strategy = fit(Module(), sanity, num_sanity_val_steps=1)
+    assert sanity.counts == [(0, 0)]
+    assert strategy.staleness_stats is not None
+    assert strategy.staleness_stats.applied == 12
+
+
+def test_what_stops_in_mid_epoch_by_an_exception_is_not_waited_for() -> None:
+    class Fails(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.global_step == 4:
+                raise ArithmeticError("no more")
+
+    saved = Counts("on_exception", lambda trainer: trainer.strategy.lightning_module_state_dict())
+    with pytest.raises(ArithmeticError):
+        fit(Module(), Fails(), saved)
+    assert saved.counts == [(2, 4)]  # as far as it had come
+
+
+def test_slurms_notice_in_mid_step_saves_a_complete_checkpoint_soon_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Noticed(Callback):
+        def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+            if trainer.global_step == 1:
+                trainer._signal_connector._slurm_sigusr_handler_fn(signal.SIGUSR1, None)
+
+    commands: list[Any] = []
+    monkeypatch.setattr(f"{Trainer.__module__.split('.')[0]}.trainer.connectors.signal_connector.call", commands.append)
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    fit(Module(), Noticed(), default_root_dir=tmp_path)
+    (file,) = tmp_path.glob("hpc_ckpt_*.ckpt")
+    saved = torch.load(file, weights_only=False)
+    # The notice came with the second step; two steps later, all knew of it with the fifth's hand-out.
+    assert saved["global_step"] == 5
+    assert {int(state["step"]) for state in saved["optimizer_states"][0]["state"].values()} == {5}
+    assert commands == [["scontrol", "requeue", "12"]]
+
+
+def test_fits_leave_nothing_behind() -> None:
+    trainer = Trainer(
+        accelerator="cpu", devices=1, strategy=Alone(staleness=1), max_epochs=1, limit_val_batches=0, **QUIET
+    )
+    open_files = []
+    for epochs in range(1, 6):
+        trainer.fit_loop.max_epochs = epochs
+        strategy = fit(Module(), trainer=trainer)
+        open_files.append(psutil.Process(os.getpid()).num_fds())
+        assert strategy.staleness_stats is not None
+        assert strategy.staleness_stats.applied == 6
+        assert strategy._updates is None
+        assert "_broadcast_sigterm_tensor" not in vars(trainer.fit_loop.epoch_loop)
+        assert trainer.callbacks == []  # type: ignore[attr-defined]
+    assert open_files[-1] == open_files[1]
+
+
+def test_a_search_for_a_learning_rate_leaves_nothing_in_flight() -> None:
+    """It replaces the callbacks, and ends by an exception of Lightning's."""
+    tried = []
+    for staleness in (0, 2):
+        module = Module(torch.optim.SGD)
+        module.lr = 0.01  # type: ignore[assignment]
+        start = module.net.weight.detach().clone()
+        strategy = Alone(staleness=staleness)
+        trainer = Trainer(accelerator="cpu", devices=1, strategy=strategy, max_epochs=1, limit_val_batches=0, **QUIET)
+        loader: Any = DataLoader(range(6))  # type: ignore[arg-type]
+        found = Tuner(trainer).lr_find(module, loader, num_training=5, early_stop_threshold=None)
+        assert found is not None
+        tried.append(found.results["lr"])
+        torch.testing.assert_close(module.net.weight.detach(), start, rtol=0, atol=0)
+        fit(module, trainer=trainer)
+    assert tried[0] == tried[1]
+    assert strategy.staleness_stats is not None
+    assert strategy.staleness_stats.applied == 6
+
+
+def test_swa_averages_complete_epochs() -> None:
+    seen: list[Tensor] = []
+
+    class Sees(Callback):
+        def on_train_epoch_start(self, trainer: Trainer, pl_module: Any) -> None:
+            seen.append(pl_module.net.weight.detach().clone())
+
+    module = Module(torch.optim.SGD)
+    fit(module, Sees(), StochasticWeightAveraging(0.01, swa_epoch_start=1), max_epochs=3)
+    torch.testing.assert_close(module.net.weight.detach(), torch.stack(seen).mean(0))
+
+
+def test_averaged_weights_are_those_a_callback_saw() -> None:
+    """Weight averaging averages what it finds after each step, up to k updates behind, and swaps it in to validate."""
+    seen: list[Tensor] = []
+
+    class Sees(Callback):
+        def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+            seen.append(pl_module.net.weight.detach().clone())
+
+    module = Module()
+    start = module.net.weight.detach().clone()
+    fit(module, Sees(), WeightAveraging(avg_fn=get_ema_avg_fn(0.5)))
+    average = start
+    for number, weight in enumerate(seen):
+        average = weight if number == 0 else average.lerp(weight, 0.5)
+    torch.testing.assert_close(module.net.weight.detach(), average)

@@ -1,0 +1,113 @@
+"""The report of where the time went: its sums, its figure, its advice, and what that says may be changed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lightning_gnnload.data.features import Reads, TierReads
+from lightning_gnnload.pipeline.loader import EpochLoader
+from lightning_gnnload.pipeline.stats import LoaderStats
+from lightning_gnnload.plugin.job import RolePlan
+from lightning_gnnload.plugin.monitor.monitor import Sums
+from lightning_gnnload.plugin.monitor.report import Levers, TimeReport, advice, draw, tier_table
+
+FACTORED = Levers(samplers=2, threads=2, trainers=2, queue_depth=4)
+
+
+def test_the_shares_of_the_trainer_add_up() -> None:
+    report = TimeReport(LoaderStats(num_batches=2, sample_ms=5, gather_ms=7, wait_ms=20), train_ms=70, wall_ms=100)
+    trainer = {stage: milliseconds for stage, who, milliseconds in report.rows if who == "trainer"}
+    assert trainer == {"wait": 20, "train": 70, "other": 10}
+
+
+def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    open_figures = plt.get_fignums()
+    draw(TimeReport(LoaderStats(num_batches=1, sample_ms=5), train_ms=70, wall_ms=100), tmp_path / "figure.png")
+    assert plt.get_fignums() == open_figures
+
+
+@pytest.mark.parametrize(
+    ("sample", "gather", "convert", "wait", "levers", "says"),
+    [
+        (100, 100, 0, 20, Levers(threads=2), "The trainer is the bottleneck: it waited for 2%"),
+        (100, 100, 0, 20, FACTORED, "busy for 10% of it: fewer"),
+        (1500, 200, 0, 20, FACTORED, "faster loading would gain no more.$"),
+        (1700, 200, 0, 500, Levers(threads=2), "sampling most of all: .* 50% .* busy for 95%.*num_threads.*neighbours"),
+        (200, 1700, 0, 500, Levers(threads=2), "gathering most of all.*num_threads.*in memory"),
+        (200, 200, 1500, 500, Levers(threads=2), "conversion most of all.*num_threads.*batch_format"),
+        (1500, 300, 0, 500, FACTORED, "sampling most of all.*samplers=..., now 2, or sampler_threads=..., now 2"),
+        (300, 200, 0, 500, Levers(threads=2), r"unevenly.*num_threads=\.\.\.\), now 2"),
+        (300, 200, 0, 500, FACTORED, "busy for 25%.*unevenly.*queue_depth"),
+        (300, 200, 0, 500, Levers(alternates=True), "had its turns for 50%.*switching=False"),
+        (300, 200, 0, 500, Levers(threads=0), "samples itself, for 50%.*num_threads=1"),
+    ],
+)
+def test_the_advice_follows_from_the_figures(
+    sample: float, gather: float, convert: float, wait: float, levers: Levers, says: str
+) -> None:
+    loader = LoaderStats(num_batches=10, sample_ms=sample, gather_ms=gather, convert_ms=convert, wait_ms=wait)
+    assert re.search(says, advice(TimeReport(loader, train_ms=400, wall_ms=1000, levers=levers)))
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"),
+    [
+        ((TierReads("disk", 10, 5120),), r'in memory.*cache="auto"'),
+        ((TierReads("cache", 3, 12), TierReads("disk", 7, 3584)), r"which has 30% of the rows.*ratio=.*policy"),
+        ((TierReads("cache", 0, 0), TierReads("disk", 7, 3584)), r"which has 0% of the rows"),
+        ((TierReads("cache", 6, 24), TierReads("cache 2", 3, 12), TierReads("disk", 1, 512)), "dtype.*has 90%"),
+    ],
+)
+def test_where_gathering_is_slow_the_advice_is_about_the_cache(reads: Reads, says: str) -> None:
+    loader = LoaderStats(num_batches=10, sample_ms=200, gather_ms=1700, wait_ms=500, reads=reads)
+    report = TimeReport(loader, train_ms=400, wall_ms=1000, levers=Levers(threads=2))
+    assert re.search(f"gathering most of all.*{says}", advice(report))
+
+
+def test_the_table_of_tiers_says_shares_and_rates() -> None:
+    assert tier_table((), 0) is None
+    table = tier_table((TierReads("cache", 30, 3_000_000), TierReads("disk", 10, 9_000_000)), 10)
+    assert table is not None
+    assert [list(column.cells) for column in table.columns] == [
+        ["cache", "disk"],
+        ["3", "1"],
+        ["75.0%", "25.0%"],
+        ["0.30", "0.90"],
+    ]
+
+
+def test_reads_are_summed_by_tier_and_differ_by_it() -> None:
+    sums = LoaderStats(reads=(TierReads("cache", 3, 30), TierReads("disk", 1, 512)))
+    more = LoaderStats(reads=(TierReads("cache", 5, 50), TierReads("disk", 1, 512)))
+    assert (more - sums).reads == (TierReads("cache", 2, 20), TierReads("disk", 0, 0))
+    means = Sums(LoaderStats(num_batches=2, reads=(TierReads("cache 2", 3, 30), TierReads("disk", 1, 512)))).means()
+    assert (means["hit_rate"], means["bytes_cache_2"], means["bytes_disk"]) == (0.75, 15, 256)
+    assert "hit_rate" not in Sums(LoaderStats(reads=(TierReads("disk", 1, 512),))).means()
+
+
+def test_the_first_mini_batch_is_not_held_against_the_loader() -> None:
+    loader = LoaderStats(num_batches=10, sample_ms=100, wait_ms=2010)
+    slow_start = TimeReport(loader, train_ms=900, wall_ms=3000, levers=FACTORED, first_wait_ms=2000)
+    assert advice(slow_start).startswith("The trainer is the bottleneck: it waited for 1% of the time")
+    assert "first mini-batch came after 2.0 s" in advice(slow_start)
+
+
+def test_threads_of_a_sampler_that_is_kept_to_its_cores_are_counted() -> None:
+    class Strategy:
+        roles = RolePlan(num_devices=3, num_samplers=2)
+        cores = (0,)
+        num_sampler_threads = 1  # as many as the trainer's own cores
+        sampler_threads: int | None = None
+        queue_depth, staleness = 4, 0
+
+    trainer = type("Trainer", (), {"strategy": Strategy()})()
+    makers = {(1, "a"), (1, "b"), (1, "c"), (2, "a")}
+    assert Levers.of(trainer, EpochLoader(None, 1, 0), makers).threads == 3
+    Strategy.sampler_threads = 4
+    levers = Levers.of(trainer, EpochLoader(None, 1, 0), makers)
+    assert (levers.samplers, levers.threads, levers.trainers, levers.workers) == (2, 4, 1, 8)

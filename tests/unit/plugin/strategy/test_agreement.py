@@ -1,0 +1,66 @@
+"""What a rank hears that waits for rank 0 to decide."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+import torch.distributed
+
+from lightning_gnnload.errors import TrainerDiedError, TrainerFailedError
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.plugin.job import RoleDecision
+from lightning_gnnload.plugin.strategy import agreement
+from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, _listen
+
+DECISION = RoleDecision(4, 2, sample_ms=30.0, train_ms=50.0, measured_on={"machine": "this"})
+
+
+def test_the_decision_arrives_however_late() -> None:
+    store = torch.distributed.HashStore()
+    said = json.dumps({"decision": DECISION.to_json()})
+    late = threading.Timer(0.3, lambda: store.set(agreement._KEY, said))
+    late.start()
+    assert agreement._hear(store) == DECISION
+    late.join()
+
+
+def test_a_failure_arrives_as_the_error_of_the_rank_that_failed() -> None:
+    store = torch.distributed.HashStore()
+    failure = Failure.of(ValueError("too wide"), role="trainer", rank=0, stage="deciding roles")
+    store.set(agreement._KEY, json.dumps({"failure": failure.to_json()}))
+    with pytest.raises(TrainerFailedError, match=r"(?s)trainer rank 0.*'deciding roles'.*ValueError: too wide"):
+        agreement._hear(store)
+
+
+def test_a_rank_0_that_vanishes_is_noticed() -> None:
+    port = _free_port()
+    limit = timedelta(seconds=10)
+    listener = {"master_listen_fd": _listen(LOOPBACK, port, True)}
+    server = torch.distributed.TCPStore(LOOPBACK, port, None, True, limit, wait_for_workers=False, **listener)
+    client = torch.distributed.TCPStore(LOOPBACK, port, None, False, limit, wait_for_workers=False)
+    heard: list[BaseException] = []
+
+    def hear() -> None:
+        try:
+            agreement._hear(client)
+        except BaseException as error:
+            heard.append(error)
+
+    waiting = threading.Thread(target=hear)
+    waiting.start()
+    time.sleep(0.2)
+    del server
+    waiting.join(10)
+    assert [type(error) for error in heard] == [TrainerDiedError]
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

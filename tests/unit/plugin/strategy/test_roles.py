@@ -1,0 +1,102 @@
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightning_gnnload import FactoredStrategy
+from lightning_gnnload.errors import LaunchError, RoleConfigError
+from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.job import Role, RolePlan
+from lightning_gnnload.plugin.strategy.roles import samplers_needed
+
+
+@given(st.integers(2, 16), st.data(), st.integers(1, 4))
+def test_every_rank_has_one_place(num_devices: int, data: st.DataObject, num_nodes: int) -> None:
+    plan = RolePlan(num_devices, data.draw(st.integers(1, num_devices - 1)), num_nodes)
+    places = [(node, local) for node in range(num_nodes) for local in range(num_devices)]
+    by_role: dict[Role, list[int]] = {Role.TRAINER: [], Role.SAMPLER: []}
+    for node, local in places:
+        by_role[plan.role(local)].append(plan.global_rank(node, local))
+    # Lightning's world is 0, 1, ... over all machines in order; a gap or a repetition would hang its collectives.
+    assert by_role[Role.TRAINER] == list(range(plan.world_size))
+    assert by_role[Role.SAMPLER] == list(range(plan.world_size, num_nodes * num_devices))
+    assert plan.world_size == num_nodes * plan.num_trainers
+    # Local indices name sockets: each sampler of a machine has its own.
+    samplers = [plan.index(local) for local in range(num_devices) if plan.role(local) is Role.SAMPLER]
+    assert samplers == list(range(plan.num_samplers))
+
+
+def test_trainers_come_first() -> None:
+    plan = RolePlan(num_devices=4, num_samplers=2, num_nodes=2)
+    assert [plan.role(rank) for rank in range(4)] == [Role.TRAINER] * 2 + [Role.SAMPLER] * 2
+    assert [plan.index(rank) for rank in range(4)] == [0, 1, 0, 1]
+    assert [plan.global_rank(1, rank) for rank in range(4)] == [2, 3, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "num_samplers", "message"),
+    [
+        (4, 0, r"samplers=0.*at least one.*strategy='auto'"),
+        (2, -1, r"samplers=-1.*at least one"),
+        (2, 2, r"samplers=2 of devices=2 leaves no device.*devices=3"),
+        (1, 2, r"samplers=2 of devices=1.*devices=3.*trainers=1, samplers=2"),
+    ],
+)
+def test_plans_that_cannot_work(num_devices: int, num_samplers: int, message: str) -> None:
+    with pytest.raises(RoleConfigError, match=message):
+        RolePlan(num_devices, num_samplers)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 3])
+def test_a_machines_only_rank_is_a_trainer_with_a_sampler_inside(num_nodes: int) -> None:
+    plan = RolePlan(num_devices=1, num_samplers=1, num_nodes=num_nodes)
+    assert plan.is_lone
+    assert plan.role(0) is Role.TRAINER
+    assert [plan.global_rank(node, 0) for node in range(num_nodes)] == list(range(plan.world_size))
+    assert not RolePlan(num_devices=2, num_samplers=1).is_lone
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(2, 64))
+def test_the_number_of_samplers_is_gnnlabs(sample_ms: int, train_ms: int, num_ranks: int) -> None:
+    trainers_fed = Fraction(train_ms, sample_ms)
+    exact = num_ranks / (trainers_fed + 1)
+    needed = samplers_needed(float(sample_ms), float(train_ms), num_ranks)
+    # Rounding down, or to the nearest, would leave trainers waiting; at exact ratios one more would be wasted.
+    assert needed == min(max(-(-exact.numerator // exact.denominator), 1), num_ranks - 1)
+
+
+@pytest.mark.parametrize(
+    ("sample_ms", "train_ms", "num_ranks", "needed"),
+    [
+        (1, 1e9, 8, 1),  # one feeds all, but none is too few
+        (1e9, 1, 8, 7),  # somebody must train
+        (10, 10, 8, 4),
+        (10, 30, 8, 2),
+        (10, 29, 8, 3),
+        (10, 70, 2, 1),
+        (0, 0, 2, 1),  # quicker than the clock
+    ],
+)
+def test_by_hand(sample_ms: float, train_ms: float, num_ranks: int, needed: int) -> None:
+    assert samplers_needed(sample_ms, train_ms, num_ranks) == needed
+
+
+def test_devices_may_be_given_to_the_strategy() -> None:
+    """As to DDPStrategy, whose constructor reads them before all else is there."""
+    devices = [torch.device("cpu")] * 3
+    strategy = pl.Trainer(strategy=FactoredStrategy(parallel_devices=devices), logger=False).strategy
+    assert strategy.parallel_devices == devices[:2]
+    assert strategy.roles == RolePlan(3, 1)
+    with pytest.raises(RoleConfigError, match="leaves no device"):
+        FactoredStrategy(2, parallel_devices=devices[:2])
+
+
+def test_a_launcher_of_the_users_own_is_refused() -> None:
+    """It starts the trainers alone, which would wait for the other ranks for half an hour."""
+    strategy = FactoredStrategy(parallel_devices=[torch.device("cpu")] * 3)
+    strategy.cluster_environment = compat.environments.LightningEnvironment()
+    with pytest.raises(LaunchError, match="FactoredStrategy needs its own"):
+        strategy.setup_distributed()
