@@ -46,7 +46,7 @@ def test_a_door_opens_onto_its_own_layer_alone(name: str, loads: str) -> None:
         ("adapters", ""),
         ("cache", "metrics"),  # a Metric is torchmetrics'
         ("partition", "report"),  # what commands print comes as tables of rich
-        ("conform", "command"),
+        ("conform", ""),
         ("pipeline", ""),
     ],
 )

@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from lightning_gnnload.conform import command as conform
-
 # Imported so that configurations may name these classes without their module.
 from lightning_gnnload.data import datasets  # noqa: F401
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
-from lightning_gnnload.plugin.commands import cache, doctor, partition
+from lightning_gnnload.plugin.commands import cache, conform, doctor, partition
 from lightning_gnnload.plugin.commands.arguments import ours
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
