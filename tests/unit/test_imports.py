@@ -69,8 +69,8 @@ def test_modules_of_the_package_are_its_attributes() -> None:
     )
 
 
-def test_configurations_may_name_every_class_beside_the_data_module() -> None:
-    # Parsers know a class without its module by its being imported.
+def test_configurations_may_name_every_class_and_strategy_beside_the_data_module() -> None:
+    # Parsers know a class without its module by its being imported, and Lightning a strategy by its being registered.
     code = """
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.policy import CachePolicy
@@ -80,6 +80,8 @@ from lightning_gnnload.sample.base import Sampler
 def names(kind):
     return {kind.__name__}.union(*map(names, kind.__subclasses__()))
 print(*names(CachePolicy), *names(Dataset), *names(Sampler), *names(pl.Callback), *names(pl.strategies.Strategy))
+print(*pl.strategies.StrategyRegistry)
 """
     named = {*run(code).split()}
     assert named >= {"LaborSampler", "PreSample", "Synthetic", "CacheMonitor", "PredictionWriter", "FactoredStrategy"}
+    assert named >= {"factored", "factored_spawn", "factored_fork", "factored_notebook"}

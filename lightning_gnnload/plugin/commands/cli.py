@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from importlib import import_module
 
 from lightning_gnnload import __version__
+from lightning_gnnload.errors import GnnLoadError
 
 _COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
@@ -51,5 +52,9 @@ def main() -> None:
 
 
 def _run(module: str) -> int:
-    status: int = import_module(f"lightning_gnnload.plugin.commands.{module}").main(sys.argv[2:])
+    try:
+        command = import_module(f"lightning_gnnload.plugin.commands.{module}")
+    except GnnLoadError as error:  # no compiled kernels, or a Lightning that this package does not know
+        sys.exit(f"gnnload: {type(error).__name__}: {error}")
+    status: int = command.main(sys.argv[2:])
     return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -78,6 +79,14 @@ def test_a_wrong_option_is_told_with_the_nearest(
     assert run(monkeypatch, *arguments) == 2
     (last,) = capsys.readouterr().err.splitlines()[-1:]
     assert last.endswith(f"; did you mean {meant}?")
+
+
+def test_without_kernels_a_command_says_so_in_a_line() -> None:
+    code = "import sys; sys.modules['lightning_gnnload.ops._kernels'] = None\n"
+    code += "from lightning_gnnload.plugin.commands.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "cache", "--help"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(r"gnnload: KernelsMissingError: .*compiled.*kernels.*\n", done.stderr)
 
 
 def test_options_and_completions_before_a_command_are_lightnings(monkeypatch: pytest.MonkeyPatch) -> None:
