@@ -115,7 +115,7 @@ class PyGFormat(BatchFormat):
     library = "torch_geometric"
 
     def check_sampler(self, sampler: Any) -> None:
-        if sampler.num_layers > 1 and getattr(sampler, "expand", "all") != "new":
+        if sampler.num_layers > 1 and sampler.expand != "new":
             raise LoaderConfigError(
                 f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
                 f"but it is {sampler}. Give NeighborSampler(..., expand='new')."

@@ -18,13 +18,13 @@ from lightning_gnnload import (
     Synthetic,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.cache import chances, presence
-from lightning_gnnload.cache.chances import WeightedChances
 from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.structure import Degree
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample import chances, presence
+from lightning_gnnload.sample.chances import WeightedChances
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_workload
 
@@ -152,6 +152,17 @@ def test_loops_bring_nobody() -> None:
 def test_laws_that_are_not_known_are_refused(sampler: Sampler) -> None:
     with pytest.raises(CacheConfigError, match="policy='presample'"):
         Expected().hotness(toy_workload(sampler=sampler), 0)
+
+
+class OfKnownPresence(LaborSampler):
+    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray:
+        return np.maximum(seeds, 0.5)
+
+
+def test_a_sampler_of_ones_own_says_how_it_draws() -> None:
+    workload = toy_workload(sampler=OfKnownPresence([3]), batch_size=10)
+    num_batches = len(list(workload.requests(0)))
+    assert Expected().hotness(workload, 0).min() == pytest.approx(num_batches / 2)
 
 
 def test_chunks_of_edges_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

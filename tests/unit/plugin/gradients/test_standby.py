@@ -14,10 +14,10 @@ from torch import nn
 
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import Payload
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.gradients.contributors import Exchange, state_of
 from lightning_gnnload.plugin.gradients.standby import Standby
@@ -201,7 +201,7 @@ def test_sampling_comes_first(play: Callable[..., Play]) -> None:
     made = running.note_what_is_made()
     for step in (0, 1):
         assert running.queue.take(running.stream, step) is not None
-    running.queue._crew.free_returned()
+    running.queue._pool.free_returned()
     running.task(12)
     running.until("gradient")
     assert made == [2, 3, 12]

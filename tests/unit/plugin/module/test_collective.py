@@ -14,8 +14,8 @@ from lightning_gnnload.plugin.module import parting
 from lightning_gnnload.plugin.module.gathering import Gathering
 from lightning_gnnload.plugin.module.parting import Collective
 from lightning_gnnload.sample.collective import CollectiveSampler
+from lightning_gnnload.sample.group.exchange import ThreadExchange
 from lightning_gnnload.sample.neighbor import NeighborSampler
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.parts import partition_of
 from tests.unit.sample.ranks import on_ranks
