@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
+from lightning_gnnload.adapters.base import BatchFormat
 from lightning_gnnload.adapters.columns import (
     chosen,
     drawable_types,
@@ -22,7 +23,7 @@ from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, MissingExtraError, SamplerConfigError
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
 EDGE_FEATURE_NAME = "feat"  # as DGL's data sets name them; in edata, where no node's features lie
@@ -125,16 +126,31 @@ class ToDGL:
         return made
 
 
-def why_no_blocks(device: torch.device) -> str | None:
-    """Why the installed DGL makes no blocks on ``device``; None where it does."""
-    dgl = _import_dgl("batch_format='dgl'")
-    none = torch.zeros(0, dtype=torch.int64, device=device)
-    try:
-        dgl.create_block(("csc", (none.new_zeros(2), none, none)), num_src_nodes=1, num_dst_nodes=1, device=device)
-    except Exception as error:  # whatever a build without CUDA raises
-        reason = str(error).strip().splitlines()[-1:]
-        return f"DGL {dgl.__version__} makes no blocks on {device} ({''.join(reason) or type(error).__name__})"
-    return None
+class DGLFormat(BatchFormat):
+    """``batch_format="dgl"``: see :class:`ToDGL`."""
+
+    library = "dgl"
+
+    def check_device(self, device: torch.device) -> None:
+        dgl = _import_dgl("batch_format='dgl'")
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        try:
+            dgl.create_block(("csc", (none.new_zeros(2), none, none)), num_src_nodes=1, num_dst_nodes=1, device=device)
+        except Exception as error:  # whatever a build without CUDA raises
+            reason = "".join(str(error).strip().splitlines()[-1:]) or type(error).__name__
+            raise CudaUnavailableError(
+                f"DGL {dgl.__version__} makes no blocks on {device} ({reason}). Install a DGL that is built for CUDA, "
+                f"or take another batch_format."
+            ) from error
+
+    def adapter(self, edge_order: np.ndarray | None, template: Any = None, **names: str) -> ToDGL:
+        return ToDGL(edge_order=edge_order, **names)
+
+    def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
+        for block in batch[2]:
+            for frame in (block.srcdata, block.dstdata, block.edata):
+                frame.update({name: convert(rows) for name, rows in frame.items()})
+        return batch
 
 
 def graph_data_from_dgl(

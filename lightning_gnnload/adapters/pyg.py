@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
+from functools import partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_gnnload.adapters.base import BatchFormat
 from lightning_gnnload.adapters.columns import (
     chosen,
     drawable_types,
@@ -22,7 +24,7 @@ from lightning_gnnload.adapters.columns import (
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, MissingExtraError, SamplerConfigError
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 """Of a Data, what says which graph it is."""
@@ -105,6 +107,25 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
         if value is not None or name not in data:
             data[name] = value
     return data
+
+
+class PyGFormat(BatchFormat):
+    """``batch_format="pyg"``: see :func:`to_pyg`."""
+
+    library = "torch_geometric"
+
+    def check_sampler(self, sampler: Any) -> None:
+        if sampler.num_layers > 1 and sampler.expand != "new":
+            raise LoaderConfigError(
+                f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
+                f"but it is {sampler}. Give NeighborSampler(..., expand='new')."
+            )
+
+    def adapter(self, edge_order: np.ndarray | None, template: Any = None, **names: str) -> Callable[[MiniBatch], Any]:
+        return partial(to_pyg, edge_order=edge_order, template=template)
+
+    def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
+        return batch.apply(convert)
 
 
 def graph_data_from_pyg(

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress
@@ -155,6 +154,8 @@ class _BoundProximityOrder(SeedOrder):
             made, choice = choose_sequences(
                 endless, seeds, classes, seed=seed, global_batch_size=self.global_batch_size, most=most
             )
+        from rich.console import Console
+
         advice = "" if choice.is_within_bound else " Accuracy may suffer: compare it with order='shuffle'."
         Console(stderr=True).print(f"ProximityOrder: {choice}{advice}", highlight=False, soft_wrap=True)
         return made

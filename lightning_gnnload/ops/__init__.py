@@ -1,4 +1,4 @@
-"""Kernels and their oracle. Nothing above this layer imports native code."""
+"""Checked entry points to the kernels. Nothing above this layer imports native code."""
 
 from .alias import AliasTable, build_alias
 from .apart import draw_layer

@@ -2,7 +2,7 @@
 
 Arrays are C-contiguous NumPy arrays (memory maps included); no function here copies an input. Every kernel is
 a single-threaded pure function that releases the GIL: parallelism is one thread, one batch. What each must
-equal, element by element, is in :mod:`lightning_gnnload.ops.reference`.
+equal, element by element, is in the folder tests/oracle.
 
 Shapes: N graph nodes, E edges, S seeds, L hops, B requested ids, F feature width.
 """

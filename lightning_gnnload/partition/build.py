@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, TaskID
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.datasets.base import Dataset
@@ -213,6 +211,9 @@ def _settings(way: Partitioner) -> dict[str, Any]:
 @contextmanager
 def _stages(progress: bool) -> Iterator[tuple[Advance, StageClock]]:
     """A bar for each thing that is being done, and a clock of them."""
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
     console = Console(stderr=True)
     disable = not (progress and console.is_terminal)  # else a log gets a blank line
     with StageClock() as clock, Progress(console=console, transient=True, disable=disable) as bars:

@@ -10,7 +10,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, DrawKey, HopLayout, SampleLayout
-from lightning_gnnload.ops.reference import philox, stream_keys
+from lightning_gnnload.ops.philox import philox, stream_keys
 from lightning_gnnload.sample.base import thread_workspace
 
 

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
+from lightning_gnnload.adapters import FORMATS
 from tests.benchmarks import goals
 from tests.benchmarks.contenders import (
     FANOUTS,
@@ -23,7 +24,6 @@ from tests.benchmarks.scale import Scale
 from tests.benchmarks.workers import ALL_CORES, HUGE_PAGE_MALLOC, Workers
 
 _ALL_CORES = ", OpenMP on all cores"
-_FORMATS = {"dgl": "dgl", "pyg": "torch_geometric"}  # batch format -> the module it needs
 
 
 _SLOW = {"num_batches": 8}  # five to warm up and three that count
@@ -61,7 +61,7 @@ LOADER_PEERS = {
 def loaders(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterator[Comparison]:
     """Loads on all cores of the machine, by as many threads or workers as each row says."""
     mapped, in_memory = workers.get("ours", graph=graph), workers.get("ours", graph=graph, in_memory=True)
-    formats = [form for form, module in _FORMATS.items() if importlib.util.find_spec(module)]
+    formats = [name for name, form in FORMATS.items() if form.library and importlib.util.find_spec(form.library)]
     ways = [*(("blocks", number) for number in (0, 1, 2)), *((form, 2) for form in formats)]
     best = "blocks, 2 threads"
     for fanouts in FANOUTS:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, importance_tree, reference
+from lightning_gnnload.ops import DrawKey, importance_tree
 from lightning_gnnload.ops.cuda import layer as layers
 from lightning_gnnload.ops.cuda import layers as picking
 from lightning_gnnload.ops.cuda.batch import DeviceBatch
@@ -17,6 +17,8 @@ from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.importance import DeviceTree
 from lightning_gnnload.ops.cuda.layers import sample_layers
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.philox import stream_keys
+from tests import oracle
 from tests.ops.graphs import random_graph
 from tests.ops.layers import METHODS, sample
 
@@ -112,7 +114,7 @@ def test_a_place_on_a_line_of_single_units_is_an_item(device: Device, num_items:
     topology = topology_of(device, *skewed_graph(seed=1))
     batch = DeviceBatch(DeviceWorkspace(device, 60), topology, np.array([5]), KEY, num_hops=1)
     drawn = tree.draw(batch, dataclasses.replace(KEY, hop=3), 40, replace=True)
-    draws = reference.NodeDraws(reference.stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 3, 5)
+    draws = oracle.NodeDraws(stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 3, 5)
     assert drawn.items.tolist() == [draws.below64(j, num_items) for j in range(40)]
     np.testing.assert_array_equal(drawn.factors.cpu(), num_items / 40)
 

@@ -1,4 +1,4 @@
-"""The examples in the package's docstrings, module by module."""
+"""The examples in the docstrings of the package and of its oracle, module by module."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 import lightning_gnnload
+from tests import oracle
 from tests.runif import EXTRA_MODULES
 
 # Not __path__: an editable install puts the folder of the compiled kernels first there.
 PACKAGE = Path(lightning_gnnload.__file__).parent
+ORACLE = Path(oracle.__file__).parent
 MODULES = sorted(
-    ".".join(["lightning_gnnload", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
-    for path in PACKAGE.rglob("*.py")
+    ".".join([name, *path.relative_to(folder).with_suffix("").parts]).removesuffix(".__init__")
+    for name, folder in (("lightning_gnnload", PACKAGE), (oracle.__name__, ORACLE))
+    for path in folder.rglob("*.py")
 )
 MISSING = [module for module in EXTRA_MODULES.values() if importlib.util.find_spec(module) is None]
 

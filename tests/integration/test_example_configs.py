@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gnnload.plugin.commands.cli import GraphCLI
+from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 

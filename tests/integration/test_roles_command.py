@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import FactoredStrategy
-from lightning_gnnload.plugin.commands.cli import GraphCLI
+from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 

@@ -7,7 +7,8 @@ import pytest
 
 from lightning_gnnload import ops
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Walks, reference
+from lightning_gnnload.ops import DrawKey, Walks
+from tests import oracle
 
 from .graphs import random_graph, random_weights, sampled
 
@@ -24,12 +25,12 @@ def test_steps_equal_the_oracle(walks: Walks, dtype: type) -> None:
     numbers = rng.integers(0, walks.num_walks, 70)
     for t in range(walks.length):
         nodes, fates = ops.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t)
-        want = reference.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t)
+        want = oracle.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t)
         assert (nodes.tolist(), fates.tolist()) == want
         weights = random_weights(len(indices))
         table = ops.build_alias(indptr, weights)
         nodes, fates = ops.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t, table=table)
-        want = reference.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t, weights=weights)
+        want = oracle.step_walks(indptr, indices, places, starts, numbers, walks, KEY, t, weights=weights)
         assert (nodes.tolist(), fates.tolist()) == want
 
 
@@ -70,7 +71,7 @@ def test_steps_make_walks_and_visits_make_neighbourhoods(walks: Walks) -> None:
         settings = {"num_neighbors": 4, "include_self": include_self, "normalize": normalize}
         visits = np.ascontiguousarray(traces[:, 1:]).reshape(len(starts), -1)
         counts, neighbors, weights = ops.rank_visits(starts, visits, **settings)
-        want = reference.rank_visits(starts, visits, **settings)
+        want = oracle.rank_visits(starts, visits, **settings)
         assert (counts.tolist(), neighbors.tolist()) == want[:2]
         np.testing.assert_array_equal(weights, want[2])
         workspace = ops.Workspace(NUM_NODES)
@@ -93,7 +94,7 @@ def test_layers_equal_those_of_the_whole_graph(budget: int, replace: bool, norma
     key, settings = DrawKey(7, 1, 2), {"replace": replace, "normalize": normalize}
     degrees = np.diff(indptr)[seeds]
     counts, places, weights = ops.draw_layer(degrees, budget, key, int(seeds[0]), **settings)
-    want = reference.draw_layer(degrees, budget, key, int(seeds[0]), **settings)
+    want = oracle.draw_layer(degrees, budget, key, int(seeds[0]), **settings)
     assert (counts.tolist(), places.tolist()) == want[:2]
     np.testing.assert_array_equal(weights, want[2])
     workspace = ops.Workspace(NUM_NODES)

@@ -13,8 +13,8 @@ from lightning_gnnload.ops import (
     grow_blocks,
     join_blocks,
     link_blocks,
-    reference,
 )
+from tests import oracle
 
 DTYPES = pytest.mark.parametrize("dtype", [np.int32, np.int64])
 PATH = np.array([0, 1, 3, 5, 6]), np.array([1, 0, 2, 1, 3, 2])  # 0 - 1 - 2 - 3
@@ -37,7 +37,7 @@ def test_blocks_equal_the_oracle_and_end_where_they_must(dtype):
         for most in (1, 2, 7, 40, 2**40):
             sources = rng.integers(0, num_nodes, rng.integers(0, 10))  # repeats among them
             block_of, sizes = grow_blocks(*graph, sources, most)
-            wanted = reference.grow_blocks(*graph, sources, most)
+            wanted = oracle.grow_blocks(*graph, sources, most)
             for ours, theirs in zip((block_of, sizes), wanted, strict=True):
                 assert ours.dtype == np.int32
                 np.testing.assert_array_equal(ours, theirs)
@@ -60,7 +60,7 @@ def test_small_blocks_join_as_the_oracle_has_it(dtype):
             joins = join_blocks(*graph, block_of, sizes, is_large, most)
             assert joins.dtype == np.int32
             np.testing.assert_array_equal(
-                joins, reference.join_blocks(*graph, block_of, sizes, is_large, min(most, 2**31))
+                joins, oracle.join_blocks(*graph, block_of, sizes, is_large, min(most, 2**31))
             )
             assert (joins[is_large == 1] == -1).all()
             joined += int((joins >= 0).sum())
@@ -84,7 +84,7 @@ def test_the_graph_of_blocks_equals_the_oracle(dtype):
     for graph, rng in topologies(dtype):
         block_of = rng.integers(0, 5, len(graph[0]) - 1).astype(np.int32)
         counts = link_blocks(*graph, block_of, 6)
-        np.testing.assert_array_equal(counts, reference.link_blocks(*graph, block_of, 6))
+        np.testing.assert_array_equal(counts, oracle.link_blocks(*graph, block_of, 6))
         assert counts.sum() == len(graph[1])
 
 
@@ -101,7 +101,7 @@ def test_a_stream_equals_the_oracle(dtype):
                 ours, theirs = np.full((2, num_nodes), -1, np.int32)
                 for _ in range(3):  # from the second on, a restream
                     changed = deal_nodes(*graph, is_seed, ours, num_parts, *capacities)
-                    assert changed == reference.deal_nodes(*graph, is_seed, theirs, num_parts, *capacities)
+                    assert changed == oracle.deal_nodes(*graph, is_seed, theirs, num_parts, *capacities)
                     np.testing.assert_array_equal(ours, theirs)
                     changes.append(changed)
                 if capacities == exact:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import GnnLoadError, PartitionError, SeedError
-from lightning_gnnload.ops import DealtSeeds, coo_to_csc, deal_seeds, reference, settle_nodes, vote_nodes
+from lightning_gnnload.ops import DealtSeeds, coo_to_csc, deal_seeds, settle_nodes, vote_nodes
+from tests import oracle
 
 RING = np.arange(7), np.roll(np.arange(6), 1)  # the one in-neighbour of a node is the one before
 
@@ -36,11 +37,11 @@ def test_a_stream_equals_the_oracle(dtype, hops, overlap):
             weights = {"overlap_weight": int(rng.choice([0, 1, 3, 65535])), "smoothing": int(rng.choice([0, 0, 2]))}
             score = {"hops": hops, "overlap": overlap, **weights}
             dealt = DealtSeeds.none_of(num_nodes, num_parts)
-            oracle = [(set(), set()) for _ in range(num_parts)]
+            wanted_parts = [(set(), set()) for _ in range(num_parts)]
             for phase in np.split(seeds, [len(seeds) // 2]):
                 dealt.num_seeds[:] = 0
                 quotas = shares(len(phase), num_parts)
-                wanted = reference.deal_seeds(*graph, phase, quotas, oracle, **score)
+                wanted = oracle.deal_seeds(*graph, phase, quotas, wanted_parts, **score)
                 done = 0
                 while done < len(phase):  # in slices of a few edges, as a long stream comes
                     count = deal_seeds(*graph, phase[done:], quotas, dealt, max_edges=num_nodes, **score)
@@ -51,7 +52,7 @@ def test_a_stream_equals_the_oracle(dtype, hops, overlap):
             others = np.setdiff1d(np.arange(num_nodes), seeds)
             assert (dealt.part[others] == -1).all()
             assert not dealt.seen.any()
-            for index, (_, nodes) in enumerate(oracle):
+            for index, (_, nodes) in enumerate(wanted_parts):
                 assert dealt.num_nodes[index] == len(nodes)
                 held = np.unpackbits(dealt.held[index].view(np.uint8), count=num_nodes, bitorder="little")
                 assert set(np.flatnonzero(held).tolist()) == nodes
@@ -145,7 +146,7 @@ def test_votes_equal_the_oracle(dtype):
             is_open = (part < 0) | (rng.random(num_nodes) < 0.3)
             for held in (random_holders(rng, num_nodes), None):
                 for capacity in (0, num_nodes // num_parts, num_nodes):
-                    wanted = reference.vote_nodes(*graph, part, is_open, held, num_parts, capacity=capacity)
+                    wanted = oracle.vote_nodes(*graph, part, is_open, held, num_parts, capacity=capacity)
                     voted = part.copy()
                     middle = num_nodes // 3
                     for begin, end in ((0, middle), (middle, None)):
@@ -191,7 +192,7 @@ def test_settling_equals_the_oracle():
             for masks in (held, held & np.uint64(5), None):
                 given = part.copy()
                 settled = settle_nodes(given, masks, num_parts)
-                np.testing.assert_array_equal(settled, reference.settle_nodes(part, masks, num_parts))
+                np.testing.assert_array_equal(settled, oracle.settle_nodes(part, masks, num_parts))
                 np.testing.assert_array_equal(given, part)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError, SeedError
 from lightning_gnnload.ops import EVICTIONS, SLOT_BYTES, DynamicCache
-from lightning_gnnload.ops.reference import CACHE_MODELS
+from tests.oracle import CACHE_MODELS
 
 NUM_NODES = 40
 

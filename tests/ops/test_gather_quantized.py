@@ -14,9 +14,9 @@ from lightning_gnnload.ops import (
     _kernels,
     gather_quantized,
     instruction_sets,
-    reference,
     use_instruction_set,
 )
+from tests import oracle
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 ALL_CODES = np.arange(-128, 128).astype(np.int8)
@@ -42,9 +42,7 @@ def check(codes: np.ndarray, ids: np.ndarray, num_out: int, dtype: str, position
     scale, offset = columns(codes.shape[1], codes.shape[1])
     out = np.full((num_out, codes.shape[1]), 7, DTYPES[dtype])
     wanted = out.copy()
-    wanted[positions if positions is not None else slice(None)] = reference.dequantized(
-        codes[ids], scale, offset, dtype
-    )
+    wanted[positions if positions is not None else slice(None)] = oracle.dequantized(codes[ids], scale, offset, dtype)
     gather_quantized(codes, scale, offset, ids, out, positions)
     np.testing.assert_array_equal(out.view(np.uint8), wanted.view(np.uint8))  # -0 is not 0
 

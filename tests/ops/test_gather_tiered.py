@@ -16,9 +16,9 @@ from lightning_gnnload.ops import (
     gather_rows,
     gather_tiered,
     instruction_sets,
-    reference,
     use_instruction_set,
 )
+from tests import oracle
 
 UNTOUCHED = 0xA5
 
@@ -54,7 +54,7 @@ def check(table: np.ndarray, location: np.ndarray, shards: list[np.ndarray], ids
     told = () if backing is not None else (missed[0], missed[1])
     got = gather_tiered(location, shards, backing, ids, around[1:-1], *told, positions=positions)
 
-    rows, hits, misses = reference.gather_tiered(location, shards, backing, ids)
+    rows, hits, misses = oracle.gather_tiered(location, shards, backing, ids)
     assert got == (hits, len(misses))
     places = np.arange(len(ids)) if positions is None else positions
     wanted = np.full_like(around, UNTOUCHED)

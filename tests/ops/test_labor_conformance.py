@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.ops import DrawKey, sample_labor, sample_neighbors
-from lightning_gnnload.ops.reference.labor import solve_scale
+from tests.oracle.labor import solve_scale
 
 from .graphs import KEY, random_graph, star_graph
 from .sampled import Sampled, graph_of, private_graph, sample_by

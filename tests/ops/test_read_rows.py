@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import FeatureFileError, GnnLoadError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import RowFile, RowReader, read_rows, reference
+from lightning_gnnload.ops import RowFile, RowReader, read_rows
+from tests import oracle
 
 READ_BYTES = 32 << 10
 RING = pytest.mark.parametrize("use_ring", [True, False], ids=["ring", "threads"])
@@ -67,16 +68,16 @@ def test_rows_and_bytes_equal_the_reference(path, opened, row_bytes, unit, offse
         out = np.full((len(ids) + 3, row_bytes), 0xA5, np.uint8)
         tally = read_rows(reader, file, ids, positions, out)
         wanted = np.full_like(out, 0xA5)
-        wanted[positions] = reference.read_rows(content, offset, row_bytes, ids)
+        wanted[positions] = oracle.read_rows(content, offset, row_bytes, ids)
         np.testing.assert_array_equal(out, wanted)
         # A row may stick out of its first unit and into its last.
         a_read = max(READ_BYTES, -(-row_bytes // unit) * unit + unit)
         a_read = -(-a_read // 4096) * 4096
-        reads = reference.planned_reads(offset, row_bytes, unit, a_read, ids)
+        reads = oracle.planned_reads(offset, row_bytes, unit, a_read, ids)
         assert tally == (len(reads), sum(end - begin for begin, end in reads))
         plain = np.empty((len(ids), row_bytes), np.uint8)
         assert read_rows(reader, file, ids, None, plain) == tally
-        np.testing.assert_array_equal(plain, reference.read_rows(content, offset, row_bytes, ids))
+        np.testing.assert_array_equal(plain, oracle.read_rows(content, offset, row_bytes, ids))
 
 
 def test_io_uring_is_used_where_the_system_has_it():
@@ -100,7 +101,7 @@ def test_a_file_cut_off_is_told_by_name_and_sizes(path, opened, use_ring):
     # What is still there is still read, with the same reader: nothing of the failed call is left in it.
     ids = np.arange(10, 60)
     read_rows(reader, file, ids, None, out)
-    np.testing.assert_array_equal(out, reference.read_rows(path.read_bytes(), 0, 512, ids))
+    np.testing.assert_array_equal(out, oracle.read_rows(path.read_bytes(), 0, 512, ids))
 
 
 @RING

@@ -20,10 +20,10 @@ from lightning_gnnload.ops import (
     SamplerInput,
     Workspace,
     instruction_sets,
-    reference,
     sample_labor,
     use_instruction_set,
 )
+from tests import oracle
 
 from .graphs import KEY, Arena, random_graph, star_graph
 from .names import any_key, any_names
@@ -60,7 +60,7 @@ def assert_equals_oracle(
     table: Any = "auto",
     **options: Any,
 ) -> None:
-    nodes, hops = reference.sample_labor(indptr, indices, np.asarray(seeds), fanouts, key, **options)
+    nodes, hops = oracle.sample_labor(indptr, indices, np.asarray(seeds), fanouts, key, **options)
     workspace = Workspace(len(indptr) - 1, table)  # what one instruction set leaves there must not matter to the next
     for instruction_set in instruction_sets():
         with using(instruction_set):
@@ -122,7 +122,7 @@ def test_ids_beyond_32_bits(tmp_path, options):
     indices = np.concatenate([low, low + 2**32, [2**32 + 99]])
     indptr[-1] = len(indices)
     assert_equals_oracle(indptr, indices, [num_nodes - 1, 6], [10, 3], table="hash", **options)
-    assert len({reference.source_draw(np.zeros(2, np.uint32), 0, 0, t) for t in indices.tolist()}) == 41
+    assert len({oracle.source_draw(np.zeros(2, np.uint32), 0, 0, t) for t in indices.tolist()}) == 41
 
 
 @pytest.mark.parametrize("options", KINDS)

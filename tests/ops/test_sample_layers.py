@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, SamplerInput, Workspace, importance_tree, reference, sample_layers
+from lightning_gnnload.ops import DrawKey, SamplerInput, Workspace, importance_tree, sample_layers
+from lightning_gnnload.ops.philox import stream_keys
+from tests import oracle
 
 from .graphs import KEY, Arena, Batch, random_graph, random_weights, sample_with
 from .layers import METHODS, assert_same, sample
@@ -31,7 +33,7 @@ def assert_equals_oracle(
     **options: Any,
 ) -> Batch:
     batch = sample(indptr, indices, seeds, budgets, method, key, Workspace(len(indptr) - 1, table), **options)
-    nodes, hops = reference.sample_layers(indptr, indices, np.asarray(seeds), budgets, method, key, **options)
+    nodes, hops = oracle.sample_layers(indptr, indices, np.asarray(seeds), budgets, method, key, **options)
     np.testing.assert_array_equal(batch.nodes, nodes)
     assert len(batch.hops) == len(hops)
     for got, want in zip(batch.hops, hops, strict=True):
@@ -100,11 +102,11 @@ def _weights_of(num_edges: int) -> list[np.ndarray]:
 def test_the_tree_equals_the_oracle(num_nodes, num_edges, seed):
     indptr, indices = random_graph(num_nodes, num_edges if num_nodes else 0, seed, np.int32)
     tree = importance_tree(indptr, indices)
-    np.testing.assert_array_equal(tree, reference.importance_tree(indptr, indices))
+    np.testing.assert_array_equal(tree, oracle.importance_tree(indptr, indices))
     assert not tree.flags.writeable  # threads share it
     for weights in _weights_of(len(indices)):
         tree = importance_tree(indptr, indices, weights)
-        np.testing.assert_array_equal(tree, reference.importance_tree(indptr, indices, weights))
+        np.testing.assert_array_equal(tree, oracle.importance_tree(indptr, indices, weights))
 
 
 @pytest.mark.parametrize("method", ["ladies", "fastgcn"])
@@ -113,13 +115,13 @@ def test_draws_that_must_be_made_again(method, replace, monkeypatch):
     # 43 leaves of importance 2**56 or 2**55: of 2**64, up to a sixth is left over. Of 40 draws some are made again;
     # a missing or wrong retry fails here.
     attempts = []
-    words = reference.NodeDraws.words
+    words = oracle.NodeDraws.words
 
     def count(self, count, attempt=0):
         attempts.append(attempt)
         return words(self, count, attempt)
 
-    monkeypatch.setattr(reference.NodeDraws, "words", count)
+    monkeypatch.setattr(oracle.NodeDraws, "words", count)
     indptr = np.concatenate([np.arange(44), np.full(43, 43)])
     assert_equals_oracle(indptr, np.arange(43, 86), np.arange(43), [40], method, replace=replace)
     assert max(attempts) > 0
@@ -149,7 +151,7 @@ def test_every_edge_has_an_importance():
     # A place on a line of single units is an item; a search that stops one unit early or late fails here.
     seed = num_nodes - 1
     batch = sample(indptr, indices, [seed], [9], "fastgcn", replace=True)
-    draws = reference.NodeDraws(reference.stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 0, seed)
+    draws = oracle.NodeDraws(stream_keys(KEY.seed, KEY.epoch)[0], KEY.step, 0, seed)
     assert batch.nodes[1:].tolist() == sorted(draws.below64(j, degree) for j in range(9))
 
 

@@ -15,10 +15,10 @@ from lightning_gnnload.ops import (
     DrawKey,
     SamplerInput,
     Workspace,
-    reference,
     sample_neighbors,
     sample_shadow,
 )
+from tests import oracle
 
 from .graphs import KEY, Arena, random_graph, star_graph
 from .names import any_key, any_names
@@ -38,7 +38,7 @@ def assert_equals_oracle(
     options = {"num_layers": num_layers, "names": names}
     workspace = Workspace(len(indptr) - 1, table)
     got = sample_by(sample_shadow, indptr, indices, seeds, fanouts, key, workspace, edge_ids=True, **options)
-    nodes, hops = reference.sample_shadow(indptr, indices, np.asarray(seeds), fanouts, key, **options)
+    nodes, hops = oracle.sample_shadow(indptr, indices, np.asarray(seeds), fanouts, key, **options)
     assert_equal_hops(got, nodes, hops)
     assert len({(hop.indptr_offset, hop.indices_offset, hop.edge_ids_offset) for hop in got.layout.hops}) == 1
 

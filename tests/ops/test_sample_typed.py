@@ -18,9 +18,9 @@ from lightning_gnnload.ops import (
     Workspace,
     index_edge_types,
     instruction_sets,
-    reference,
     sample_typed_neighbors,
 )
+from tests import oracle
 
 from .graphs import KEY, Arena, Batch, instruction_set, random_graph, read_batch, sampled
 from .names import any_key, any_names
@@ -48,7 +48,7 @@ def assert_equals_oracle(
     indptr, indices, edge_type = graph
     kinds = range(int(edge_type.max()) + 1) if len(edge_type) else range(1)
     by_type = [dict.fromkeys(kinds, hop) if isinstance(hop, int) else hop for hop in fanouts]
-    nodes, hops = reference.sample_typed_neighbors(
+    nodes, hops = oracle.sample_typed_neighbors(
         indptr, indices, edge_type, np.asarray(seeds, np.int64), by_type, key, **options
     )
     for name in instruction_sets():

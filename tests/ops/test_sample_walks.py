@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_gnnload.ops import DrawKey, Walks, Workspace, build_alias, random_walk, reference
+from lightning_gnnload.ops import DrawKey, Walks, Workspace, build_alias, random_walk
+from tests import oracle
 
 from .graphs import KEY, random_graph, random_weights, star_graph
 from .names import any_key, any_names
@@ -29,7 +30,7 @@ def assert_equals_oracle(
     **options: Any,
 ) -> None:
     options = GNNLAB | options
-    nodes, hops = reference.sample_walks(indptr, indices, np.asarray(seeds), walks, key, **options)
+    nodes, hops = oracle.sample_walks(indptr, indices, np.asarray(seeds), walks, key, **options)
     if (weights := options.pop("weights", None)) is not None:
         options["table"] = build_alias(indptr, weights)
     batch = sample_batch(indptr, indices, seeds, walks, key, Workspace(len(indptr) - 1, table), **options)

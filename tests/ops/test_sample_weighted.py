@@ -19,9 +19,9 @@ from lightning_gnnload.ops import (
     Workspace,
     build_alias,
     instruction_sets,
-    reference,
     sample_weighted,
 )
+from tests import oracle
 
 from .graphs import KEY, Arena, instruction_set, random_graph, read_batch, sample_with
 from .names import any_key, any_names
@@ -32,7 +32,7 @@ def assert_equals_oracle(
     graph: WeightedGraph, seeds: Any, fanouts: list[int], key: DrawKey = KEY, table: Any = "auto", **options: Any
 ) -> None:
     indptr, indices, weights, _ = graph
-    nodes, hops = reference.sample_weighted(indptr, indices, weights, np.asarray(seeds), fanouts, key, **options)
+    nodes, hops = oracle.sample_weighted(indptr, indices, weights, np.asarray(seeds), fanouts, key, **options)
     workspace = Workspace(len(indptr) - 1, table)
     for name in instruction_sets():
         with instruction_set(name):

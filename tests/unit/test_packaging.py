@@ -49,7 +49,7 @@ import sys
 sys.meta_path = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
 sys.path[:0] = sys.argv[1:]
 try:
-    import lightning_gnnload
+    from lightning_gnnload import NeighborSampler
 except ImportError as error:
     print(error)
 """
@@ -75,7 +75,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_holds_what_users_need_and_no_more(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert "lightning_gnnload/py.typed" in names
+    assert {"lightning_gnnload/py.typed", "lightning_gnnload/__init__.pyi"} <= {*names}
     assert "lightning_gnnload/data/datasets/debian_bookworm.npz" in names
     assert any(name.startswith("lightning_gnnload/ops/_kernels.") and name.endswith(".so") for name in names)
     assert "lightning_gnnload/ops/_kernels.pyi" in names

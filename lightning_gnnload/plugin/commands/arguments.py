@@ -1,4 +1,4 @@
-"""Arguments that commands beside ``gnnload fit`` share: its data module's, and how mistakes in them are told."""
+"""What commands share of their arguments: a data module's settings, and how mistakes are told."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Any, NoReturn
 
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.plugin.compat import lightning_cli
-from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells of a wrong option which one it is nearest to."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(with_nearest(message, self))
+
+
+def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
+    """What a parser says of a wrong option, and the option that was probably meant, where there is one."""
+    given = re.match(r"(?:unrecognized arguments|unknown): (--[^\s=]+)", message)
+    near = get_close_matches(given[1], parser._option_string_actions, 1) if given else []
+    return f"{message}; did you mean {near[0]}?" if near and "did you mean" not in message else message
 
 
 def parse_module(
@@ -32,13 +43,16 @@ def parse_module(
     """
     import jsonargparse
 
+    from lightning_gnnload import GraphDataModule  # and with it all classes that settings may name
+    from lightning_gnnload.plugin.compat import lightning_cli
+
     parser = lightning_cli.LightningArgumentParser(prog=own.prog, exit_on_error=False)
     parser.add_argument("--config", action=jsonargparse.ActionConfigFile)
     parser.add_class_arguments(GraphDataModule, "data")
     for name, kind in further.items():
         parser.add_subclass_arguments(kind, name)
     given = [] if config is None else ["--config", _data_of(config, own)]
-    with _one_line(own):
+    with _one_line(own, parser):
         # Older releases have the longer name only, newer ones warn of it.
         instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
         made: argparse.Namespace = instantiate(parser.parse_args([*given, *arguments]))
@@ -65,6 +79,8 @@ def ours(error: BaseException | None) -> GnnLoadError | None:
 
 def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
     """The part ``data`` of a configuration file, as YAML: trainer and model do not matter here."""
+    import yaml
+
     try:
         read = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError) as error:
@@ -75,13 +91,13 @@ def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
 
 
 @contextmanager
-def _one_line(own: argparse.ArgumentParser) -> Iterator[Any]:
+def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> Iterator[Any]:
     import jsonargparse
 
     try:
         yield
     except jsonargparse.ArgumentError as error:
-        own.error(_plain(error))
+        own.error(with_nearest(_plain(error), parser))
     except ValueError as error:  # of a class that did not take its settings
         if (reason := ours(error)) is not None:
             raise reason from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.advice import Advice, Speed, measure_speed, recommend
 from lightning_gnnload.cache.budget import AUTO_SHARE, free_bytes
 from lightning_gnnload.cache.figure import draw_curves
@@ -21,8 +22,7 @@ from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.seeds import seed_order
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
-from lightning_gnnload.plugin.commands.arguments import parse_module, share
-from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.commands.arguments import Parser, parse_module, share
 from lightning_gnnload.sample.workload import Workload
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -140,7 +140,7 @@ def _write(
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
-    own = argparse.ArgumentParser("gnnload cache", description=__doc__, epilog=_EPILOG, allow_abbrev=False)
+    own = Parser("gnnload cache", description=__doc__, epilog=_EPILOG, allow_abbrev=False)
     own.add_argument(
         "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
     )

@@ -1,98 +1,60 @@
-"""The command line: ``gnnload fit|validate|test|predict``, a LightningCLI; ``gnnload conform``, ``gnnload cache``,
-``gnnload partition``, ``gnnload doctor``."""
+"""``gnnload``: which module runs a command. That module alone is imported, so that help is there at once."""
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import NoReturn
+from difflib import get_close_matches
+from importlib import import_module
 
-from lightning_gnnload.conform import command as conform
+from lightning_gnnload import __version__
+from lightning_gnnload.errors import GnnLoadError
 
-# Imported so that configurations may name these classes without their module.
-from lightning_gnnload.data import datasets  # noqa: F401
-from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
-from lightning_gnnload.plugin.commands import cache, doctor, partition
-from lightning_gnnload.plugin.commands.arguments import ours
-from lightning_gnnload.plugin.compat import lightning_cli, pl
-from lightning_gnnload.plugin.module.datamodule import GraphDataModule
-from lightning_gnnload.plugin.module.predictions import PredictionWriter
-from lightning_gnnload.plugin.monitor import baseline, cachemonitor, monitor  # noqa: F401
-from lightning_gnnload.plugin.strategy import factored  # noqa: F401
+_COMMANDS = {
+    "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
+    "validate": ("fit", "run a trained model on the validation split"),
+    "test": ("fit", "run a trained model on the test split"),
+    "predict": ("fit", "write a trained model's predictions, by node"),
+    "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
+    "cache": ("cache", "compare caches of features on your graph and sampler"),
+    "partition": ("partition", "cut a graph into parts, and say how good they are"),
+    "doctor": ("doctor", "say what this machine offers, and whether its GPUs can be used"),
+}
+"""The module of a command, in this folder, and what the command does."""
+_USAGE = "usage: gnnload COMMAND [options]\n       gnnload --version\n"
+_LIST = "commands:\n" + "".join(f"  {name:<10} {does}\n" for name, (_, does) in _COMMANDS.items())
+_HELP = f"""{_USAGE}
+Train graph neural networks on sampled neighbourhoods, with PyTorch Lightning.
 
-_COMMANDS = {"conform": conform, "cache": cache, "partition": partition, "doctor": doctor}
-
-
-class GraphCLI(lightning_cli.LightningCLI):
-    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit``
-    and ``--predictions``. What is not fitted needs a checkpoint, or ``--untrained true``."""
-
-    def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
-        parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
-        parser.add_argument(
-            "--predictions", type=str | None, default="predictions.npz", help="Where predict writes; null: nowhere."
-        )
-        parser.add_argument(
-            "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
-        )
-
-    def before_validate(self) -> None:
-        self._check_checkpoint("validate")
-
-    def before_test(self) -> None:
-        self._check_checkpoint("test")
-
-    def before_predict(self) -> None:
-        self._check_checkpoint("predict")
-        if (path := self.config["predict"]["predictions"]) is not None:
-            self.trainer.callbacks.append(PredictionWriter(path))  # type: ignore[attr-defined]
-
-    def _check_checkpoint(self, command: str) -> None:
-        """Raises LoaderConfigError: the model would work with the weights that it was made with."""
-        if self.config[command]["ckpt_path"] is not None or self.config[command]["untrained"]:
-            return
-        found = max(Path(self.trainer.default_root_dir).rglob("*.ckpt"), key=os.path.getmtime, default="FILE.ckpt")
-        raise LoaderConfigError(
-            f"gnnload {command} would use an untrained model, as no checkpoint was given. Give --ckpt_path {found}; or "
-            f"--untrained true, if the model brings its weights."
-        )
-
-    def after_fit(self) -> None:
-        if self.config["fit"]["test_after_fit"]:
-            checkpoint = self.trainer.checkpoint_callback
-            best = "best" if getattr(checkpoint, "best_model_path", "") else None
-            self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best)
+{_LIST}
+fit, validate, test and predict take a configuration, --config FILE, and single settings, which go over it:
+--data.batch_size 512. gnnload COMMAND --help lists the options of a command.
+"""
 
 
 def main() -> None:
     """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
     sys.path.insert(0, os.getcwd())
-    for name, command in _COMMANDS.items():
-        if sys.argv[1:2] == [name]:
-            sys.exit(command.main(sys.argv[2:]))
+    command = "".join(sys.argv[1:2])
+    if command in ("-h", "--help"):
+        print(_HELP, end="")
+    elif command == "--version":
+        print(f"gnnload {__version__}")
+    elif command in _COMMANDS:
+        sys.exit(_run(_COMMANDS[command][0]))
+    elif command.startswith("-") or "_ARGCOMPLETE" in os.environ:  # Lightning's: an option for all of its commands
+        sys.exit(_run("fit"))
+    else:
+        near = get_close_matches(command, _COMMANDS, 1)
+        told = f"there is no command {command!r}{f'; did you mean {near[0]}?' if near else '.'}" if command else ""
+        print(f"{_USAGE}\n{_LIST}\ngnnload: {told or 'give a command.'}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _run(module: str) -> int:
     try:
-        GraphCLI(
-            pl.LightningModule,
-            GraphDataModule,
-            subclass_mode_model=True,
-            save_config_kwargs={"overwrite": True},
-            parser_kwargs={
-                "description": "Train graph neural networks on sampled neighbourhoods. "
-                "Other commands: gnnload conform --help examines samplers, gnnload cache --help caches of features, "
-                "gnnload partition --help cuts graphs into parts, gnnload doctor looks at this machine and its GPUs."
-            },
-        )
-    except PeerError:
-        raise  # its traceback shows where this rank was when the other one ended
-    except GnnLoadError as error:
-        _exit(error)
-    except ValueError as error:  # the parser's, which lists all that a setting may be
-        reason = ours(error)
-        if reason is None:
-            raise
-        _exit(reason)
-
-
-def _exit(error: GnnLoadError) -> NoReturn:
-    sys.exit(f"gnnload: {type(error).__name__}: {error}")
+        command = import_module(f"lightning_gnnload.plugin.commands.{module}")
+    except GnnLoadError as error:  # no compiled kernels, or a Lightning that this package does not know
+        sys.exit(f"gnnload: {type(error).__name__}: {error}")
+    status: int = command.main(sys.argv[2:])
+    return status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -27,6 +26,7 @@ from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.opening import open_device
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.plugin.commands.arguments import Parser
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.placement import place
 
@@ -164,7 +164,7 @@ def samples_alike(device: Device) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
-    parser = argparse.ArgumentParser("gnnload doctor", description=__doc__)
+    parser = Parser("gnnload doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print findings as JSON, for reports of errors")
     options = parser.parse_args(arguments)
     findings = [*machine_findings(), *cuda_findings()]

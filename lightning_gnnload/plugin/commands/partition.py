@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import visit_counts
@@ -32,8 +33,7 @@ from lightning_gnnload.partition.methods import METHODS, partitioner
 from lightning_gnnload.partition.partitioner import Partitioner
 from lightning_gnnload.partition.quality import CacheRates, Quality
 from lightning_gnnload.partition.report import findings, parts_table, stages_table
-from lightning_gnnload.plugin.commands.arguments import parse_module, share
-from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.commands.arguments import Parser, parse_module, share
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -137,7 +137,7 @@ def _sampled(quality: Quality, partition: Partition, module: GraphDataModule, ra
 
 
 def _report_again(arguments: Sequence[str], console: Console) -> int:
-    own = argparse.ArgumentParser("gnnload partition report", description="Prints the report of a partition again.")
+    own = Parser("gnnload partition report", description="Prints the report of a partition again.")
     own.add_argument("folder", type=Path, metavar="FOLDER", help="of a partition")
     own.add_argument("--verify", action="store_true", help="read all of it, and compare checksums")
     options = own.parse_args(arguments)
@@ -275,7 +275,7 @@ def _method_arguments(options: argparse.Namespace, own: argparse.ArgumentParser)
 
 
 def _parser() -> argparse.ArgumentParser:
-    own = argparse.ArgumentParser(
+    own = Parser(
         "gnnload partition",
         usage="%(prog)s DATA --parts K [--method NAME] [--hops L] [options]\n       %(prog)s report FOLDER",
         description=__doc__,

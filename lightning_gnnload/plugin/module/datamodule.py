@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from lightning_gnnload.adapters import FORMATS, FormatName
 from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
@@ -27,12 +28,11 @@ from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OfOneLightning, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.parting import Parting, Partitioned
-from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_expansion, check_numbers
+from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
-BatchFormat = Literal["blocks", "dgl", "pyg"]
 _MAX_DEFAULT_THREADS = 4
 
 
@@ -46,8 +46,8 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         data: a GraphData, or a dataset such as ``Debian()``, which stays light until ``setup``.
         sampler: how neighbourhoods are drawn.
         batch_size: seeds per trainer and step; the global batch is this times the number of trainers.
-        batch_format: ``"blocks"``: :class:`MiniBatch`; ``"dgl"``: ``(input_nodes, output_nodes, blocks)``, as DGL's
-            own loader yields; ``"pyg"``: a ``Data``, as PyG's own loader yields.
+        batch_format: a name in :data:`.FORMATS`: ``"blocks"`` gives a :class:`MiniBatch`, ``"dgl"`` and ``"pyg"`` what
+            these libraries' own loaders yield, ``(input_nodes, output_nodes, blocks)`` and a ``Data``.
         seed: the random seed of orders and draws.
         order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`) or a SeedOrder, for training;
             evaluation is sequential.
@@ -96,7 +96,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         data: GraphData | Dataset,
         sampler: Sampler,
         batch_size: int = 1024,
-        batch_format: BatchFormat = "blocks",
+        batch_format: FormatName = "blocks",
         seed: int = 0,
         order: str | SeedOrder = "shuffle",
         num_threads: int | None = None,
@@ -117,11 +117,11 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         check_data(data)
         check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
         check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
-        check_choice("batch_format", batch_format, ("blocks", "dgl", "pyg"))
+        check_choice("batch_format", batch_format, FORMATS)
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
         for each in (self.sampler, self.eval_sampler):
-            check_expansion(batch_format, each)
+            FORMATS[batch_format].check_sampler(each)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
         self.batch_format = batch_format
@@ -137,7 +137,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self.edge_feature_name = edge_feature_name
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
-        self._template: Any = None  # of PyG's batches
+        self._template: Any = None  # what every batch of from_pyg repeats
         self._is_told = False
         self._copies = DeviceCopies()
         self.caching = ModuleCache(cache)
@@ -250,13 +250,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:
             return self._copies.start(batch, device)
         if self.trainer is not None and converts_input(self.trainer.precision_plugin):
-            # Lightning has done so for tensors and a MiniBatch, but looks into no Data and no block of DGL's.
-            if self.batch_format == "pyg":
-                batch = batch.apply(self.trainer.precision_plugin.convert_input)
-            elif self.batch_format == "dgl":
-                for block in batch[2]:
-                    for frame in (block.srcdata, block.dstdata, block.edata):
-                        frame.update({k: self.trainer.precision_plugin.convert_input(v) for k, v in frame.items()})
+            batch = FORMATS[self.batch_format].converted(batch, self.trainer.precision_plugin.convert_input)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def __str__(self) -> str:
@@ -369,18 +363,17 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         """Models of other libraries look for the graph's edge weights and types in their batches, and train without a
         word where these are missing."""
         samplers_know_edges = all(hasattr(each, "edge_ids") for each in (self.sampler, self.eval_sampler))
-        return data.with_graph_columns() if self.batch_format != "blocks" and samplers_know_edges else data
+        of_library = FORMATS[self.batch_format].library is not None
+        return data.with_graph_columns() if of_library and samplers_know_edges else data
 
     def _convert(self) -> Callable[[MiniBatch], Any] | None:
-        if self.batch_format == "dgl":
-            from lightning_gnnload.adapters.dgl import ToDGL
-
-            return ToDGL(self.feature_name, self.label_name, self.data.graph.edge_order, self.edge_feature_name)
-        if self.batch_format == "pyg":
-            from lightning_gnnload.adapters.pyg import to_pyg
-
-            return partial(to_pyg, edge_order=self.data.graph.edge_order, template=self._template)
-        return None
+        return FORMATS[self.batch_format].adapter(
+            self.data.graph.edge_order,
+            self._template,
+            feature_name=self.feature_name,
+            label_name=self.label_name,
+            edge_feature_name=self.edge_feature_name,
+        )
 
     def _predict_ids(self) -> np.ndarray:
         if isinstance(self.predict, str):

@@ -8,7 +8,6 @@ from typing import Any
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import LoaderConfigError
-from lightning_gnnload.sample.base import Sampler
 
 
 def check_data(data: Any) -> None:
@@ -35,15 +34,6 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> None:
     """One of the known names."""
     if value not in known:
         raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
-
-
-def check_expansion(batch_format: str, sampler: Sampler) -> None:
-    """A sampler whose mini-batches can be had in that format."""
-    if batch_format == "pyg" and sampler.num_layers > 1 and sampler.expand != "new":
-        raise LoaderConfigError(
-            f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
-            f"but it is {sampler}. Give NeighborSampler(..., expand='new')."
-        )
 
 
 def _check_positive(name: str, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from lightning_gnnload.adapters import FORMATS
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
@@ -211,7 +212,7 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
         if isinstance(table, NodeTable):
             return f"table {name!r} has rows of one node type alone, which are found on the host"
     carries_ids = sampler.columns is None or "edge_ids" in sampler.columns
-    if batch_format != "blocks" and carries_ids and data.graph.edge_order is not None:
+    if FORMATS[batch_format].library is not None and carries_ids and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None
 
@@ -225,11 +226,7 @@ def _device(module: CachedModule, computes_on: torch.device) -> Device:
     from lightning_gnnload.ops.cuda.opening import open_device
 
     device = open_device(computes_on)
-    if module.batch_format == "dgl":
-        from lightning_gnnload.adapters.dgl import why_no_blocks
-
-        if (reason := why_no_blocks(device.torch_device)) is not None:
-            raise CudaUnavailableError(f"{reason}. Install a DGL that is built for CUDA, or take another batch_format.")
+    FORMATS[module.batch_format].check_device(device.torch_device)
     return device
 
 

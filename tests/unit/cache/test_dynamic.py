@@ -17,9 +17,9 @@ from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import Reads, TierReads, bytes_of
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
 from lightning_gnnload.ops import EVICTIONS
-from lightning_gnnload.ops.reference import CACHE_MODELS
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
+from tests.oracle import CACHE_MODELS
 from tests.unit.toy import content, toy_data, toy_source
 
 NUM_NODES, WIDTH = 60, 5

@@ -3,11 +3,11 @@ import pytest
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.ops import reference
 from lightning_gnnload.partition import selfreliant
 from lightning_gnnload.partition.balance import share_sizes
 from lightning_gnnload.partition.partitioner import OPEN
 from lightning_gnnload.partition.selfreliant import SelfReliant
+from tests import oracle
 
 
 def communities(num_communities: int, size: int, seed: int = 0) -> Graph:
@@ -50,7 +50,7 @@ def test_shares_of_each_phase_differ_by_one_at_most(stream: str) -> None:
 def test_it_is_the_stream_of_the_oracle_whatever_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = communities(4, 50)
     seeds = np.random.default_rng(0).permutation(graph.num_nodes)[:60]
-    wanted = reference.deal_seeds(
+    wanted = oracle.deal_seeds(
         graph.indptr, graph.indices, seeds, share_sizes(60, 3), [(set(), set()) for _ in range(3)], hops=2
     )
     for max_edges in (1, 100, 1 << 27):

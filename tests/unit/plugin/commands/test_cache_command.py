@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lightning_gnnload.plugin.commands import cache as cache_command
-from lightning_gnnload.plugin.commands.cli import GraphCLI
+from lightning_gnnload.plugin.commands.fit import GraphCLI
 
 SAMPLER = ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[3, 2]", "--data.batch_size", "20"]
 CONFIG = """

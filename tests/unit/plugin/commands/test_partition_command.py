@@ -14,7 +14,7 @@ from lightning_gnnload import Graph, GraphData, load_partition, save_graph_data
 from lightning_gnnload.partition.quality import Quality
 from lightning_gnnload.partition.selfreliant import SelfReliant
 from lightning_gnnload.plugin.commands import partition as partition_command
-from lightning_gnnload.plugin.commands.cli import GraphCLI
+from lightning_gnnload.plugin.commands.fit import GraphCLI
 from tests.runif import RunIf
 from tests.unit.toy import toy_data
 
@@ -131,7 +131,7 @@ def test_an_interrupt_is_a_line_and_leaves_nothing(
     ("arguments", "said"),
     [
         ([], "give --parts K"),
-        (["Debian", "--part", "2"], "unknown: --part\n"),
+        (["Debian", "--part", "2"], "unknown: --part; did you mean --parts?\n"),
         (["--parts", "2"], "give DATA first"),
         (["--parts", "2", "Debian"], "unknown: Debian"),
         (["Debian", "--parts", "many"], "invalid int value: 'many'"),

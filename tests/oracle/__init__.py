@@ -6,7 +6,7 @@ Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 from .apart import draw_layer, rank_visits, step_walks
 from .blocks import deal_nodes, grow_blocks, join_blocks, link_blocks
 from .dealing import deal_seeds, settle_nodes, vote_nodes
-from .draws import NodeDraws, philox, stream_keys
+from .draws import NodeDraws
 from .eviction import CACHE_MODELS, CacheModel
 from .files import planned_reads, read_rows
 from .labor import sample_labor, source_draw
@@ -42,7 +42,6 @@ __all__ = [
     "is_csc",
     "join_blocks",
     "link_blocks",
-    "philox",
     "planned_reads",
     "random_keys",
     "random_walk",
@@ -61,6 +60,5 @@ __all__ = [
     "source_draw",
     "spread_parts",
     "step_walks",
-    "stream_keys",
     "vote_nodes",
 ]

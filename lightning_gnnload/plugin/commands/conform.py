@@ -19,6 +19,7 @@ from lightning_gnnload.conform.report import Row, examine, num_rows, table, writ
 from lightning_gnnload.conform.subjects import Subject, ours, subject_of
 from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
+from lightning_gnnload.plugin.commands.arguments import Parser
 
 _EPILOG = f"""
 p is the probability of so large a deviation, approximately, times the settings of the check: for reading. bound is
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("gnnload conform", description=__doc__, epilog=_EPILOG)
+    parser = Parser("gnnload conform", description=__doc__, epilog=_EPILOG)
     own = parser.add_argument_group("a sampler of your own, instead of this package's")
     own.add_argument("--sampler", metavar="CLASS", help="package.module.Class; looked for in the current folder, too")
     own.add_argument("--fanouts", type=int, nargs="+", default=[], help="its first argument, if it takes any")

@@ -9,14 +9,13 @@ from functools import partial
 
 import pytest
 
-from lightning_gnnload.conform import command, peers
+from lightning_gnnload.conform import peers
 from lightning_gnnload.conform.checks import counts, ends
 from lightning_gnnload.conform.draw import sampler_draw
 from lightning_gnnload.conform.subjects import Subject
 from lightning_gnnload.conform.suites import Check
-from lightning_gnnload.plugin.commands import cli
-
-from . import samplers
+from lightning_gnnload.plugin.commands import cli, conform
+from tests.unit.conform import samplers
 
 OWN = "tests.unit.conform.samplers"
 PROMISE = '{"max_in_degree": [4, 3], "alone": true}'
@@ -25,7 +24,7 @@ PROMISE = '{"max_in_degree": [4, 3], "alone": true}'
 def test_our_samplers_pass_and_reports_are_written(tmp_path, capsys) -> None:
     files = {kind: tmp_path / f"report.{kind}" for kind in ("csv", "json")}
     options = [text for kind, file in files.items() for text in (f"--{kind}", str(file))]
-    assert command.main(["--quick", *options]) == 0
+    assert conform.main(["--quick", *options]) == 0
     told = capsys.readouterr().out
     assert "NeighborSampler: uniform, replaced" in told
     assert "FAILS" not in told
@@ -53,14 +52,14 @@ def test_a_sampler_of_ones_own(tmp_path, monkeypatch, capsys) -> None:
     assert "Mine" in capsys.readouterr().out
     # With replacement, edges may repeat: the promise has to say so.
     own = ["--quick", "--sampler", "mine.Mine", "--fanouts", "4", "3", "--args", '{"twice": true}']
-    assert command.main(own) == 1
-    assert command.main([*own, "--promise", '{"distinct_edges": false}', "--law", "uniform, replaced"]) == 0
+    assert conform.main(own) == 1
+    assert conform.main([*own, "--promise", '{"distinct_edges": false}', "--law", "uniform, replaced"]) == 0
     del sys.modules["mine"]
 
 
 def test_a_broken_contract_fails(capsys) -> None:
     own = ["--sampler", f"{OWN}.IgnoresStep", "--fanouts", "4", "3", "--promise", PROMISE]
-    assert command.main(["--quick", *own]) == 1
+    assert conform.main(["--quick", *own]) == 1
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "FAILS" in shown
     assert "key matters" in shown
@@ -76,8 +75,8 @@ def only_ends(quick: bool) -> list[Check]:
 
 def test_wrong_draws_fail(monkeypatch, capsys) -> None:
     subject = Subject("Ours: uniform", draw=sampler_draw(samplers.DropsLast), suite_of=fewer_counts)
-    monkeypatch.setattr(command, "ours", lambda: [subject])
-    assert command.main(["--quick"]) == 1
+    monkeypatch.setattr(conform, "ours", lambda: [subject])
+    assert conform.main(["--quick"]) == 1
     assert "FAILS" in capsys.readouterr().out
 
 
@@ -94,7 +93,7 @@ def test_wrong_draws_fail(monkeypatch, capsys) -> None:
     ],
 )
 def test_what_cannot_be_examined(arguments: list[str], told: str, capsys) -> None:
-    assert command.main(arguments) == 2
+    assert conform.main(arguments) == 2
     assert told in " ".join(capsys.readouterr().out.split())
 
 
@@ -103,7 +102,7 @@ def test_what_cannot_be_examined(arguments: list[str], told: str, capsys) -> Non
 )
 def test_options_that_are_refused_at_once(option: str, told: str, capsys) -> None:
     with pytest.raises(SystemExit):
-        command.main([option])
+        conform.main([option])
     assert told in capsys.readouterr().err
 
 
@@ -113,10 +112,10 @@ def test_a_peers_failure_is_reported_and_counts_for_nothing(monkeypatch, capsys,
         return Subject(f"{name}: uniform", draw=draw, law="uniform", suite_of=only_ends, peer=True, known=known)
 
     found = [peer("Theirs", ""), peer("Others", "it forgets the last neighbour")]
-    monkeypatch.setattr(command, "ours", list)
-    monkeypatch.setattr(command, "peers", lambda: (found, ["third: not installed"]))
+    monkeypatch.setattr(conform, "ours", list)
+    monkeypatch.setattr(conform, "peers", lambda: (found, ["third: not installed"]))
     figure = tmp_path / "figure.png"
-    assert command.main(["--quick", "--peers", "--figure", str(figure)]) == 0
+    assert conform.main(["--quick", "--peers", "--figure", str(figure)]) == 0
     told = capsys.readouterr().out
     assert "fails (known)" in told
     assert "known: Others: uniform: it forgets the last neighbour." in told

@@ -10,8 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..dispatch import DrawKey
-from ..walks import Walks
+from lightning_gnnload.ops.dispatch import DrawKey
+from lightning_gnnload.ops.walks import Walks
+
 from .draws import BatchDraws, NodeDraws, name_of
 from .weighted import NOBODY, alias_entries
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..dispatch import ALL_NEIGHBORS, DrawKey
+from lightning_gnnload.ops.dispatch import ALL_NEIGHBORS, DrawKey
+
 from .draws import BatchDraws, NodeDraws
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..dispatch import DrawKey
+from lightning_gnnload.ops.dispatch import DrawKey
+
 from .neighbors import Hop, sample_neighbors
 
 

@@ -6,10 +6,12 @@ from collections import Counter
 
 import numpy as np
 
-from ..dispatch import DrawKey
-from ..steps import ENDS, GOES_ON, RESTARTS, STUCK
-from ..walks import Walks
-from .draws import NodeDraws, stream_keys
+from lightning_gnnload.ops.dispatch import DrawKey
+from lightning_gnnload.ops.philox import stream_keys
+from lightning_gnnload.ops.steps import ENDS, GOES_ON, RESTARTS, STUCK
+from lightning_gnnload.ops.walks import Walks
+
+from .draws import NodeDraws
 from .layers import add_up, draw_edges
 from .walks import blocks_per_walk, edge_taken
 

@@ -10,8 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from ..dispatch import ALL_NEIGHBORS, DrawKey
-from .draws import name_of, philox, stream_keys, uint32
+from lightning_gnnload.ops.dispatch import ALL_NEIGHBORS, DrawKey
+from lightning_gnnload.ops.philox import philox, stream_keys, uint32
+
+from .draws import name_of
 
 SOURCE_BLOCK = 0x6C61626F
 CONVERGED = 0.9999

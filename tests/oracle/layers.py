@@ -14,9 +14,11 @@ from typing import Literal
 
 import numpy as np
 
-from ..dispatch import DrawKey
-from ..layers import WHOLE_LAYER, LayerMethod
-from .draws import NodeDraws, name_of, stream_keys
+from lightning_gnnload.ops.dispatch import DrawKey
+from lightning_gnnload.ops.layers import WHOLE_LAYER, LayerMethod
+from lightning_gnnload.ops.philox import stream_keys
+
+from .draws import NodeDraws, name_of
 from .neighbors import Hop
 
 

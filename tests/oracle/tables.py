@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .draws import LOW, SHIFT, philox, stream_keys
+from lightning_gnnload.ops.philox import philox, stream_keys
 
 
 def gather_rows(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -64,6 +64,6 @@ def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
     """Ordering keys uint64 ``[B]``."""
     ids = np.asarray(ids, np.int64).astype(np.uint64)
     zeros = np.zeros_like(ids)
-    counter = np.stack([ids & LOW, ids >> SHIFT, zeros, zeros], axis=-1)
+    counter = np.stack([ids & 0xFFFFFFFF, ids >> 32, zeros, zeros], axis=-1)
     words = philox(counter, stream_keys(seed, epoch)[1]).astype(np.uint64)
-    return words[:, 0] | words[:, 1] << SHIFT
+    return words[:, 0] | words[:, 1] << 32

@@ -1,0 +1,52 @@
+"""Random words of counters: Philox, and the keys of an epoch. See kernels/common/draw.h."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+
+
+def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Philox4x32-10 of many counters at once.
+
+    Args:
+        counter: uint32 ``[..., 4]``.
+        key: uint32 ``[..., 2]``, broadcast against ``counter``.
+
+    Returns:
+        uint32 ``[..., 4]``.
+
+    Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11), section 3.3.
+
+    Example:
+        >>> [hex(word) for word in philox(np.zeros(4, np.uint32), np.zeros(2, np.uint32))]
+        ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
+    # 64-bit lanes hold the products of 32-bit words.
+    c0, c1, c2, c3 = np.moveaxis(np.asarray(counter, np.uint64), -1, 0)
+    k0, k1 = np.moveaxis(np.asarray(key, np.uint64), -1, 0)
+    for _ in range(10):
+        product0 = np.uint64(0xD2511F53) * c0
+        product1 = np.uint64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = (
+            (product1 >> _SHIFT) ^ c1 ^ k0,
+            product1 & _LOW,
+            (product0 >> _SHIFT) ^ c3 ^ k1,
+            product0 & _LOW,
+        )
+        k0 = (k0 + np.uint64(0x9E3779B9)) & _LOW
+        k1 = (k1 + np.uint64(0xBB67AE85)) & _LOW
+    return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).astype(np.uint32)
+
+
+def stream_keys(seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """The two keys of an epoch, uint32 ``[2]`` each: for draws and for ordering keys."""
+    words = philox(uint32(epoch, 0, 0, 0x6B657973), uint32(seed, seed >> 32))
+    return words[:2], words[2:]
+
+
+def uint32(*words: int) -> np.ndarray:
+    """The low 32 bits of each."""
+    return np.array([word & 0xFFFFFFFF for word in words], np.uint32)

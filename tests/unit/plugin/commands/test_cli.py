@@ -1,0 +1,106 @@
+"""``gnnload``: help that waits for nothing, and commands and options that are almost right."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from lightning_gnnload import __version__
+from lightning_gnnload.plugin.commands import cli
+from lightning_gnnload.plugin.commands.fit import GraphCLI
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+
+COMMANDS = ("fit", "validate", "test", "predict", "conform", "cache", "partition", "doctor")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """The exit status."""
+    monkeypatch.setattr(sys, "argv", ["gnnload", *arguments])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        cli.main()
+    except SystemExit as ended:
+        return ended.code
+    return 0
+
+
+def test_help_names_all_commands_and_loads_neither_torch_nor_numpy() -> None:
+    code = "import sys\nfrom lightning_gnnload.plugin.commands.cli import main\nmain()\n"
+    code += "sys.exit(bool({'numpy', 'torch', 'yaml', 'rich'} & {*sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(f"\n  {command} " in done.stdout for command in COMMANDS)
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"gnnload {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["fti"], "there is no command 'fti'; did you mean fit?"),
+        (["Partition"], "there is no command 'Partition'; did you mean partition?"),
+        (["learn"], "there is no command 'learn'."),
+        ([], "give a command."),
+    ],
+)
+def test_a_wrong_command_is_told_with_all_that_there_are(
+    given: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *given) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(f"gnnload: {told}\n")
+    assert all(f"\n  {command} " in said for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["fit", "--data.smapler", "NeighborSampler"], "--data.sampler"),
+        (["predict", "--predicitons", "FILE"], "--predictions"),
+        (["conform", "--pears"], "--peers"),
+        (["cache", "--data.data", "Synthetic", "--tabel", "x"], "--table"),
+        (["cache", "--data.data", "Synthetic", "--data.bathc_size", "3"], "--data.batch_size"),
+        (["partition", "Debian", "--part", "2"], "--parts"),
+        (["doctor", "--jsn"], "--json"),
+    ],
+)
+def test_a_wrong_option_is_told_with_the_nearest(
+    arguments: list[str], meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    (last,) = capsys.readouterr().err.splitlines()[-1:]
+    assert last.endswith(f"; did you mean {meant}?")
+
+
+def test_without_kernels_a_command_says_so_in_a_line() -> None:
+    code = "import sys; sys.modules['lightning_gnnload.ops._kernels'] = None\n"
+    code += "from lightning_gnnload.plugin.commands.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "cache", "--help"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.fullmatch(r"gnnload: KernelsMissingError: .*compiled.*kernels.*\n", done.stderr)
+
+
+def test_options_and_completions_before_a_command_are_lightnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    fit = import_module("lightning_gnnload.plugin.commands.fit")
+    monkeypatch.setattr(fit, "main", lambda arguments: ran.append(sys.argv[1:]) or 0)
+    assert run(monkeypatch, "--config", "run.yaml", "fit") == 0
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    assert run(monkeypatch) == 0
+    assert ran == [["--config", "run.yaml", "fit"], []]
+
+
+def test_spawned_ranks_get_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gnnload"])
+    data = {"data": "Debian", "sampler": {"class_path": "NeighborSampler", "init_args": {"fanouts": [2]}}}
+    made = GraphCLI(pl.LightningModule, GraphDataModule, run=False, args={"data": data, "trainer": {"logger": False}})
+    assert pickle.loads(pickle.dumps(made.parser)).error.args[0].prog == made.parser.prog  # noqa: S301
