@@ -32,7 +32,9 @@ FOREIGN_ENVIRONMENT = re.compile(
     r"|DGL\w*|COLUMNS|LINES"
 )
 # Processes that Python and torch start once and keep until the end.
-LASTING_PROCESS = re.compile(r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker")
+LASTING_PROCESS = re.compile(
+    r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker|tests.forkserver"
+)
 
 
 @dataclass(frozen=True)

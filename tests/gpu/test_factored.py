@@ -10,7 +10,7 @@ from tests.integration.scripts import launch
 
 
 def test_mini_batches_cross_in_the_gpus_memory(tmp_path: Path) -> None:
-    launch.run(Path(factored.__file__), folder=tmp_path, timeout_s=240 * launch.PATIENCE)
+    launch.run(Path(factored.__file__), folder=tmp_path, timeout_s=240 * launch.PATIENCE, anew=True)
     (on_host, host_slots), (on_device, device_slots) = (
         json.loads((tmp_path / f"{place}.json").read_text()) for place in ("cpu", "cuda")
     )

@@ -29,7 +29,9 @@ def seen_by(count: int, end: str, folder: Path) -> list[tuple[int, dict]]:
     with ExitStack() as stack:
         jobs = [
             stack.enter_context(
-                start(Path(sharing.__file__), name, index, count, end, folder=folder, log=f"output-{index}.txt")
+                start(
+                    Path(sharing.__file__), name, index, count, end, folder=folder, log=f"output-{index}.txt", anew=True
+                )
             )
             for index in range(count)
         ]

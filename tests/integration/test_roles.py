@@ -55,8 +55,10 @@ def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None
 def test_spawned_ranks_measure_too_and_the_parent_hears_of_it(tmp_path: Path) -> None:
     run(SCRIPT, "auto", folder=tmp_path, how="spawn", num_devices=3, timeout_s=LIMIT_S)
     (parent,) = ranks(tmp_path, "auto", 1)
-    assert parent["decision"]["num_ranks"] == 3
-    assert parent["decision"]["num_samplers"] == 2 if parent["decision"]["train_ms"] < 60 else 1
+    decision = parent["decision"]
+    assert decision["num_ranks"] == 3
+    one_feeds_the_others = 2 * decision["sample_ms"] <= decision["train_ms"]
+    assert decision["num_samplers"] == (1 if one_feeds_the_others else 2)
 
 
 def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_hops_draw_alike_only_if_told_to(layer_dependency, importance):
     first, second = picks_by_node(batch, 0), picks_by_node(batch, 1)
     num_equal = sum(first[node] == second[node] for node in range(200))
     # Equal by chance: far below C(30, 5) ** -1 for each node, but both may be empty (0.004 ** 2).
-    assert num_equal == 200 if layer_dependency else num_equal < 5
+    assert (num_equal == 200) if layer_dependency else (num_equal < 5)
 
 
 @pytest.mark.parametrize("importance", [0, -1])

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from tests import forkserver
+
 ROOT = Path(__file__).parents[3]
 JOB_MARK = "GNNLOAD_TEST_JOB"
 PATIENCE = float(os.environ.get("GNNLOAD_TEST_PATIENCE", "1"))
@@ -96,6 +98,7 @@ def start(
     agent: Sequence[str] = ("--standalone",),
     prefix: Sequence[str] = (),
     log: str = "output.txt",
+    anew: bool = False,
 ) -> Iterator[Job]:
     """Starts ``script`` and kills what is left of it at the end.
 
@@ -107,6 +110,7 @@ def start(
         agent: options of torchrun.
         prefix: a command that runs the one after it, elsewhere.
         log: the file in ``folder`` that the output goes to.
+        anew: each process is a new interpreter, as a user's is, and none a fork of one that has imported torch already.
     """
     mark = uuid.uuid4().hex
     variables = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.fullmatch(name)}
@@ -121,7 +125,7 @@ def start(
     log_path = folder / log
     with log_path.open("w") as out:
         # A session of its own, as a shell gives a job: Ctrl-C reaches the job and nobody else.
-        process = subprocess.Popen(
+        process = (subprocess.Popen if anew or prefix else forkserver.Popen)(
             command,
             cwd=folder,
             env=variables,
@@ -145,13 +149,14 @@ def run(
     how: str = "script",
     num_devices: int = 1,
     timeout_s: float = 120,
+    anew: bool = False,
 ) -> Job:
     """Runs ``script`` to its end.
 
     Raises:
         TimeoutError, RuntimeError: it hangs or fails; the message has the job's output.
     """
-    with start(script, *arguments, folder=folder, how=how, num_devices=num_devices) as job:
+    with start(script, *arguments, folder=folder, how=how, num_devices=num_devices, anew=anew) as job:
         job.wait(timeout_s)
     if job.returncode != 0:
         raise RuntimeError(f"{script.name} {arguments} ended with {job.returncode}:\n{job.output}")

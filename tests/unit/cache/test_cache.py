@@ -81,6 +81,14 @@ def test_gathered_rows_are_the_stores(dtype: torch.dtype, kind, width: int) -> N
         assert reads[0].num_bytes == reads[0].rows * width * dtype.itemsize
 
 
+def test_rows_of_several_pieces_that_are_filled_in_turn() -> None:
+    rows = rows_of(width=1 << 14)  # 20 MB, of which 16 MiB are one piece
+    cache = opened(FarStore(rows), ratio=1.0)
+    out = torch.empty_like(rows)
+    assert cache.gather(torch.arange(N), out)[0].rows == N
+    assert torch.equal(out, rows)
+
+
 @pytest.mark.parametrize("kind", [MemoryFeatureStore, FarStore])
 def test_rows_go_to_positions_and_others_stay(kind) -> None:
     rows = rows_of()

@@ -277,9 +277,10 @@ def test_ids_are_checked_without_verify(folder: Path) -> None:
 def test_folders_that_are_not_ours(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(StoreFormatError, match=r"is not a graph folder.*save_graph_data.*save_features"):
         load_graph_data(tmp_path)
-    edit(folder, lambda manifest: manifest.update(version=2))
-    with pytest.raises(StoreFormatError, match=r"format version 2.*reads version 1"):
-        load_graph_data(folder)
+    for version in (0, 2):
+        edit(folder, lambda manifest, version=version: manifest.update(version=version))
+        with pytest.raises(StoreFormatError, match=rf"format version {version}.*reads version 1"):
+            load_graph_data(folder)
     edit(folder, lambda manifest: manifest.update(format="theirs"))
     with pytest.raises(StoreFormatError, match="another program"):
         load_graph_data(folder)

@@ -27,6 +27,8 @@ def test_other_seeds_in_mid_epoch_are_refused(change: dict[str, Any], num_ranks:
     now = replace(BEFORE, step=0, **change)
     with pytest.raises(CheckpointError, match=says):
         BEFORE.check(now, num_ranks)
+    with pytest.raises(CheckpointError, match="after 1 steps"):
+        replace(BEFORE, step=1).check(now, num_ranks)
     replace(BEFORE, step=0).check(now, num_ranks)  # no seed is taken yet: none can be left out or come twice
 
 

@@ -115,4 +115,4 @@ def test_too_small_an_arena_says_what_it_needs() -> None:
         except ArenaTooSmall as small:
             needed_bytes = small.needed_bytes
         # 7 lines of 64 bytes for 50 nodes, one for indptr, 4 for the indices.
-        assert needed_bytes == 0 if num_bytes >= 12 * 64 else num_bytes < needed_bytes <= 12 * 64
+        assert (needed_bytes == 0) if num_bytes >= 12 * 64 else (num_bytes < needed_bytes <= 12 * 64)

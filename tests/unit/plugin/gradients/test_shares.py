@@ -41,6 +41,7 @@ def test_what_was_contributed_before_an_interruption_is_not_given() -> None:
 def test_every_merged_slice_is_known_to_all_before_its_step(staleness: int) -> None:
     """Plays epochs: merges whatever may be merged, in a random order, and passes over what all trainers know to be
     whole. A slice that becomes known too late would be trained twice."""
+    num_merged = 0
     for seed in range(200):
         random.seed(seed)
         num_steps, num_ranks = random.randint(2, 14), random.randint(1, 3)
@@ -57,10 +58,12 @@ def test_every_merged_slice_is_known_to_all_before_its_step(staleness: int) -> N
             announced = []
             for number in random.sample(range(num_steps * num_ranks), num_steps * num_ranks):
                 if number not in merged and random.random() < 0.4 and shares.is_mergeable(number):
+                    assert number // num_ranks > step, f"seed {seed}: the trainers have come to it"
                     shares.merge(number)
                     merged.add(number)
+                    num_merged += 1
                     announced.append(number)
             in_flight.append(announced)
             if len(in_flight) > staleness:
                 known |= set(in_flight.pop(0))
-        assert staleness >= 4 or seed > 0 or merged, "nothing was merged: the test proves nothing"
+    assert num_merged > 200, "hardly anything was merged: the test proves nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,21 @@ def test_reads_are_summed_by_tier_and_differ_by_it() -> None:
     assert (more - sums).reads == (TierReads("cache", 2, 20), TierReads("disk", 0, 0))
     means = Sums(LoaderStats(num_batches=2, reads=(TierReads("cache 2", 3, 30), TierReads("disk", 1, 512)))).means()
     assert (means["hit_rate"], means["bytes_cache_2"], means["bytes_disk"]) == (0.75, 15, 256)
+    loader = LoaderStats(
+        4, num_nodes=80, num_edges=400, num_seeds=40, sample_ms=20, gather_ms=12, convert_ms=8, wait_ms=6
+    )
+    assert Sums(replace(loader, num_ready=10, wait_ms=6), train_ms=100, wall_ms=200).means() == {
+        "queue_depth": 2.5,
+        "wait_ms": 1.5,
+        "sample_ms": 5,
+        "gather_ms": 3,
+        "convert_ms": 2,
+        "train_ms": 25,
+        "input_nodes": 20,
+        "edges": 100,
+        "seeds_per_s": 200,
+        "batches_per_s": 20,
+    }
     assert "hit_rate" not in Sums(LoaderStats(reads=(TierReads("disk", 1, 512),))).means()
 
 

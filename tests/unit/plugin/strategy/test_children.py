@@ -5,8 +5,28 @@ import sys
 import time
 import uuid
 
+import psutil
+import pytest
+
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.plugin.strategy.launcher import Children
+from tests import forkserver
+
+RANK_0 = f"""
+import subprocess, time
+import {Children.__module__} as tested
+from {Children.__module__} import Children
+tested.GRACE_S = 0.5
+hanging = subprocess.Popen(["sleep", "60"])
+print(hanging.pid, flush=True)
+"""
+HANGS = """
+Children([subprocess.Popen(["false"]), hanging], "", lambda local_rank: False)
+time.sleep(60)
+"""
+ENDS = """
+Children([hanging], "", lambda local_rank: False).expect_end()
+"""
 
 
 def sleeping() -> subprocess.Popen:
@@ -37,3 +57,15 @@ def test_a_rank_that_may_end_is_let_go_and_all_can_see_it() -> None:
     assert children.exit_codes == {1: -9, 2: -9}
     for flag in children._ended.values():
         flag.lower()
+
+
+@pytest.mark.parametrize(("does", "status"), [(HANGS, -9), (ENDS, 0)], ids=["hangs", "ends"])
+def test_a_rank_that_hangs_ends_with_rank_0(does: str, status: int) -> None:
+    run = uuid.uuid4().hex
+    command = [sys.executable, "-c", (RANK_0 + does).replace('""', repr(run))]
+    with forkserver.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as rank_0:
+        assert rank_0.stdout is not None
+        hanging = psutil.Process(int(rank_0.stdout.readline()))
+        assert rank_0.wait(30) == status
+    _, left = psutil.wait_procs([hanging], timeout=10)
+    assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]

@@ -1,0 +1,254 @@
+"""New interpreters within milliseconds, for the hundreds of ranks that tests start.
+
+An interpreter takes four seconds of a core to import torch and Lightning. :class:`Popen` starts ``python script.py``,
+``python -m module`` and ``python -c code`` as forks of a server, which has imported them and done nothing else. Such a
+process is a child of the one that asked, as if that had started it: it has its own argv, environment (in /proc, too),
+working directory, open files and session, runs the script as ``__main__``, and ends as an interpreter does. What it
+starts itself by :mod:`subprocess` or by "spawn" is started so, too, from a server of its own.
+
+What is read when Python starts or torch is imported is the server's, such as the seed of hashes. Where that matters,
+where a GPU is used, and where the start of ranks is itself tested, :class:`subprocess.Popen` starts them
+(``launch.start(anew=True)``).
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import fcntl
+import gc
+import importlib
+import inspect
+import itertools
+import json
+import multiprocessing.util
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+_IMPORTED = (
+    *("torch.distributed.launcher.api", "torchmetrics", "pytorch_lightning", "jsonargparse"),
+    *("lightning_gnnload", "lightning_gnnload.plugin.cli"),
+)
+_ROOM = {"argv": 1 << 13, "environment": 1 << 16}  # bytes that a process can show in /proc
+_SET_CHILD_SUBREAPER = 36
+_MOST_FILES = 64  # of a process that is started
+_libc = ctypes.CDLL(None, use_errno=True)
+_SIGNATURE = inspect.signature(subprocess.Popen._execute_child)
+_spawnv_passfds = multiprocessing.util.spawnv_passfds
+
+
+class Popen(subprocess.Popen):
+    """Starts an interpreter as a fork of the server; ``preexec_fn`` is not called. Anything else as its base does."""
+
+    def _execute_child(self, *given: Any) -> None:
+        bound = _SIGNATURE.bind(self, *given).arguments
+        command = [os.fsdecode(part) for part in bound["args"]] if isinstance(bound["args"], list) else []
+        if not command or bound["shell"] or _parsed(command) is None:
+            super()._execute_child(*given)
+            return
+        pipes = [bound[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        files = {0: bound["p2cread"], 1: bound["c2pwrite"], 2: bound["errwrite"]}
+        files = {number: number if given == -1 else given for number, given in files.items()}
+        files |= {number: number for number in bound["pass_fds"]}
+        environment = bound["env"] if bound["env"] is not None else os.environ
+        session = bool(bound["start_new_session"])
+        self.pid = _server().start(command, dict(environment), str(bound["cwd"] or os.getcwd()), files, session)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)
+
+
+class Server:
+    """The asking side: a socket to a process that forks."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._lock = threading.Lock()
+
+    def start(
+        self, command: list[str], environment: dict[str, str], folder: str, files: dict[int, int], session: bool
+    ) -> int:
+        """The id of a new child of this process. ``files`` are its open files, and which of ours they are."""
+        request = {"command": command, "environment": environment, "folder": folder, "session": session}
+        request |= {"parent": os.getpid(), "files": list(files)}
+        with self._lock, _adopting():
+            descriptors = array.array("i", files.values()).tobytes()
+            self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            answer = self._channel.recv(64)
+        if not answer:
+            raise OSError("the server of forks is gone; what it wrote above may say why")
+        return int(answer)
+
+
+_set_by_imports: dict[str, str] = {}  # variables that a process has once it has imported what a server has
+_known: dict[int, Server] = {}  # by process: a fork has none, or its own
+
+
+def _server() -> Server:
+    """This process's, which ends when this process does."""
+    if os.getpid() not in _known:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+            "GNNLOAD_TEST_ROOM": "-" * _ROOM["environment"],
+        }
+        code = f"from tests import forkserver; forkserver.main({theirs.fileno()})"
+        subprocess.Popen([sys.executable, "-c", code, "-" * _ROOM["argv"]], pass_fds=[theirs.fileno()], env=environment)
+        theirs.close()
+        _known[os.getpid()] = Server(ours)
+    return _known[os.getpid()]
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Children of children that end become this process's own."""
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        _libc.prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def main(descriptor: int) -> None:
+    """The server; and, in each fork, what it was asked to run."""
+    before = dict(os.environ)
+    for name in _IMPORTED:
+        importlib.import_module(name)
+    _set_by_imports.update({name: os.environ[name] for name in os.environ.keys() - before.keys()})
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads: a fork would lack them, and hang where one held a lock"
+    gc.collect()
+    gc.freeze()
+    del before["GNNLOAD_TEST_ROOM"]
+    _become(["tests.forkserver"], before)
+    _serve(socket.socket(fileno=descriptor))
+
+
+def _serve(channel: socket.socket) -> None:
+    """Forks for each request. Returns in a fork, when that has run; the interpreter's end is then the process's."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the group that it is in, and not meant for it
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        message, files, _, _ = socket.recv_fds(channel, 1 << 20, _MOST_FILES)
+        if not message:
+            os._exit(0)
+        read, write = os.pipe()
+        if (between := os.fork()) == 0:  # ends at once, so that its child is adopted
+            if pid := os.fork():
+                os.write(write, str(pid).encode())
+                os._exit(0)
+            for file in (channel.detach(), read, write):
+                os.close(file)
+            _run(json.loads(message), files)
+            return
+        for file in (*files, write):
+            os.close(file)
+        pid = os.read(read, 64)
+        os.close(read)
+        os.waitpid(between, 0)
+        channel.send(pid)
+
+
+def _run(request: dict[str, Any], files: list[int]) -> None:
+    limit = time.monotonic() + 60
+    while os.getppid() != request["parent"]:  # until adopted
+        if time.monotonic() > limit:
+            os._exit(1)
+        time.sleep(0.001)
+    if request["session"]:
+        os.setsid()
+    above = [fcntl.fcntl(file, fcntl.F_DUPFD, 256) for file in files]  # none lies where another belongs
+    for file in files:
+        os.close(file)
+    for number, file in zip(request["files"], above, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request["folder"])
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if (own := os.fork()) == 0:  # the server of what this process will start, and in the end that
+        ours.close()
+        _serve(theirs)
+        return
+    theirs.close()
+    _known[os.getpid()] = Server(ours)
+    atexit.register(_end, os.getpid(), own)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _become(request["command"], request["environment"])
+    subprocess.Popen = Popen  # type: ignore[misc]
+    multiprocessing.util.spawnv_passfds = _spawn
+    kind, what, sys.argv[1:] = _parsed(request["command"]) or ("", "", [])
+    if kind == "module":
+        sys.path[0] = os.getcwd()
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+        return
+    sys.modules["__main__"] = script = types.ModuleType("__main__")
+    if kind == "script":
+        sys.argv[0] = script.__file__ = what
+        sys.path[0] = os.path.dirname(os.path.abspath(what))
+        source = Path(what).read_text()
+    else:
+        sys.argv[0], sys.path[0], source = "-c", "", what
+    exec(compile(source, getattr(script, "__file__", "<string>"), "exec"), script.__dict__)
+
+
+def _end(owner: int, server: int) -> None:
+    if os.getpid() == owner:
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+
+
+def _parsed(command: Sequence[str]) -> tuple[str, str, list[str]] | None:
+    """Whether it runs a script, a module or code; which; and the arguments. None if that is not all."""
+    rest = list(itertools.dropwhile(("-u", "-B").__contains__, command[1:]))
+    if command[0] != sys.executable or not rest:
+        return None
+    if not rest[0].startswith("-"):
+        return "script", rest[0], rest[1:]
+    kinds = {"-m": "module", "-c": "code"}
+    return (kinds[rest[0]], rest[1], rest[2:]) if rest[0] in kinds else None
+
+
+def _become(command: Sequence[str], environment: dict[str, str]) -> None:
+    """Makes the environment this process's, and shows it and the command in /proc."""
+    environment = _set_by_imports | environment
+    os.environ.clear()  # nothing of the C library points to where the first one lies from here on
+    os.environ.update(environment)
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    for strings, begin, end in ((command, *fields[45:47]), (variables, *fields[47:49])):
+        shown = b"".join(os.fsencode(string) + b"\0" for string in strings)
+        room = int(end) - int(begin)
+        assert len(shown) < room, f"{len(shown)} bytes to show, and room for {room}"
+        ctypes.memmove(int(begin), shown.ljust(room, b"\0"), room)
+    tempfile.tempdir = None
+    np.random.seed()
+    if "PYTHONFAULTHANDLER" in environment:
+        faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through="PYTHONUNBUFFERED" in environment)
+
+
+def _spawn(path: str, command: Sequence[bytes | str], files: Sequence[int]) -> int:
+    """As :func:`multiprocessing.util.spawnv_passfds`, which starts trackers of resources, too, that import nothing."""
+    decoded = [os.fsdecode(part) for part in command]
+    if _parsed(decoded) is None or "--multiprocessing-fork" not in decoded:
+        return _spawnv_passfds(path, command, files)
+    return _server().start(decoded, dict(os.environ), os.getcwd(), {file: file for file in (0, 1, 2, *files)}, False)
