@@ -15,7 +15,7 @@ import torch
 
 
 class Chance(NamedTuple):
-    """How probable a deviation at least as large is.
+    """The p-value of a deviation, and a proven upper bound of it.
 
     Attributes:
         p: approximate probability.

@@ -23,7 +23,7 @@ KEY = DrawKey(seed=7, epoch=1, step=2)
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one setting of one check found.
+    """The result of one check in one setting.
 
     Attributes:
         setting: for example "degree 6, fanout 3".

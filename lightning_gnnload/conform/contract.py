@@ -25,7 +25,7 @@ _MAX_SEEDS = 200
 
 @dataclass(frozen=True)
 class Violation:
-    """How a property is broken.
+    """Describes how a property is violated, and on which case.
 
     Attributes:
         case: the input that shows it.
@@ -42,7 +42,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class PropertyResult:
-    """One property of the contract.
+    """The result of checking one property of the contract.
 
     Attributes:
         name: for example "seeds first".
@@ -61,7 +61,7 @@ class PropertyResult:
 
 @dataclass(frozen=True)
 class ContractReport:
-    """Every property of the contract, and whether a sampler keeps it."""
+    """The result of checking a sampler against every property of the contract."""
 
     sampler: str
     properties: list[PropertyResult]

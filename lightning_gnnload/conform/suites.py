@@ -42,7 +42,7 @@ _WEIGHTS: list[tuple[list[float], int]] = [
 
 @dataclass(frozen=True)
 class Check:
-    """A null hypothesis, and how it is put to the test."""
+    """A null hypothesis about a sampler's draws, and the test of it."""
 
     name: str
     run: Callable[[Draw], Iterator[Evidence]]
@@ -55,7 +55,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found in all its settings.
+    """The results of one check in all its settings.
 
     Attributes:
         name: of the check.

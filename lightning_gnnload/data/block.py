@@ -79,7 +79,7 @@ class Block:
 
 @dataclass(eq=False)
 class MiniBatch:
-    """A mini-batch: seeds, the nodes their sampled neighbourhood needs, and one block a layer.
+    """A mini-batch: its seeds, the nodes that their sampled neighbourhood needs, and one block a layer.
 
     Attributes:
         nodes: int64 ``[V]``, input node ids in order of first occurrence; ``nodes[:num_seeds]`` are the seeds.

@@ -21,7 +21,7 @@ _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 class Graph:
-    """A directed graph as the in-neighbours of each node, checked once when it is built.
+    """A directed graph, stored as the in-neighbours of each node (CSC) and checked once when it is built.
 
     Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`.
 

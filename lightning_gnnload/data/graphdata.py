@@ -27,7 +27,7 @@ SPLITS = ("train", "val", "test")
 
 
 class GraphData:
-    """What a model trains on.
+    """The data that a model trains on: a graph, its features, labels and splits.
 
     Args:
         graph: the topology, N nodes.

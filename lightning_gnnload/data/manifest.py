@@ -28,7 +28,7 @@ _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array of the folder: its file, which has the size that dtype and shape ask for, and what it should hold."""
+    """The manifest's entry of one array: its file, dtype, shape and limits."""
 
     file: Path
     dtype: torch.dtype

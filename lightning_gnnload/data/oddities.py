@@ -19,7 +19,7 @@ _MOST_ROWS = 1 << 12
 
 
 class Oddity(NamedTuple):
-    """A sentence, and whether it is more than likely a mistake."""
+    """One finding of the sanity checks, and whether it is probably a mistake."""
 
     text: str
     is_suspicious: bool

@@ -17,7 +17,7 @@ from lightning_gnnload.errors import PartitionMismatchError
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One part of a graph.
+    """One part of a partitioned graph.
 
     Attributes:
         index: which.
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A graph in parts.
+    """A graph that was divided into parts.
 
     Nodes are renumbered so that those of a part are consecutive: part ``p`` owns the new ids ``starts[p]`` to
     ``starts[p + 1] - 1``, by ascending id in the whole graph. So the owner of a new id is found by comparing.

@@ -25,7 +25,8 @@ AnyChannel = TypeVar("AnyChannel", bound="Channel")
 
 
 class Channel:
-    """One end of a connection. Sending is atomic a message, so that any thread may send.
+    """One end of a socket connection between processes. A message is sent whole or not at all, so that any thread may
+    send.
 
     Who speaks over it derives a class of its own.
 

@@ -23,8 +23,8 @@ from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
 
 class StoredParts(Sequence[Part]):
-    """The parts of a folder, each loaded when it is first asked for: a rank touches its own alone. Threads may share
-    it."""
+    """The parts of a partition's folder, each loaded when it is first asked for, so that a rank touches its own alone.
+    Threads may share it."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ _EDGES_A_CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class SampledCut:
-    """What an epoch of mini-batches sends between parts, where each part's trainer samples its own seeds.
+    """The number of sampled edges between parts in an epoch, where each trainer samples its own part's seeds.
 
     Attributes:
         edges: of all blocks.

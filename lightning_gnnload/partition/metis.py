@@ -33,7 +33,7 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True)
 class Metis(Partitioner):
-    """METIS's multilevel partitioning of the graph without directions, loops and repeated edges.
+    """Runs METIS's multilevel partitioning on the graph as undirected, without loops and repeated edges.
 
     Nodes and the seeds of each phase are balanced at once, as constraints of their own, which PyMetis itself does not
     pass on; so METIS's functions are called in the library that PyMetis brings along, in a process of their own.

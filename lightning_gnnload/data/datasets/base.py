@@ -10,7 +10,7 @@ from lightning_gnnload.data.graphdata import GraphData
 
 
 class Dataset(ABC):
-    """Names a data set without holding it, so that configurations and processes stay light.
+    """Names a data set without loading it, so that configurations and processes stay light.
 
     :meth:`prepare` runs once a machine and may download, convert and write; :meth:`load` runs in every rank and
     maps what ``prepare`` wrote, so that a machine holds one copy whatever the number of ranks.

@@ -26,7 +26,7 @@ Pairs = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 class Purpose(IntEnum):
-    """What a stream of random words is for: the second word of its key. Numbers keep their meaning."""
+    """Tells streams of random words apart, as the second word of their key. Numbers keep their meaning."""
 
     FIRST_END = 0
     SECOND_END = 1
