@@ -139,7 +139,7 @@ def _results(sampler: Sampler, graphs: Graphs | None, promise: Promise | None) -
 
 
 def _cases(name: str, graph: Graph, promise: Promise) -> list[Case]:
-    """From no seeds to all of a small graph's; the last one has several, in no order."""
+    """Makes cases from no seeds to all of a small graph's; the last one has several, in no order."""
     nodes = np.random.default_rng(0).permutation(graph.num_nodes)[:_MAX_SEEDS]
     seeds = [nodes[:0], nodes[:1], nodes, nodes[: -(-len(nodes) // 2)]]
     return [

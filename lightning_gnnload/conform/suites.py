@@ -81,7 +81,7 @@ class CheckResult:
 
     @property
     def chance(self) -> Chance:
-        """Of the worst setting, among so many."""
+        """The significance of the worst setting, corrected for the number of settings."""
         p, bound = (min(1.0, len(self.evidence) * value) for value in self.worst.chance)
         return Chance(p, bound)
 
@@ -142,7 +142,7 @@ def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
 
 
 def run(draw: Draw, suite: Sequence[Check]) -> Iterator[CheckResult]:
-    """One result a check, as they come."""
+    """Runs the checks, and yields the result of each."""
     for check in suite:
         began, evidence = time.perf_counter(), []
         try:

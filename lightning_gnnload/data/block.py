@@ -146,7 +146,7 @@ class MiniBatch:
         return self.nodes.numel()
 
     def expect_layers(self, num_layers: int) -> None:
-        """For a model to say how many blocks it consumes.
+        """Checks that there are as many blocks as a model consumes.
 
         Raises:
             SamplerConfigError: the sampler drew another number of hops.

@@ -120,17 +120,17 @@ def _stored_array(folder: Path, name: str, entry: Any) -> StoredArray:
 
 
 def _are_first_nodes(tables: Any) -> bool:
-    """Of each table the first node that it has rows for; None where it has rows for all."""
+    """Checks the first node that each table has rows for; None where it has rows for all."""
     return isinstance(tables, dict) and all(first is None or _is_count(first) for first in tables.values())
 
 
 def _are_names(tables: Any) -> bool:
-    """Of the tables of edges; None where none were named."""
+    """Checks the names of the tables of edges; None where none were named."""
     return tables is None or (isinstance(tables, list) and all(isinstance(name, str) for name in tables))
 
 
 def _are_floats(quantized: Any) -> bool:
-    """Of each quantised array the dtype of what it stands for."""
+    """Checks the dtype that each quantised array stands for."""
     return isinstance(quantized, dict) and all(
         dtype in ("float32", "float16", "bfloat16") for dtype in quantized.values()
     )

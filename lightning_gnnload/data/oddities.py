@@ -82,6 +82,6 @@ def _empty_seeds(data: GraphData) -> list[Oddity]:
 
 
 def _seeds(data: GraphData, split: str) -> np.ndarray:
-    """Those that are nodes. Others, written to the split later, are an error where they are sampled."""
+    """Gives the seeds that are nodes. Others, written to the split later, are an error where they are sampled."""
     seeds = data.split(split)
     return seeds[(seeds >= 0) & (seeds < data.num_nodes)]

@@ -56,7 +56,7 @@ class StoredParts(Sequence[Part]):
             return self._loaded[number]
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
-        """Each part's, from its folder, without its graph; None where the parts were made for other phases.
+        """Reads each part's seeds from its folder, without its graph; None where the parts were made for other phases.
 
         Raises:
             StoreFormatError: a part's folder is missing, broken, or of another partition.

@@ -69,7 +69,7 @@ class Quality:
 
     @property
     def node_share(self) -> float:
-        """Of the whole graph, what a part holds on average (PaGraph, figure 17b)."""
+        """The share of the whole graph's nodes that a part holds on average (PaGraph, figure 17b)."""
         return sum(self.held_nodes) / (self.num_parts * max(self.num_nodes, 1))
 
     @property

@@ -15,7 +15,7 @@ _EDGES_A_CHUNK = 1 << 22
 def undirected_neighbors(
     graph: Graph, *, advance: Callable[[float], object] = lambda share: None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """In- and out-neighbours of each node in one list, ascending, without itself and without repeats.
+    """Merges in- and out-neighbours of each node into one list, ascending, without itself and without repeats.
 
     Args:
         graph: N nodes, E edges; ``indices`` may be a mapped file, and is read twice, in turn.

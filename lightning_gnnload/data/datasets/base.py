@@ -30,7 +30,7 @@ class Dataset(ABC):
 
 
 def default_root() -> Path:
-    """Where prepared data sets go unless a root is given: ``lightning_gnnload`` in the user's cache folder.
+    """The folder of prepared data sets, if no root is given: ``lightning_gnnload`` in the user's cache folder.
 
     ``$XDG_CACHE_HOME`` counts where it is an absolute path, as its specification asks; else ``~/.cache``.
     Nothing is created here; :meth:`Dataset.prepare` creates it for its owner alone.

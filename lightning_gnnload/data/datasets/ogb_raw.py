@@ -200,7 +200,7 @@ def _whole(file: Path, key: str) -> np.ndarray:
 
 @contextmanager
 def _member(file: Path, key: str) -> Iterator[tuple[tuple[int, ...], bool, Iterator[tuple[int, np.ndarray]]]]:
-    """One array of an npz file: shape, whether it is stored by column, and ``(start, numbers)`` as stored."""
+    """Reads one array of an npz file: its shape, whether it is stored by column, and ``(start, numbers)`` as stored."""
     with ExitStack() as opened:
         with _reading(file):
             archive = opened.enter_context(zipfile.ZipFile(file))

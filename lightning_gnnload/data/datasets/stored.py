@@ -33,7 +33,7 @@ class StoredDataset(Dataset):
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """Where :meth:`prepare` writes; other settings must give another folder."""
+        """The folder that :meth:`prepare` writes to; other settings must give another folder."""
 
     @property
     @abstractmethod
