@@ -20,7 +20,7 @@ from lightning_gnnload.sample.base import Sampler
 
 Graphs = Graph | Mapping[str, Graph]
 """One graph, or several by name."""
-_MAX_SEEDS = 200
+_MAX_SEEDS = 200  # the checks compare in Python, node by node
 
 
 @dataclass(frozen=True)

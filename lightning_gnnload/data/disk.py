@@ -18,7 +18,7 @@ from lightning_gnnload.data.manifest import StoredArray, read_manifest, stored_a
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
-_UNITS = (512, 1024, 2048, 4096)
+_UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells
 
 
 class DiskFeatureStore(FeatureStore):

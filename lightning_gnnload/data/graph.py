@@ -15,7 +15,7 @@ from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.origin import Origin, Places
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
-_deriving = threading.Lock()
+_deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
 _CHUNK_EDGES = 1 << 22
 _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 

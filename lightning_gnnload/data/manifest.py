@@ -19,9 +19,9 @@ from lightning_gnnload.errors import StoreFormatError
 FORMAT = "lightning_gnnload.graph"
 VERSION = 1
 MANIFEST = "manifest.json"
-_MAX_BYTES = 1 << 24
-_MAX_ROWS = 1 << 48
-_MAX_DIMS = 8
+_MAX_BYTES = 1 << 24  # a manifest is read whole, and a file of anyone's could be any size
+_MAX_ROWS = 1 << 48  # products with row sizes stay within int64
+_MAX_DIMS = 8  # shapes come from a file that anyone may have written
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 

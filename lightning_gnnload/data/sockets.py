@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from lightning_gnnload.errors import GnnLoadError
 
-MAX_MESSAGE_BYTES = 1 << 17
+MAX_MESSAGE_BYTES = 1 << 17  # below Linux's default send buffer (208 KiB), so that a message is sent whole
 
 Message = dict[str, Any]
 AnyChannel = TypeVar("AnyChannel", bound="Channel")

@@ -13,7 +13,7 @@ from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.sample.base import Sampler
 
-_EDGES_A_CHUNK = 1 << 22
+_EDGES_A_CHUNK = 1 << 22  # bounds scratch memory: graphs are larger than what is left
 
 
 @dataclass(frozen=True)

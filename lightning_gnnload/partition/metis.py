@@ -28,7 +28,7 @@ NEIGHBOR_BYTES = 130
 """What METIS takes for each neighbour of each node, measured on graphs whose edges contract little: random ones."""
 NODE_BYTES = 100
 """Likewise for each node."""
-_LOOK_S = 0.1
+_LOOK_S = 0.1  # METIS runs in another process, and Ctrl-C must be heard here
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-_SAMPLE_S = 0.05
+_SAMPLE_S = 0.05  # shorter peaks of memory are missed; looking costs a system call
 _PRIVATE = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 _SHARED = re.compile(r"^RssShmem:\s+(\d+) kB$", re.MULTILINE)
 

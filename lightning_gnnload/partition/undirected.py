@@ -9,7 +9,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 
-_EDGES_A_CHUNK = 1 << 22
+_EDGES_A_CHUNK = 1 << 22  # bounds scratch memory: graphs are larger than what is left
 
 
 def undirected_neighbors(

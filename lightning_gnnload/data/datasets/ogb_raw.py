@@ -22,7 +22,7 @@ from lightning_gnnload.errors import DatasetError, MissingExtraError
 
 _PIECE = 1 << 20  # numbers, or rows of a csv file, read at once
 _MOST_INFLATED = 1032  # bytes that deflate packs into one, at the very most
-_MAX_LABEL = 1 << 31
+_MAX_LABEL = 1 << 31  # nobody has so many classes: such a number is damage
 
 
 @dataclass
