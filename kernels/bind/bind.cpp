@@ -1,6 +1,5 @@
 // bind.cpp: the extension module lightning_gnnload.ops._kernels.
-#include "bind/bind.h"
-
+#include "bind/sampler.h"
 #include "common/error.h"
 #include "common/isa.h"
 
@@ -34,50 +33,31 @@ void translate(const std::exception_ptr& pointer, void*) {
 
 }  // namespace
 
+std::vector<Definition>& definitions() {
+  static std::vector<Definition> all;
+  return all;
+}
+
 NB_MODULE(_kernels, m) {
   nb::set_leak_warnings(false);  // a Workspace may well live until the interpreter ends
   nb::register_exception_translator(translate);
   nb::class_<Workspace>(m, "Workspace").def(nb::init<int64_t, bool>(), "num_nodes"_a, "use_hash"_a);
+  nb::class_<AnyInput>(m, "SamplerInput")
+      .def(nb::init<Workspace&, Array<const int64_t>, AnyInput::Indices, Array<const int64_t>,
+                    uint64_t, uint32_t, uint32_t, uint32_t, Names, Bytes>(),
+           "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
+           "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(),
+           "arena"_a.noconvert(), nb::keep_alive<1, 2>())
+      .def_prop_rw(
+          "max_local", [](const AnyInput& input) { return input.batch.max_local; },
+          [](AnyInput& input, int64_t max_local) { input.batch.max_local = max_local; });
   m.attr("MAX_BUDGET") = kMaxDraws64;
   m.attr("MAX_FANOUT") = kMaxDraws;
   m.attr("MAX_HOPS") = kMaxHops;
   m.def("best_isa", [] { return int(best_isa()); });
   m.def("used_isa", [] { return int(used_isa()); });
   m.def("set_isa", [](int isa) { set_isa(Isa(isa)); }, "isa"_a);
-  bind_add_hop(m);
-  bind_breadth_first(m);
-  bind_build_alias(m);
-  bind_check_csc(m);
-  bind_coo_to_csc(m);
-  bind_deal_nodes(m);
-  bind_draw_layer(m);
-  bind_deal_seeds(m);
-  bind_gather_mapped(m);
-  bind_dynamic_cache(m);
-  bind_gather_quantized(m);
-  bind_gather_rows(m);
-  bind_gather_tiered(m);
-  bind_grow_blocks(m);
-  bind_importance_tree(m);
-  bind_index_edge_types(m);
-  bind_join_blocks(m);
-  bind_link_blocks(m);
-  bind_random_keys(m);
-  bind_random_walk(m);
-  bind_rank_visits(m);
-  bind_round_robin(m);
-  bind_read_rows(m);
-  bind_sample_layers(m);
-  bind_sample_labor(m);
-  bind_sample_neighbors(m);
-  bind_sample_typed(m);
-  bind_sample_walks(m);
-  bind_sample_weighted(m);
-  bind_sample_shadow(m);
-  bind_spread_parts(m);
-  bind_step_walks(m);
-  bind_settle_nodes(m);
-  bind_vote_nodes(m);
+  for (const Definition define : definitions()) define(m);
 }
 
 }  // namespace lg::bind

@@ -47,64 +47,31 @@ using Table = std::optional<Array<const AliasEntry>>;  // of a graph's weights, 
 
 inline const AliasEntry* entries(const Table& table) { return table ? table->data() : nullptr; }
 
-// The views must outlive the request.
-inline BatchRequest batch_request(const Array<const int64_t>& seeds, uint64_t seed, uint32_t epoch,
-                                  uint32_t step, uint32_t hop, const Bytes& arena,
-                                  int64_t max_local = kMaxLocal) {
-  return {seeds.data(), int64_t(seeds.size()), seed,     epoch, step, hop,
-          arena.data(), int64_t(arena.size()), max_local};
-}
+// What defines functions of the module: registered by being compiled, called when it is imported.
+using Definition = void (*)(nb::module_&);
+std::vector<Definition>& definitions();
 
-// Runs sample() without the GIL; what ops/dispatch.py makes a SampleLayout of.
-template <class Sample>
-nb::tuple sampled(const Sample& sample) {
-  const SampleLayout layout = [&] {
-    nb::gil_scoped_release no_gil;
-    return sample();
-  }();
-  nb::list hops;
-  for (const HopLayout& hop : layout.hops) {
-    hops.append(nb::make_tuple(hop.num_dst, hop.num_src, hop.num_edges, hop.indptr_offset,
-                               hop.indices_offset, hop.edge_ids_offset, hop.edge_weights_offset,
-                               hop.edge_types_offset));
-  }
-  return nb::make_tuple(layout.num_nodes, hops, layout.free_begin, layout.free_end);
-}
-
-// One for each kernel, defined in KERNEL/KERNEL_bind.cpp.
-void bind_add_hop(nb::module_& m);
-void bind_breadth_first(nb::module_& m);
-void bind_build_alias(nb::module_& m);
-void bind_check_csc(nb::module_& m);
-void bind_coo_to_csc(nb::module_& m);
-void bind_deal_nodes(nb::module_& m);
-void bind_draw_layer(nb::module_& m);
-void bind_deal_seeds(nb::module_& m);
-void bind_gather_mapped(nb::module_& m);
-void bind_dynamic_cache(nb::module_& m);
-void bind_gather_quantized(nb::module_& m);
-void bind_gather_rows(nb::module_& m);
-void bind_gather_tiered(nb::module_& m);
-void bind_grow_blocks(nb::module_& m);
-void bind_importance_tree(nb::module_& m);
-void bind_index_edge_types(nb::module_& m);
-void bind_join_blocks(nb::module_& m);
-void bind_link_blocks(nb::module_& m);
-void bind_random_keys(nb::module_& m);
-void bind_random_walk(nb::module_& m);
-void bind_rank_visits(nb::module_& m);
-void bind_round_robin(nb::module_& m);
-void bind_read_rows(nb::module_& m);
-void bind_sample_layers(nb::module_& m);
-void bind_sample_labor(nb::module_& m);
-void bind_sample_neighbors(nb::module_& m);
-void bind_sample_typed(nb::module_& m);
-void bind_sample_walks(nb::module_& m);
-void bind_sample_weighted(nb::module_& m);
-void bind_sample_shadow(nb::module_& m);
-void bind_spread_parts(nb::module_& m);
-void bind_step_walks(nb::module_& m);
-void bind_settle_nodes(nb::module_& m);
-void bind_vote_nodes(nb::module_& m);
+struct Registration {
+  explicit Registration(Definition definition) { definitions().push_back(definition); }
+};
 
 }  // namespace lg::bind
+
+// Once in each KERNEL_bind.cpp, inside the namespace lg::bind:
+//
+//   LG_BIND(m) { m.def("kernel", ...); }
+//   LG_BIND_INDEX(Index, m) { m.def("kernel", ...); }    // twice: for int32_t and int64_t
+#define LG_BIND(m)                              \
+  static void define(nb::module_& m);           \
+  static const Registration registered(define); \
+  static void define(nb::module_& m)
+
+#define LG_BIND_INDEX(Index, m)           \
+  template <class Index>                  \
+  static void define_for(nb::module_& m); \
+  LG_BIND(m) {                            \
+    define_for<int32_t>(m);               \
+    define_for<int64_t>(m);               \
+  }                                       \
+  template <class Index>                  \
+  static void define_for(nb::module_& m)

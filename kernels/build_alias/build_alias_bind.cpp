@@ -16,7 +16,7 @@ void bind_weight(nb::module_& m) {
 
 }  // namespace
 
-void bind_build_alias(nb::module_& m) {
+LG_BIND(m) {
   m.attr("NO_NEIGHBOR") = kNoNeighbor;
   bind_weight<float>(m);
   bind_weight<double>(m);

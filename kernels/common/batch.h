@@ -48,6 +48,13 @@ struct BatchRequest {
   int64_t max_local = kMaxLocal;  // tests lower it
 };
 
+// What every sampler is given. A sampler's request is one of these, and its own settings.
+template <class Index>
+struct SamplerInput {
+  Csc<Index> graph;
+  BatchRequest batch;
+};
+
 // The draws of a batch's nodes at each of its hops, which are counted from 0.
 template <class Index>
 class BatchDraws {

@@ -6,7 +6,7 @@
 namespace lg::bind {
 
 // Returns the number of edges: so many entries of `places` and `weights` are written.
-void bind_draw_layer(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "draw_layer",
       [](Array<const int64_t> degrees, int64_t budget, bool replace, bool normalize, uint64_t seed,

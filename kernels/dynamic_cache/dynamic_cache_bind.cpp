@@ -15,7 +15,7 @@ CacheRequest cache_request(const Ids& ids, const std::optional<Ids>& positions, 
 
 }  // namespace
 
-void bind_dynamic_cache(nb::module_& m) {
+LG_BIND(m) {
   nb::class_<DynamicCache>(m, "DynamicCache")
       .def(
           "__init__",

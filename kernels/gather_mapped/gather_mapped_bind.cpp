@@ -6,7 +6,7 @@
 
 namespace lg::bind {
 
-void bind_gather_mapped(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "gather_mapped",
       [](Array<const uint8_t> table, int64_t num_rows, Array<const int64_t> ids,

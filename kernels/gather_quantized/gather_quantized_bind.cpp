@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_gather_quantized(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "gather_quantized",
       [](Array<const int8_t> codes, int64_t num_rows, Array<const float> scale,

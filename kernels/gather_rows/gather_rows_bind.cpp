@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_gather_rows(nb::module_& m) {
+LG_BIND(m) {
   m.attr("STREAM_BYTES") = kStreamBytes;
   m.def(
       "gather_rows",

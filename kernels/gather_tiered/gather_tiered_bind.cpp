@@ -3,7 +3,7 @@
 
 namespace lg::bind {
 
-void bind_gather_tiered(nb::module_& m) {
+LG_BIND(m) {
   m.attr("SLOT_BITS") = kSlotBits;
   m.attr("MAX_SHARDS") = kMaxShards;
   using Ids = Array<const int64_t>;

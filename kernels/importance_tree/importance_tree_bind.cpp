@@ -2,10 +2,8 @@
 #include "importance_tree/importance_tree.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
   m.def(
       "importance_tree",
       [](Array<const int64_t> indptr, Array<const Index> indices, Weights weights,
@@ -14,13 +12,6 @@ void bind_index(nb::module_& m) {
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "weights"_a.noconvert().none(),
       "entries"_a.noconvert(), NoGil());
-}
-
-}  // namespace
-
-void bind_importance_tree(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -2,10 +2,9 @@
 #include "random_walk/random_walk.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND_INDEX(Index, m) {
+  m.attr("MAX_WALK_BLOCKS") = kMaxWalkBlocks;
   m.def(
       "random_walk",
       [](Array<const int64_t> indptr, Array<const Index> indices, Table table,
@@ -25,14 +24,6 @@ void bind_index(nb::module_& m) {
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "table"_a.noconvert().none(),
       "starts"_a.noconvert(), "length"_a, "num_walks"_a, "end_below"_a, "restart_below"_a, "seed"_a,
       "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(), "traces"_a.noconvert(), NoGil());
-}
-
-}  // namespace
-
-void bind_random_walk(nb::module_& m) {
-  m.attr("MAX_WALK_BLOCKS") = kMaxWalkBlocks;
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

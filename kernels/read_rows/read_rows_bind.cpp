@@ -7,7 +7,7 @@
 
 namespace lg::bind {
 
-void bind_read_rows(nb::module_& m) {
+LG_BIND(m) {
   m.attr("MOST_IN_FLIGHT") = RowReader::kMostInFlight;
   nb::class_<RowReader>(m, "RowReader")
       .def(nb::init<int64_t, int64_t, int, bool>(), "row_bytes"_a, "unit"_a, "in_flight"_a,

@@ -30,9 +30,7 @@ enum class Estimate {
 constexpr int64_t kUntilConverged = -1;  // as an importance
 
 template <class Index>
-struct LaborRequest {
-  Csc<Index> graph;
-  BatchRequest batch;
+struct LaborRequest : SamplerInput<Index> {
   std::vector<int64_t> fanouts;  // nearest hop first; -1: all
   int64_t importance;
   bool layer_dependency;

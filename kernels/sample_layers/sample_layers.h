@@ -45,9 +45,7 @@ namespace lg {
 enum class LayerMethod { kLadies = 0, kFastGcn = 1, kDsp = 2 };
 
 template <class Index>
-struct LayerRequest {
-  Csc<Index> graph;
-  BatchRequest batch;
+struct LayerRequest : SamplerInput<Index> {
   std::vector<int64_t> budgets;  // nearest hop first; each kWholeLayer or 1 to kMaxDraws64
   LayerMethod method;
   const int64_t* importance_tree;  // of graph and weights: importance_tree.h; for kFastGcn alone

@@ -15,9 +15,7 @@
 namespace lg {
 
 template <class Index>
-struct SampleRequest {
-  Csc<Index> graph;
-  BatchRequest batch;
+struct SampleRequest : SamplerInput<Index> {
   std::vector<int64_t> fanouts;  // nearest hop first
   bool replace;
   Expand expand;

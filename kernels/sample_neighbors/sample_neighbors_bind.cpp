@@ -1,36 +1,19 @@
-#include "bind/bind.h"
+#include "bind/sampler.h"
 #include "sample_neighbors/sample_neighbors.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND(m) {
   m.def(
       "sample_neighbors",
-      [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
-         Array<const int64_t> seeds, std::vector<int64_t> fanouts, uint64_t seed, uint32_t epoch,
-         uint32_t step, uint32_t hop, Names names, Bytes arena, bool replace, bool expand_new,
-         bool edge_ids, int64_t max_local) {
-        const SampleRequest<Index> request{
-            csc(indptr, indices, names),
-            batch_request(seeds, seed, epoch, step, hop, arena, max_local),
-            std::move(fanouts),
-            replace,
-            expand_new ? Expand::kNew : Expand::kAll,
-            edge_ids};
-        return sampled([&] { return sample_neighbors(workspace, request); });
+      [](const AnyInput& any, std::vector<int64_t> fanouts, bool replace, bool expand_new,
+         bool edge_ids) {
+        return any.sampled([&](Workspace& workspace, const auto& input) {
+          return sample_neighbors(workspace, request<SampleRequest>(input, fanouts, replace,
+                                                                    expand(expand_new), edge_ids));
+        });
       },
-      "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "seeds"_a.noconvert(),
-      "fanouts"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a, "names"_a.noconvert().none(),
-      "arena"_a.noconvert(), "replace"_a, "expand_new"_a, "edge_ids"_a, "max_local"_a = kMaxLocal);
-}
-
-}  // namespace
-
-void bind_sample_neighbors(nb::module_& m) {
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
+      "input"_a, "fanouts"_a, "replace"_a, "expand_new"_a, "edge_ids"_a);
 }
 
 }  // namespace lg::bind

@@ -15,9 +15,7 @@
 namespace lg {
 
 template <class Index>
-struct ShadowRequest {
-  Csc<Index> graph;
-  BatchRequest batch;
+struct ShadowRequest : SamplerInput<Index> {
   std::vector<int64_t> fanouts;  // of the scope, nearest hop first
   int64_t num_layers;            // at least 1
   bool edge_ids;

@@ -1,17 +1,17 @@
 #include "sample_shadow/sample_shadow.h"
 
-#include "induce_subgraph/induce_subgraph.h"
 #include "sample_neighbors/node_wise.h"
 #include "sample_neighbors/pick_uniform.h"
 #include "sample_neighbors/sample_neighbors.h"
+#include "sample_shadow/induce_subgraph.h"
 
 namespace lg {
 
 template <class Index>
 SampleLayout sample_shadow(Workspace& workspace, const ShadowRequest<Index>& request) {
   const EdgeColumns columns{/*ids=*/request.edge_ids};
-  const SampleRequest<Index> scope{request.graph,     request.batch, request.fanouts,
-                                   /*replace=*/false, Expand::kNew,  /*edge_ids=*/false};
+  const SampleRequest<Index> scope{request, request.fanouts,
+                                   /*replace=*/false, Expand::kNew, /*edge_ids=*/false};
   return with_batch(workspace, request.graph.num_nodes, request.batch, columns, [&](auto& batch) {
     const int64_t num_seeds = batch.num_nodes();
     UniformPicker<Index> picker(workspace, scope);

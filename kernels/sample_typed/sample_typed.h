@@ -23,10 +23,8 @@ struct EdgeTypeIndex {
 };
 
 template <class Index>
-struct SampleTypedRequest {
-  Csc<Index> graph;
+struct SampleTypedRequest : SamplerInput<Index> {
   EdgeTypeIndex types;
-  BatchRequest batch;
   std::vector<int64_t> fanouts;  // [num_hops][num_types], nearest hop first; 0 draws none
   int64_t num_types;             // more than any type of the graph
   int64_t num_hops;              // at most kMaxTypedHops

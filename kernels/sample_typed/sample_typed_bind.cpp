@@ -1,44 +1,28 @@
-#include "bind/bind.h"
+#include "bind/sampler.h"
 #include "sample_typed/sample_typed.h"
 
 namespace lg::bind {
-namespace {
 
-template <class Index>
-void bind_index(nb::module_& m) {
+LG_BIND(m) {
+  m.attr("MAX_TYPED_HOPS") = kMaxTypedHops;
   m.def(
       "sample_typed",
-      [](Workspace& workspace, Array<const int64_t> indptr, Array<const Index> indices,
-         Array<const int64_t> run_ptr, Array<const int32_t> run_type, Array<const uint32_t> run_end,
-         std::optional<Array<const uint32_t>> order, Array<const int64_t> seeds,
-         std::vector<int64_t> fanouts, int64_t num_types, uint64_t seed, uint32_t epoch,
-         uint32_t step, uint32_t hop, Names names, Bytes arena, bool replace, bool expand_new,
+      [](const AnyInput& any, Array<const int64_t> run_ptr, Array<const int32_t> run_type,
+         Array<const uint32_t> run_end, std::optional<Array<const uint32_t>> order,
+         std::vector<int64_t> fanouts, int64_t num_types, bool replace, bool expand_new,
          bool edge_ids) {
-        const SampleTypedRequest<Index> request{
-            csc(indptr, indices, names),
-            {run_ptr.data(), run_type.data(), run_end.data(), order ? order->data() : nullptr},
-            batch_request(seeds, seed, epoch, step, hop, arena),
-            fanouts,
-            num_types,
-            num_types ? int64_t(fanouts.size()) / num_types : 0,
-            replace,
-            expand_new ? Expand::kNew : Expand::kAll,
-            edge_ids};
-        return sampled([&] { return sample_typed(workspace, request); });
+        const EdgeTypeIndex types{run_ptr.data(), run_type.data(), run_end.data(),
+                                  order ? order->data() : nullptr};
+        const int64_t num_hops = num_types ? int64_t(fanouts.size()) / num_types : 0;
+        return any.sampled([&](Workspace& workspace, const auto& input) {
+          return sample_typed(
+              workspace, request<SampleTypedRequest>(input, types, fanouts, num_types, num_hops,
+                                                     replace, expand(expand_new), edge_ids));
+        });
       },
-      "workspace"_a, "indptr"_a.noconvert(), "indices"_a.noconvert(), "run_ptr"_a.noconvert(),
-      "run_type"_a.noconvert(), "run_end"_a.noconvert(), "order"_a.noconvert().none(),
-      "seeds"_a.noconvert(), "fanouts"_a, "num_types"_a, "seed"_a, "epoch"_a, "step"_a, "hop"_a,
-      "names"_a.noconvert().none(), "arena"_a.noconvert(), "replace"_a, "expand_new"_a,
+      "input"_a, "run_ptr"_a.noconvert(), "run_type"_a.noconvert(), "run_end"_a.noconvert(),
+      "order"_a.noconvert().none(), "fanouts"_a, "num_types"_a, "replace"_a, "expand_new"_a,
       "edge_ids"_a);
-}
-
-}  // namespace
-
-void bind_sample_typed(nb::module_& m) {
-  m.attr("MAX_TYPED_HOPS") = kMaxTypedHops;
-  bind_index<int32_t>(m);
-  bind_index<int64_t>(m);
 }
 
 }  // namespace lg::bind

@@ -20,9 +20,7 @@ namespace lg {
 constexpr int64_t kMaxVisits = 0xffff;  // length * num_walks
 
 template <class Index>
-struct WalkSampleRequest {
-  Csc<Index> graph;
-  BatchRequest batch;
+struct WalkSampleRequest : SamplerInput<Index> {
   WalkSettings walks;
   int64_t num_hops;
   int64_t num_neighbors;  // at most so many a node and hop

@@ -16,10 +16,8 @@
 namespace lg {
 
 template <class Index>
-struct WeightedRequest {
-  Csc<Index> graph;
+struct WeightedRequest : SamplerInput<Index> {
   const AliasEntry* table;
-  BatchRequest batch;
   std::vector<int64_t> fanouts;  // nearest hop first
   bool replace;
   Expand expand;

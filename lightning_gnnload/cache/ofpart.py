@@ -7,7 +7,7 @@ import numpy as np
 from lightning_gnnload.cache.policy import CachePolicy, checked_hotness
 from lightning_gnnload.data.partition import Part, Partition
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.partworkload import PartWorkload
+from lightning_gnnload.sample.parts import PartWorkload
 from lightning_gnnload.sample.workload import Workload
 
 

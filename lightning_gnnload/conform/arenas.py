@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload.conform.case import Broken, Case, expect, expect_same, on
 from lightning_gnnload.conform.purity import SamplerProperty
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import MiniBatch, hop_arrays
 from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, SampleLayout
 from lightning_gnnload.sample.base import Sampler
 
@@ -72,15 +72,9 @@ def _parts(layout: SampleLayout) -> set[tuple[int, int, str]]:
     parts = {(0, 8 * layout.num_nodes, "nodes"), (layout.free_begin, layout.free_end, "the free part")}
     longest: dict[int, tuple[int, str]] = {}
     for hop in layout.hops:
-        for name, offset, num_bytes in (
-            ("indptr", hop.indptr_offset, 4 * (hop.num_dst + 1)),
-            ("indices", hop.indices_offset, 4 * hop.num_edges),
-            ("edge_ids", hop.edge_ids_offset, 8 * hop.num_edges),
-            ("edge_weights", hop.edge_weights_offset, 4 * hop.num_edges),
-            ("edge_types", hop.edge_types_offset, 4 * hop.num_edges),
-        ):
-            if offset >= 0 and num_bytes:
-                longest[offset] = max(longest.get(offset, (0, "")), (offset + num_bytes, name))
+        for name, (offset, count, dtype) in hop_arrays(hop).items():
+            if count:
+                longest[offset] = max(longest.get(offset, (0, "")), (offset + count * dtype.itemsize, name))
     return parts | {(begin, end, name) for begin, (end, name) in longest.items()}
 
 

@@ -53,7 +53,7 @@ def sampler_draw(sampler_of: Callable[[Sequence[int]], Sampler]) -> Draw:
             drawn = edges_of(batch, block)
             hops.append(Drawn(drawn.dst[num_known:], drawn.src[num_known:]))
             # Blocks that expand new nodes only begin with the edges of the hops before.
-            num_known = block.num_edges if getattr(sampler, "expand", "all") == "new" else 0
+            num_known = block.num_edges if sampler.expand == "new" else 0
         return hops
 
     return draw

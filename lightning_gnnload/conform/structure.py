@@ -13,7 +13,7 @@ import torch
 
 from lightning_gnnload.conform.case import Case, excerpt, expect
 from lightning_gnnload.conform.draw import edges_of
-from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.block import EDGE_COLUMNS, Block, MiniBatch
 from lightning_gnnload.sample.base import Sampler
 
 
@@ -189,6 +189,18 @@ def types_are_those_of_the_graph(sampler: Sampler, case: Case, batch: MiniBatch)
             expect(same, f"blocks[{number}].edge_type = {excerpt(wanted)}", excerpt(block.edge_type))
 
 
+def columns_are_declared(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
+    """blocks hold the columns that the sampler declares, where it does
+
+    What moves mini-batches to devices, or between ranks, goes by Sampler.columns.
+    """
+    if sampler.columns is not None:
+        declared = sorted(sampler.columns)
+        for number, block in enumerate(batch.blocks):
+            held = sorted(column.name for column in EDGE_COLUMNS if getattr(block, column.name) is not None)
+            expect(held == declared, f"blocks[{number}] with {declared}", str(held))
+
+
 BatchProperty = Callable[[Sampler, Case, MiniBatch], None]
 BATCH_PROPERTIES: tuple[BatchProperty, ...] = (
     # Each may rely on those before it.
@@ -205,6 +217,7 @@ BATCH_PROPERTIES: tuple[BatchProperty, ...] = (
     edge_ids_point_at_edges,
     weights_are_finite,
     types_are_those_of_the_graph,
+    columns_are_declared,
 )
 
 

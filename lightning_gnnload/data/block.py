@@ -6,12 +6,51 @@ Neither is frozen, since Lightning refuses to convert frozen dataclasses to the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import HopLayout, SampleLayout
+
+
+class EdgeColumn(NamedTuple):
+    """Numbers that blocks may hold beside their indices, one an edge.
+
+    Attributes:
+        name: in a :class:`Block`, and where a sampler declares its columns.
+        offset: its place, in a :class:`.HopLayout`.
+        dtype: of the numbers.
+    """
+
+    name: str
+    offset: str
+    dtype: torch.dtype
+
+    @property
+    def plural(self) -> str:
+        """In kernels, and in what they leave on a device."""
+        return self.offset.removesuffix("_offset")
+
+
+EDGE_COLUMNS = (
+    EdgeColumn("edge_ids", "edge_ids_offset", torch.int64),
+    EdgeColumn("edge_weight", "edge_weights_offset", torch.float32),
+    EdgeColumn("edge_type", "edge_types_offset", torch.int32),
+)
+"""In the order of HopLayout's offsets."""
+
+
+def hop_arrays(hop: HopLayout) -> dict[str, tuple[int, int, torch.dtype]]:
+    """The arrays of a hop by their names in a :class:`Block`: offset, count and dtype."""
+    arrays = {
+        "indptr": (hop.indptr_offset, hop.num_dst + 1, torch.int32),
+        "indices": (hop.indices_offset, hop.num_edges, torch.int32),
+    }
+    for name, place, dtype in EDGE_COLUMNS:
+        if (offset := getattr(hop, place)) >= 0:
+            arrays[name] = offset, hop.num_edges, dtype
+    return arrays
 
 
 @dataclass(eq=False)
@@ -116,25 +155,13 @@ class MiniBatch:
             ValueError: parts of it lie beyond the end of ``buffer``.
         """
 
-        def tensor(offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-            return view_of(buffer, offset, (count,), dtype)
+        def arrays(hop: HopLayout) -> dict[str, Any]:
+            places = hop_arrays(hop).items()
+            return {name: view_of(buffer, offset, (count,), dtype) for name, (offset, count, dtype) in places}
 
-        def edge_tensor(offset: int, hop: HopLayout, dtype: torch.dtype) -> torch.Tensor | None:
-            return tensor(offset, hop.num_edges, dtype) if offset >= 0 else None
-
-        blocks = [
-            Block(
-                tensor(hop.indptr_offset, hop.num_dst + 1, torch.int32),
-                tensor(hop.indices_offset, hop.num_edges, torch.int32),
-                hop.num_dst,
-                hop.num_src,
-                edge_tensor(hop.edge_ids_offset, hop, torch.int64),
-                edge_tensor(hop.edge_weights_offset, hop, torch.float32),
-                edge_tensor(hop.edge_types_offset, hop, torch.int32),
-            )
-            for hop in reversed(layout.hops)
-        ]
-        return cls(tensor(0, layout.num_nodes, torch.int64), num_seeds, blocks, epoch=epoch, step=step)
+        blocks = [Block(num_dst=hop.num_dst, num_src=hop.num_src, **arrays(hop)) for hop in reversed(layout.hops)]
+        nodes = view_of(buffer, 0, (layout.num_nodes,), torch.int64)
+        return cls(nodes, num_seeds, blocks, epoch=epoch, step=step)
 
     @property
     def seeds(self) -> torch.Tensor:

@@ -22,6 +22,7 @@ from .dispatch import (
 from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_types import EdgeTypeIndex, index_edge_types
 from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows, unwatch_map, watch_map
+from .inputs import SamplerInput
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
 from .neighbors import sample_neighbors, sample_typed_neighbors
@@ -58,6 +59,7 @@ __all__ = [
     "RowFile",
     "RowReader",
     "SampleLayout",
+    "SamplerInput",
     "Walks",
     "Workspace",
     "add_hop",

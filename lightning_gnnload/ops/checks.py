@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import GnnLoadError, GraphFormatError, SamplerConfigError, SeedError
+from ..errors import GnnLoadError, GraphFormatError, SamplerConfigError
 
 ARENA_ALIGNMENT = 64
 INDEX_DTYPES = (np.int32, np.int64)
@@ -95,28 +95,6 @@ def check_array(
         raise error(f"{name} starts amid one of its own numbers' places in memory: pass {name}.copy().")
     if writable and not array.flags.writeable:
         raise error(f"{name} is read-only, but is written to.")
-
-
-def check_batch(
-    indptr: np.ndarray, indices: np.ndarray, seeds: np.ndarray, arena: np.ndarray, names: np.ndarray | None
-) -> None:
-    """What every sampling kernel is given: a graph, seeds int64 ``[S]``, an arena to write to, and names or none.
-
-    Raises:
-        GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only,
-            misaligned, or memory of another argument.
-    """
-    check_graph(indptr, indices)
-    check_names(names, indptr)
-    check_array("seeds", seeds, (np.int64,), 1, SeedError)
-    check_array("arena", arena, (np.uint8,), 1, SamplerConfigError, writable=True)
-    if arena.size and arena.ctypes.data % ARENA_ALIGNMENT:
-        raise SamplerConfigError(
-            f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of {ARENA_ALIGNMENT} bytes."
-        )
-    for name, array in (("indptr", indptr), ("indices", indices), ("seeds", seeds), ("names", names)):
-        if array is not None:
-            check_apart("arena", arena, name, array)
 
 
 def check_names(names: np.ndarray | None, indptr: np.ndarray) -> None:

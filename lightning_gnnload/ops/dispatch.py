@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GnnLoadError, GraphFormatError, KernelsMissingError, SamplerConfigError, SeedError
-from .checks import INDEX_DTYPES, as_flag, as_integer, check_apart, check_array, check_choice, check_graph, check_kind
+from .checks import INDEX_DTYPES, as_flag, as_integer, check_apart, check_array, check_choice, check_graph
 
 
 def _missing(error: ImportError) -> KernelsMissingError:
@@ -146,12 +146,6 @@ class Workspace:
             table = "stamp" if num_nodes <= MAX_STAMP_NODES else "hash"
         self.num_nodes, self.table = num_nodes, table
         self.native = kernels.Workspace(num_nodes, table == "hash")
-
-
-def check_draws(workspace: Workspace, key: DrawKey) -> None:
-    """Raises SamplerConfigError: one of them is something else."""
-    check_kind("workspace", workspace, Workspace)
-    check_kind("key", key, DrawKey)
 
 
 def check_hops(name: str, num_hops: int, key: DrawKey, most: int = MAX_HOPS) -> None:

@@ -8,24 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from ..errors import SamplerConfigError
-from .checks import as_flag, as_integer, check_batch, check_choice
-from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
+from .checks import as_flag, as_integer, check_choice, check_kind
+from .dispatch import SampleLayout, check_hops, kernels
+from .inputs import SamplerInput
 from .neighbors import check_fanouts
 
 UNTIL_CONVERGED = -1
 
 
 def sample_labor(
-    workspace: Workspace,
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    seeds: np.ndarray,
+    inputs: SamplerInput,
     fanouts: Sequence[int],
-    key: DrawKey,
-    arena: np.ndarray,
     *,
     importance: int = 0,
     layer_dependency: bool = False,
@@ -33,21 +27,15 @@ def sample_labor(
     estimate: Literal["mean", "sum"] = "mean",
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
-    names: np.ndarray | None = None,
 ) -> SampleLayout:
-    """Sample about ``fanout`` in-neighbours of each node into ``arena``, the same for nodes that share neighbours.
+    """Sample about ``fanout`` in-neighbours of each node into the arena, the same for nodes that share neighbours.
 
     A pure function of everything but the workspace, laid out as :func:`.sample_neighbors` does it. Picks are
     in adjacency order. Edge weights are written where they differ: with importance, and for sums.
 
     Args:
-        workspace: scratch memory, of this thread alone.
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
-            :func:`check_csc`.
-        seeds: int64 ``[S]``, distinct.
+        inputs: the graph and seeds, the key that decides every draw, and the arena.
         fanouts: expected neighbours a node at each hop, nearest hop first; -1 takes all.
-        key: decides every draw.
-        arena: uint8, writable, starting at a multiple of 64 bytes.
         importance: iterations that prefer shared neighbours; -1: until they converge.
         layer_dependency: a source has one draw for all hops.
         fixed_count: keep the ``fanout`` neighbours of the smallest draws; needs ``importance=0``.
@@ -55,7 +43,6 @@ def sample_labor(
             destination's edges, or ``"sum"``.
         expand: as in :func:`.sample_neighbors`.
         edge_ids: also write each edge's position in ``indices``.
-        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -65,26 +52,16 @@ def sample_labor(
 
     Source: Balin & Catalyurek, "Layer-neighbor sampling" (NeurIPS'23), section 3 and appendix A.3.
     """
-    check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena, names)
+    check_kind("inputs", inputs, SamplerInput)
     fanouts = check_fanouts(fanouts)
-    check_hops("fanouts", len(fanouts), key)
+    check_hops("fanouts", len(fanouts), inputs.key)
     importance = check_importance(importance, fixed_count)
     check_choice("estimate", estimate, ("mean", "sum"))
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_labor(
-            workspace.native,
-            indptr,
-            indices,
-            seeds,
+            inputs.native,
             fanouts,
-            key.seed,
-            key.epoch,
-            key.step,
-            key.hop,
-            names,
-            arena,
             importance,
             as_flag("layer_dependency", layer_dependency),
             as_flag("fixed_count", fixed_count),

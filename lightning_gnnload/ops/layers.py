@@ -11,8 +11,9 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError
-from .checks import as_flag, as_integer, as_list, check_array, check_batch, check_choice, check_graph
-from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
+from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_graph, check_kind
+from .dispatch import SampleLayout, check_hops, kernels
+from .inputs import SamplerInput
 
 LayerMethod = Literal["ladies", "fastgcn", "dsp"]
 LAYER_METHODS = ("ladies", "fastgcn", "dsp")  # in the order of kernels/sample_layers/sample_layers.h
@@ -21,14 +22,9 @@ WHOLE_LAYER = -1
 
 
 def sample_layers(
-    workspace: Workspace,
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    seeds: np.ndarray,
+    inputs: SamplerInput,
     budgets: Sequence[int],
     method: LayerMethod,
-    key: DrawKey,
-    arena: np.ndarray,
     *,
     importance_tree: np.ndarray | None = None,
     replace: bool = False,
@@ -38,23 +34,17 @@ def sample_layers(
     edge_ids: bool = False,
     num_drawn: int = 0,
     weights: np.ndarray | None = None,
-    names: np.ndarray | None = None,
 ) -> SampleLayout:
-    """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
+    """Sample the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
     ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
     A destination's edges are in adjacency order and carry weights: see :class:`.LayerSampler` for what they
     estimate, and kernels/sample_layers/sample_layers.h for how items are drawn.
 
     Args:
-        workspace: scratch memory, of this thread alone.
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
-            :func:`check_csc`.
-        seeds: int64 ``[S]``, distinct.
+        inputs: the graph and seeds, the key that decides every draw, with the first seed, and the arena.
         budgets: nodes (``"dsp"``: edges) drawn at each hop, nearest hop first; -1 takes all.
         method: ``"ladies"``, ``"fastgcn"`` or ``"dsp"``.
-        key: decides every draw, with the first seed.
-        arena: uint8, writable, starting at a multiple of 64 bytes.
         importance_tree: what :func:`importance_tree` makes of the graph and weights; ``"fastgcn"`` alone needs it.
         replace: draw with replacement; what is drawn twice counts twice in the weights.
         normalize: make the weights of each destination add up to 1.
@@ -65,7 +55,6 @@ def sample_layers(
         num_drawn: so many of the first seeds are known already, and no destinations of the first hop: a hop of a
             longer batch, by itself.
         weights: float32 or float64 ``[E]``, of the edges, by which they count and are drawn. None: alike.
-        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -73,41 +62,31 @@ def sample_layers(
         GraphFormatError: weights of another dtype or number, or one met that is negative, infinite or not a number.
         ArenaTooSmall: sample again with at least ``needed_bytes``.
     """
-    check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena, names)
-    check_weights(weights, indices)
+    check_kind("inputs", inputs, SamplerInput)
+    check_weights(weights, inputs.indices)
     budgets = check_budgets(budgets)
-    check_hops("budgets", len(budgets), key)
+    check_hops("budgets", len(budgets), inputs.key)
     check_choice("method", method, LAYER_METHODS)
     check_choice("expand", expand, ("all", "new"))
     keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
     num_drawn = as_integer("num_drawn", num_drawn)
-    if not 0 <= num_drawn <= len(seeds):
-        raise SamplerConfigError(f"num_drawn is {num_drawn}, but there are {len(seeds)} seeds.")
+    if not 0 <= num_drawn <= len(inputs.seeds):
+        raise SamplerConfigError(f"num_drawn is {num_drawn}, but there are {len(inputs.seeds)} seeds.")
     if method == "fastgcn":
         check_array("importance_tree", importance_tree, (np.int64,), 1, SamplerConfigError)
-        if importance_tree is not None and importance_tree.shape != indptr.shape:
+        if importance_tree is not None and importance_tree.shape != inputs.indptr.shape:
             raise SamplerConfigError(
-                f"importance_tree has {len(importance_tree)} entries, but a graph of {len(indptr) - 1} nodes needs "
-                f"{len(indptr)}: give the one that importance_tree() makes of this graph."
+                f"importance_tree has {len(importance_tree)} entries, but a graph of {len(inputs.indptr) - 1} nodes "
+                f"needs {len(inputs.indptr)}: give the one that importance_tree() makes of this graph."
             )
     return SampleLayout.of(
         kernels.sample_layers(
-            workspace.native,
-            indptr,
-            indices,
-            seeds,
+            inputs.native,
             budgets,
             LAYER_METHODS.index(method),
             importance_tree if method == "fastgcn" else None,
-            key.seed,
-            key.epoch,
-            key.step,
-            key.hop,
-            names,
-            arena,
             as_flag("replace", replace),
             as_flag("normalize", normalize),
             keep_known,

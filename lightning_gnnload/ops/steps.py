@@ -13,7 +13,7 @@ from .checks import as_flag, as_integer, check_array, check_graph, check_kind
 from .dispatch import DrawKey, kernels
 from .walks import MAX_VISITS, Walks, walk_entries
 
-GOES_ON, RESTARTS, ENDS, STUCK = range(4)  # in the order of kernels/step_walks/step_walks.h
+GOES_ON, RESTARTS, ENDS, STUCK = range(4)  # in the order of kernels/collective/step_walks.h
 
 
 def step_walks(

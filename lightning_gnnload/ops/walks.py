@@ -15,8 +15,9 @@ import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
 from .alias import AliasTable, check_table
-from .checks import as_flag, as_integer, check_array, check_batch, check_choice, check_graph, check_kind, check_names
-from .dispatch import MAX_HOPS, DrawKey, SampleLayout, Workspace, check_draws, kernels
+from .checks import as_flag, as_integer, check_array, check_choice, check_graph, check_kind, check_names
+from .dispatch import MAX_HOPS, DrawKey, SampleLayout, kernels
+from .inputs import SamplerInput
 
 MAX_VISITS: int = kernels.MAX_VISITS
 MAX_WALK_BLOCKS: int = kernels.MAX_WALK_BLOCKS
@@ -122,13 +123,8 @@ def random_walk(
 
 
 def sample_walks(
-    workspace: Workspace,
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    seeds: np.ndarray,
+    inputs: SamplerInput,
     walks: Walks,
-    key: DrawKey,
-    arena: np.ndarray,
     *,
     num_hops: int,
     num_neighbors: int,
@@ -136,22 +132,16 @@ def sample_walks(
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
     table: AliasTable | None = None,
-    names: np.ndarray | None = None,
 ) -> SampleLayout:
-    """Sample the neighbourhood of ``seeds`` into ``arena``: a pure function of everything but the workspace.
+    """Sample the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
     The neighbours of a destination are the nodes that its walks visit most often: most visits first, and the
     smaller name first among equals. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of
     every hop is ``nodes[j]``. With ``expand="new"`` the hops share one CSC, each hop a prefix of the next.
 
     Args:
-        workspace: scratch memory, of this thread alone.
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
-            :func:`check_csc`.
-        seeds: int64 ``[S]``, distinct.
+        inputs: the graph and seeds, the key that decides every draw, and the arena.
         walks: how the walks of each destination go.
-        key: decides every draw.
-        arena: uint8, writable, starting at a multiple of 64 bytes.
         num_hops: L.
         num_neighbors: at most so many a destination and hop.
         include_self: whether a walk that comes back to its start has visited it.
@@ -159,7 +149,6 @@ def sample_walks(
         expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those that
             the last hop found.
         table: of this graph, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is equally likely.
-        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Raises:
         SeedError: a seed out of range or repeated.
@@ -168,29 +157,19 @@ def sample_walks(
 
     Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
     """
-    check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena, names)
-    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, key)
+    check_kind("inputs", inputs, SamplerInput)
+    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, inputs.key)
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_walks(
-            workspace.native,
-            indptr,
-            indices,
-            walk_entries(table, indptr, indices, walks),
-            seeds,
+            inputs.native,
+            walk_entries(table, inputs.indptr, inputs.indices, walks),
             num_hops,
             num_neighbors,
             walks.num_walks,
             walks.length,
             walks.end_below,
             walks.restart_below,
-            key.seed,
-            key.epoch,
-            key.step,
-            key.hop,
-            names,
-            arena,
             as_flag("include_self", include_self),
             as_flag("normalize", normalize),
             expand == "new",

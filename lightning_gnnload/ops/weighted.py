@@ -8,31 +8,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from ..errors import SamplerConfigError
 from .alias import AliasTable, check_table
-from .checks import as_flag, check_batch, check_choice
-from .dispatch import DrawKey, SampleLayout, Workspace, check_draws, check_hops, kernels
+from .checks import as_flag, check_choice, check_kind
+from .dispatch import SampleLayout, check_hops, kernels
+from .inputs import SamplerInput
 from .neighbors import check_fanouts
 
 MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
 
 
 def sample_weighted(
-    workspace: Workspace,
-    indptr: np.ndarray,
-    indices: np.ndarray,
+    inputs: SamplerInput,
     table: AliasTable,
-    seeds: np.ndarray,
     fanouts: Sequence[int],
-    key: DrawKey,
-    arena: np.ndarray,
     *,
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
-    names: np.ndarray | None = None,
 ) -> SampleLayout:
     """As :func:`.sample_neighbors`, but neighbours are drawn in proportion to their edges' weights.
 
@@ -46,26 +39,16 @@ def sample_weighted(
     Raises:
         SamplerConfigError: also for a table of another graph, as far as it shows.
     """
-    check_draws(workspace, key)
-    check_batch(indptr, indices, seeds, arena, names)
-    check_table(table, indptr, indices)
+    check_kind("inputs", inputs, SamplerInput)
+    check_table(table, inputs.indptr, inputs.indices)
     fanouts = check_weighted_fanouts(fanouts)
-    check_hops("fanouts", len(fanouts), key)
+    check_hops("fanouts", len(fanouts), inputs.key)
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_weighted(
-            workspace.native,
-            indptr,
-            indices,
+            inputs.native,
             table.entries,
-            seeds,
             fanouts,
-            key.seed,
-            key.epoch,
-            key.step,
-            key.hop,
-            names,
-            arena,
             as_flag("replace", replace),
             expand == "new",
             as_flag("edge_ids", edge_ids),

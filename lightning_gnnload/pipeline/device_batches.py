@@ -1,4 +1,4 @@
-"""DeviceBatches: the mini-batches of a phase, made on the device that trains on them.
+"""Mini-batches on the device that trains on them: made there, or brought from samplers and completed there.
 
 A sampling thread gives its work to a side stream of its own: draws, then gathers. The host waits there once a batch,
 when the draws are done, to learn how much was drawn; now and then also for what was read from where. The consumer's
@@ -8,48 +8,31 @@ begun the step before the last one: however far the host runs ahead of the devic
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.features import Reads, bytes_of, gather
+from lightning_gnnload.data.features import Reads, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.device_tables import DeviceTable
+from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import Making
 from lightning_gnnload.pipeline.tables import summed_reads
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
     from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.pipeline.queue import BatchQueue
 
 _COUNTED_EVERY = 64
-
-
-class Draws(Protocol):
-    """What draws: :class:`.OnDevice`, or :class:`.Uploaded`."""
-
-    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """Raises SeedError: a seed is not a node, or repeats."""
-
-
-class Rows(Protocol):
-    """A table whose rows a device gathers: :class:`.DeviceFeatures`."""
-
-    def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
-
-    def reads(self) -> Reads:
-        """Since the last call, from where. The host may wait; raises what went wrong unnoticed."""
-
-    def close(self) -> None:
-        """No gather may be under way."""
 
 
 class MadeOnDevice(NamedTuple):
@@ -60,25 +43,62 @@ class MadeOnDevice(NamedTuple):
         batch: what the model expects; not for use before ``ready``.
         convert_s: when turning it into that began and ended.
         ready: when the device is done with it.
-        maker: hands it over. A loader keeps none, as it outlives the fit, and the device's memory with it.
+        maker: what made it. A loader keeps none, as it outlives the fit, and the device's memory with it.
     """
 
     payload: Making
     batch: Any
     convert_s: tuple[float, float]
     ready: Event
-    maker: DeviceBatches
+    maker: FeatureFetcher
+
+    def hand_over(self) -> Any:
+        """The batch, for work in the current stream. The host does not wait."""
+        return self.maker.hand_over(self.batch, self.ready)
 
 
-class DeviceBatches:
-    """Makes mini-batches on a device, equal to those that ``source`` makes on the host. Thread-safe.
+class FeatureFetcher:
+    """Gathers the features of mini-batches on a device, by work of side streams, and hands these over.
 
     Args:
         source: the phase's mini-batches; its workload and labels are used, not its stores.
+        tables: by name: ``"x"`` and those of ``source.data.tables``. Phases may share them; what they read is then
+            counted together, by whichever comes to count.
+        device: where mini-batches come to lie.
+    """
+
+    def __init__(self, source: BatchSource, tables: Mapping[str, DeviceTable], device: Device) -> None:
+        self.source = source
+        self.tables = dict(tables)
+        self.device = device
+        self._handed: deque[Event] = deque(maxlen=2)  # when the device begins the last two steps that it was given
+
+    def _complete(self, batch: MiniBatch) -> MiniBatch:
+        """With its features."""
+        stores, nodes = self.source.data.stores, batch.nodes
+        tables = {
+            name: table.gather(nodes).view(nodes.numel(), *stores[name].row_shape)
+            for name, table in self.tables.items()
+        }
+        return replace(batch, x=tables.pop("x", None), tables=tables)
+
+    def hand_over(self, batch: Any, ready: Event) -> Any:
+        """The batch, for work in the current stream once it is ready. The host does not wait."""
+        ready.wait()
+        if self.device.torch_device.type == "cuda":
+            keep_for(batch, torch.cuda.current_stream(self.device.torch_device))
+        self._handed.append(self.device.record())
+        return batch
+
+
+class DeviceBatches(FeatureFetcher):
+    """Makes mini-batches on a device, equal to those that ``source`` makes on the host. Thread-safe.
+
+    Args:
+        source: as :class:`FeatureFetcher` has it.
         draws: draws them.
-        rows: the tables, by name: ``"x"`` and those of ``source.data.tables``. Phases may share them; what they read is
-            then counted together, by whichever comes to count.
-        device: where they come to lie.
+        tables: as :class:`FeatureFetcher` has them.
+        device: likewise.
         convert: makes of a MiniBatch what the model expects.
         max_threads: that may make mini-batches at once; None for any number.
 
@@ -89,19 +109,16 @@ class DeviceBatches:
         self,
         source: BatchSource,
         draws: Draws,
-        rows: Mapping[str, Rows],
+        tables: Mapping[str, DeviceTable],
         device: Device,
         *,
         convert: Callable[[MiniBatch], Any],
         max_threads: int | None = None,
     ) -> None:
-        self.source = source
+        super().__init__(source, tables, device)
         self.draws = draws
-        self.rows = dict(rows)
-        self.device = device
         self.convert = convert
         self.max_threads = max_threads
-        self._handed: deque[Event] = deque(maxlen=2)
 
     def make(self, request: BatchRequest) -> MadeOnDevice:
         """One mini-batch, by work in the calling thread's side stream.
@@ -112,38 +129,20 @@ class DeviceBatches:
         """
         workload = self.source.workload
         seeds, key = workload.seeds_of(request), workload.key_of(request)
-        began, cpu_began = time.monotonic(), time.thread_time()
         with self.device.side_stream():
             if len(handed := tuple(self._handed)) == 2:
                 handed[0].wait()
-            sample = self.draws.sample(seeds, key)
-            sampled = time.monotonic()
-            batch = self._gathered(sample, seeds, key)
-            gathered, cpu_ended = time.monotonic(), time.thread_time()
+            sample, batch, timing = timed(
+                lambda: self.draws.sample(seeds, key),
+                lambda sample: self._complete(self._batch_of(sample, seeds, key)),
+                request.rank,
+            )
+            began = time.monotonic()
             converted = self.convert(batch)
             ready = self.device.record()
             reads = self._reads() if self._counts(request) else ()
-        making = Making(
-            len(seeds),
-            batch.num_nodes,
-            _num_edges(sample),
-            made_by=request.rank,
-            thread=threading.current_thread().name,
-            began_s=began,
-            sample_ms=(sampled - began) * 1e3,
-            gather_ms=(gathered - sampled) * 1e3,
-            cpu_ms=(cpu_ended - cpu_began) * 1e3,
-            reads=reads,
-        )
-        return MadeOnDevice(making, converted, (gathered, time.monotonic()), ready, self)
-
-    def hand_over(self, made: MadeOnDevice) -> Any:
-        """The batch, for work in the current stream. The host does not wait."""
-        made.ready.wait()
-        if self.device.torch_device.type == "cuda":
-            keep_for(made.batch, torch.cuda.current_stream(self.device.torch_device))
-        self._handed.append(self.device.record())
-        return made.batch
+        making = Making(len(seeds), batch.num_nodes, _num_edges(sample), timing, reads)
+        return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def _counts(self, request: BatchRequest) -> bool:
         """Whether this batch tells what was read since one last did: not every one, as the host waits for it."""
@@ -151,38 +150,85 @@ class DeviceBatches:
         return is_last or request.step % _COUNTED_EVERY == _COUNTED_EVERY - 1
 
     def _reads(self) -> Reads:
-        return summed_reads([rows.reads() for rows in self.rows.values()])
+        return summed_reads([table.reads() for table in self.tables.values()])
 
-    def _gathered(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
-        stores = self.source.data.stores
-        tables = {
-            name: rows.gather(sample.nodes).view(sample.nodes.numel(), *stores[name].row_shape)
-            for name, rows in self.rows.items()
-        }
-        return MiniBatch(
-            sample.nodes,
-            len(seeds),
-            [
-                Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights)
-                for hop in reversed(sample.hops)
-            ],
-            tables.pop("x", None),
-            self._labels(seeds),
-            key.epoch,
-            key.step,
-            tables,
-        )
+    def _batch_of(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
+        blocks = [
+            Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights)
+            for hop in reversed(sample.hops)
+        ]
+        return MiniBatch(sample.nodes, len(seeds), blocks, y=self._labels(seeds), epoch=key.epoch, step=key.step)
 
     def _labels(self, seeds: np.ndarray) -> torch.Tensor | None:
-        """Gathered on the host, which knows the seeds: few rows, and the device need not hold all nodes' labels."""
-        y = self.source.data.y
-        if y is None:
+        labels = self.source.labels_of(seeds)
+        if labels is None or not labels.numel():
+            return None if labels is None else labels.to(self.device.torch_device)
+        return self.device.put(bytes_of(labels)).view(labels.dtype).view(labels.shape)
+
+
+class _Fetched(NamedTuple):
+    """A mini-batch of ``step``, complete once the device is ``ready``."""
+
+    step: int
+    batch: MiniBatch
+    payload: Payload
+    ready: Event
+
+
+class DevicePrefetcher(FeatureFetcher):
+    """Takes a trainer's mini-batches from its queue, copies them to its device, and gathers their features there.
+
+    All of that is work of a side stream. The next mini-batch, if it has come, is begun before one is handed over, so
+    that it arrives while that one is trained on. The host waits only where it is two steps ahead of the device, so that
+    no more than three mini-batches lie there. Used by one thread.
+
+    Args:
+        source: as :class:`FeatureFetcher` has it.
+        tables: likewise.
+        device: likewise.
+
+    Source: GNNLab (EuroSys'22), section 5.2: trainers extract, in a pipeline with training.
+    """
+
+    def __init__(self, source: BatchSource, tables: Mapping[str, DeviceTable], device: Device) -> None:
+        super().__init__(source, tables, device)
+        self._ahead: dict[int, _Fetched] = {}  # by stream
+        self._copied: deque[tuple[Event, MiniBatch]] = deque()
+
+    def take(self, queue: BatchQueue, stream: int, step: int, stop: int) -> tuple[MiniBatch, Payload] | None:
+        """As :meth:`.BatchQueue.take`, for work in the current stream; steps end before ``stop``."""
+        fetched = self._ahead.pop(stream, None)
+        if fetched is None or fetched.step != step:
+            fetched = self._fetch(queue, stream, step)
+        if fetched is None:
             return None
-        rows = torch.empty((len(seeds), *y.shape[1:]), dtype=y.dtype)
-        if not rows.numel():
-            return rows.to(self.device.torch_device)
-        gather(y, torch.from_numpy(seeds), rows)
-        return self.device.put(bytes_of(rows)).view(y.dtype).view(rows.shape)
+        if step + 1 < stop and queue.has_come(stream, step + 1):
+            following = self._fetch(queue, stream, step + 1)
+            assert following is not None, "it has come"
+            self._ahead[stream] = following
+        handed = tuple(self._handed)
+        batch = self.hand_over(fetched.batch, fetched.ready)
+        if len(handed) == 2:
+            handed[0].synchronize()
+        return batch, fetched.payload
+
+    def forget(self, stream: int) -> None:
+        """Nobody wants more of it."""
+        self._ahead.pop(stream, None)
+
+    def _fetch(self, queue: BatchQueue, stream: int, step: int) -> _Fetched | None:
+        while self._copied and self._copied[0][0].is_done():
+            self._copied.popleft()  # which gives its slot back
+        with self.device.side_stream():
+            taken = queue.take(stream, step)
+            if taken is None:
+                return None
+            batch, payload = taken
+            if batch.nodes.device != self.device.torch_device:  # else it came from a sampler's device
+                there = batch.to(self.device.torch_device, non_blocking=True)
+                self._copied.append((self.device.record(), batch))
+                batch = there
+            return _Fetched(step, self._complete(batch), payload, self.device.record())
 
 
 def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:

@@ -11,9 +11,11 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from lightning_gnnload.errors import CudaCallError, DeviceShareError, QueueProtocolError, SlotMemoryError
+from lightning_gnnload.pipeline.slots import Slot
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
@@ -46,6 +48,11 @@ class DeviceSlot:
     @property
     def num_bytes(self) -> int:
         return self._memory.num_bytes
+
+    @property
+    def array(self) -> np.ndarray:
+        """Raises TypeError: the host cannot write to it, as it can to a :class:`.Slot`."""
+        raise TypeError("a slot of a device's memory has no array of the host.")
 
     @property
     def fd(self) -> int:
@@ -97,6 +104,9 @@ class DeviceSlot:
         from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory
 
         return ExportedMemory(self._runtime, num_bytes, f"a slot of the sampler with process id {os.getpid()}")
+
+
+AnySlot = Slot | DeviceSlot
 
 
 class DeviceExporter:

@@ -14,12 +14,12 @@ from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.pipeline.arrivals import Arrivals
-from lightning_gnnload.pipeline.bookmark import Bookmark
 from lightning_gnnload.pipeline.contributed import place_alone
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, MadeOnDevice
-from lightning_gnnload.pipeline.pool import SlotPool
-from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher, MadeOnDevice
+from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.resume import ResumePoint
+from lightning_gnnload.pipeline.slots import SlotPool
+from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import Delivery, Fill, LoaderStats
 
 Convert = Callable[[MiniBatch], Any]
@@ -36,6 +36,9 @@ class _Made(NamedTuple):
     payload: Payload
     batch: Any
     convert_s: tuple[float, float]
+
+    def hand_over(self) -> Any:
+        return self.batch
 
 
 class EpochLoader:
@@ -65,7 +68,7 @@ class EpochLoader:
         self.epoch = 0
         self.progress: Callable[[], Progress] | None = None
         self._num_yielded = 0
-        self._resume_at: Bookmark | None = None
+        self._resume_at: ResumePoint | None = None
 
     @property
     def num_ranks(self) -> int:
@@ -87,15 +90,15 @@ class EpochLoader:
         return self.source.plan(self.num_ranks).num_steps
 
     def __iter__(self) -> Iterator[Any]:
-        start, bookmark = 0, self._resume_at
+        start, point = 0, self._resume_at
         if self.progress is None:
-            in_mid_epoch = bookmark is not None and bookmark.epoch == self.epoch
+            in_mid_epoch = point is not None and point.epoch == self.epoch
         else:
             self.epoch, num_processed = self.progress()
             in_mid_epoch = num_processed > 0
-        if bookmark is not None and in_mid_epoch:
-            bookmark.check(self._bookmark(0), self.num_ranks)
-            self.epoch, start = bookmark.epoch, bookmark.step
+        if point is not None and in_mid_epoch:
+            point.check(self._resume_point(0), self.num_ranks)
+            self.epoch, start = point.epoch, point.step
         self._resume_at = None
         self._num_yielded = start
         # A reference kept here would keep the last batch's slot while the next one is waited for.
@@ -132,7 +135,7 @@ class EpochLoader:
         done = self._num_yielded
         if self.progress is not None:
             done = min(done, self.progress().num_processed)
-        return self._bookmark(done).to_state()
+        return self._resume_point(done).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on from there.
@@ -142,10 +145,10 @@ class EpochLoader:
                 strategy with switching can pass over; or, when the iteration begins, its epoch cannot
                 go on with the settings of this one.
         """
-        self._resume_at = Bookmark.from_state(place_alone(state))
+        self._resume_at = ResumePoint.from_state(place_alone(state))
 
-    def _bookmark(self, step: int) -> Bookmark:
-        return Bookmark(
+    def _resume_point(self, step: int) -> ResumePoint:
+        return ResumePoint(
             epoch=self.epoch,
             step=step,
             num_seeds=len(self.source.workload.seeds),
@@ -168,8 +171,8 @@ class SampledLoader(EpochLoader):
         convert: makes of a MiniBatch what the model expects.
         pinned: write to page-locked memory, for asynchronous copies to a CUDA device.
         on_device: asked when mini-batches are first needed; makes them in the host's place, unless it gives None.
-        arrivals: asked likewise by what stands in this loader's place where others sample; brings their mini-batches to
-            the device, unless it gives None.
+        prefetcher: asked likewise by what stands in this loader's place where others sample; brings their mini-batches
+            to the device, unless it gives None.
         make_again: what another process is sent in this loader's place, where it is given to a Trainer that spawns its
             ranks: threads, slots and mapped data stay here.
     """
@@ -184,7 +187,7 @@ class SampledLoader(EpochLoader):
         convert: Convert | None = None,
         pinned: bool = False,
         on_device: Callable[[], DeviceBatches | None] = lambda: None,
-        arrivals: Callable[[], Arrivals | None] = lambda: None,
+        prefetcher: Callable[[], DevicePrefetcher | None] = lambda: None,
         make_again: Callable[[], SampledLoader] | None = None,
     ) -> None:
         super().__init__(source, num_ranks, rank)
@@ -192,7 +195,7 @@ class SampledLoader(EpochLoader):
         self.num_threads = num_threads
         self.convert: Convert = convert or (lambda batch: batch)
         self.on_device = on_device
-        self.arrivals = arrivals
+        self.prefetcher = prefetcher
         self._slots = SlotPool(pinned=pinned)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -257,6 +260,4 @@ class SampledLoader(EpochLoader):
                 made.payload, request.step, asked_s=asked_s, taken_s=taken_s, convert_s=made.convert_s, fill=fill
             )
         )
-        if isinstance(made, MadeOnDevice):
-            return made.maker.hand_over(made)
-        return made.batch
+        return made.hand_over()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from lightning_gnnload.data.block import EDGE_COLUMNS
 from lightning_gnnload.ops import ArenaTooSmall, HopLayout, SampleLayout
 from lightning_gnnload.ops.checks import ARENA_ALIGNMENT
 
@@ -68,7 +69,7 @@ def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int 
 
 def _columns(hop: DeviceHop) -> tuple[torch.Tensor | None, ...]:
     """In the order of HopLayout's offsets."""
-    return hop.indptr, hop.indices, hop.edge_ids, hop.edge_weights
+    return hop.indptr, hop.indices, *(getattr(hop, column.plural, None) for column in EDGE_COLUMNS)
 
 
 def _key(tensor: torch.Tensor) -> tuple[int, torch.dtype]:

@@ -10,11 +10,11 @@ from typing import Any
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError
-from lightning_gnnload.pipeline.crew import Crew
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.pipeline.peer import SamplerPeer
-from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
+from lightning_gnnload.pipeline.sampler_pool import SamplerPool
 from lightning_gnnload.pipeline.stats import Fill
 from lightning_gnnload.pipeline.streams import ReadStream, StreamSpec
 from lightning_gnnload.pipeline.wire import Message
@@ -82,7 +82,7 @@ class BatchQueue:
         self._numbers = itertools.count()
         self._streams: dict[int, ReadStream] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
-        self._crew = Crew(
+        self._pool = SamplerPool(
             job,
             trainer=trainer,
             num_trainers=num_trainers,
@@ -93,23 +93,23 @@ class BatchQueue:
             known_gone=known_gone,
             device="" if reader is None else reader.name,
         )
-        self._crew.on_message = self._handle
-        self._crew.on_lost = self._take_over
-        self._crew.on_welcome = self._announce_streams
+        self._pool.on_message = self._handle
+        self._pool.on_lost = self._take_over
+        self._pool.on_welcome = self._announce_streams
         try:
-            self._crew.await_all(connect_timeout_s, has_ended)
+            self._pool.await_all(connect_timeout_s, has_ended)
         except BaseException:
-            self._crew.leave()
+            self._pool.close()
             raise
 
     # Streams.
 
     def open(self, spec: StreamSpec) -> int:
         """Asks the samplers for a stream; returns its number."""
-        self._crew.call_lost()
+        self._pool.call_lost()
         number = next(self._numbers)
         self._streams[number] = ReadStream(spec, spec.start)
-        for peer in self._crew.alive:
+        for peer in self._pool.alive:
             peer.send("open", stream=number, **vars(spec))
         self._share(number, [range(spec.start, spec.stop)], more_slots=0)
         return number
@@ -131,22 +131,22 @@ class BatchQueue:
             QueueStalledError: without ``takeover``: nothing came within ``stall_timeout_s``.
         """
         self._streams[number].next_step = step
-        self._crew.free_returned()
+        self._pool.free_returned()
         asked_at = time.monotonic()
         if (number, step) not in self._inbox:
-            self._crew.finish_copies()  # samplers may be waiting for these slots
+            self._pool.finish_copies()  # samplers may be waiting for these slots
         while (number, step) not in self._inbox:
-            if not self._crew.alive:
+            if not self._pool.alive:
                 return None
             self.pump(min(_POLL_S, self.stall_timeout_s))
-            self._crew.free_returned()
+            self._pool.free_returned()
             self._find_stalled(number, asked_at)
         peer, slot, payload = self._inbox.pop((number, step))
         self._streams[number].next_step = step + 1
         batch = peer.lend(slot, payload)
         if peer.num_lent >= self.queue_depth:
             batch = batch.clone()
-            self._crew.free_returned()
+            self._pool.free_returned()
         return batch, payload
 
     def has_come(self, number: int, step: int) -> bool:
@@ -162,17 +162,17 @@ class BatchQueue:
 
     def fill(self, number: int) -> Fill:
         """How full a stream's queue is. Handles the messages that have come, so that they count."""
-        self._crew.free_returned()
+        self._pool.free_returned()
         while self.pump(0):
             pass
         ready = sum(stream == number for stream, _ in self._inbox)
-        alive = self._crew.alive
+        alive = self._pool.alive
         return Fill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
 
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
         del self._streams[number]
-        for peer in self._crew.peers:
+        for peer in self._pool.peers:
             peer.send("close", stream=number)
             peer.shares.pop(number, None)
         for key in [key for key in self._inbox if key[0] == number]:
@@ -184,21 +184,21 @@ class BatchQueue:
     @property
     def alive(self) -> list[int]:
         """Indices of the samplers that make mini-batches."""
-        return [peer.index for peer in self._crew.alive]
+        return [peer.index for peer in self._pool.alive]
 
     @property
     def gone(self) -> list[int]:
         """Ranks of the samplers that have no process any more."""
-        return self._crew.gone
+        return self._pool.gone
 
     @property
     def report(self) -> PeerError | None:
         """What the last sampler that raised said of it, with its traceback."""
-        return self._crew.report
+        return self._pool.report
 
     def send(self, index: int, kind: str, fds: tuple[int, ...] = (), **fields: Any) -> None:
         """Sends a message to a sampler; to one that is gone, nothing."""
-        self._crew.peers[index].send(kind, fds, **fields)
+        self._pool.peers[index].send(kind, fds, **fields)
 
     def pump(self, timeout_s: float) -> bool:
         """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
@@ -207,15 +207,15 @@ class BatchQueue:
             PeerError: another trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
-        return self._crew.pump(timeout_s)
+        return self._pool.pump(timeout_s)
 
     def failure_behind(self, timeout_s: float = 1.0) -> PeerError | None:
         """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
-        return self._crew.failure_behind(timeout_s)
+        return self._pool.failure_behind(timeout_s)
 
     def goodbye(self, outcome: MemoryFile | None = None, failure: Failure | None = None) -> None:
         """Parts from the samplers, in peace or in failure; closes the outcome, which they get."""
-        self._crew.part(outcome, failure)
+        self._pool.goodbye(outcome, failure)
 
     def _handle(self, peer: SamplerPeer, message: Message, fds: list[int]) -> bool:
         if message["kind"] == "batch":
@@ -246,12 +246,12 @@ class BatchQueue:
 
     def _share(self, number: int, owed: Iterable[range], *, more_slots: int) -> None:
         """Asks the living samplers for steps, each for its part of every range."""
-        heirs = self._crew.alive
+        peers = self._pool.alive
         owed = list(owed)
-        if not heirs:
+        if not peers:
             self._streams[number].orphans += owed
-        for place, peer in enumerate(heirs):
-            parts = [part for steps in owed if (part := steps[place :: len(heirs)])]
+        for place, peer in enumerate(peers):
+            parts = [part for steps in owed if (part := steps[place :: len(peers)])]
             if parts:
                 peer.shares.setdefault(number, []).extend(parts)
                 # All at once, as the slots are for the first step of all: one that knew but some could fill them with
@@ -290,10 +290,10 @@ class BatchQueue:
     def _find_stalled(self, number: int, asked_at: float) -> None:
         """Loses the samplers that owe a step and have been silent for too long."""
         now = time.monotonic()
-        for peer in self._crew.alive:
+        for peer in self._pool.alive:
             if now - max(asked_at, peer.heard_at) <= self.stall_timeout_s:
                 continue
             # It is not waiting for a slot: steps get theirs in order, and an heir gets more for what it inherits. Later
             # steps may have come from it all the same, made by its other threads.
             if owed := self._owed(peer, number):
-                self._crew.lose_stalled(peer, min(steps[0] for steps in owed))
+                self._pool.lose_stalled(peer, min(steps[0] for steps in owed))

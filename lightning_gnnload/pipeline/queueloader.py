@@ -64,8 +64,8 @@ class QueueLoader(EpochLoader):
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         stop = int(min(len(self), self.limit()))
-        arrivals = self.local.arrivals()
-        gathers = arrivals is not None
+        prefetcher = self.local.prefetcher()
+        gathers = prefetcher is not None
         stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop, gathers))
         is_open = True
         if self.ledger is not None:
@@ -85,7 +85,9 @@ class QueueLoader(EpochLoader):
                 fill = self.queue.fill(stream)
                 asked_s = time.monotonic()
                 taken = (
-                    self.queue.take(stream, step) if arrivals is None else arrivals.take(self.queue, stream, step, stop)
+                    self.queue.take(stream, step)
+                    if prefetcher is None
+                    else prefetcher.take(self.queue, stream, step, stop)
                 )
                 if taken is None:
                     self.queue.close_stream(stream)
@@ -105,8 +107,8 @@ class QueueLoader(EpochLoader):
                     is_open = False
                 yield converted.pop()
         finally:
-            if arrivals is not None:
-                arrivals.forget(stream)
+            if prefetcher is not None:
+                prefetcher.forget(stream)
             if is_open:
                 self.queue.close_stream(stream)
 

@@ -15,7 +15,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from lightning_gnnload.data import sockets
@@ -23,17 +23,17 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
+from lightning_gnnload.pipeline.connections import TrainerConnections
 from lightning_gnnload.pipeline.failure import FINAL, Failure
-from lightning_gnnload.pipeline.reception import Reception
-from lightning_gnnload.pipeline.repeating import repeating
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
-from lightning_gnnload.pipeline.source import BatchSource, Payload
-from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, Trainer
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 
 _POLL_S = 0.5
 _GOODBYE_S = 2.0
-_SIGN_OF_LIFE_S = 1.0
+_HEARTBEAT_S = 1.0
 
 
 class SamplerService:
@@ -88,13 +88,13 @@ class SamplerService:
         self.num_threads = num_threads
         self.first_trainer_rank = first_trainer_rank
         self.takeover = takeover
-        self.handlers: dict[str, Callable[[Trainer, wire.Message], None]] = {}
+        self.handlers: dict[str, Callable[[TrainerPeer, wire.Message], None]] = {}
         self.companions: list[Callable[[], None]] = []
         self._open_source = open_source
         self._connect_by = time.monotonic() + connect_timeout_s
         self._listener = wire.listen(job, sampler)
         self._changed = threading.Condition()
-        self._trainers: list[Trainer] = []
+        self._trainers: list[TrainerPeer] = []
         self._slot_bytes = FIRST_SLOT_BYTES
         self._breakdown: Failure | None = None
         self._failure: Failure | None = None
@@ -176,7 +176,8 @@ class SamplerService:
                 stream, step, slot = job
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
-                payload = replace(stream.opened.make(request, slot.memory), made_by=self.rank)
+                payload = stream.opened.make(request, slot.memory)
+                payload = replace(payload, timing=replace(payload.timing, made_by=self.rank))
                 stage = "publish"
                 self._publish(stream, step, slot, payload)
         except BaseException as error:  # a thread that ended in silence would leave the trainers waiting
@@ -230,7 +231,7 @@ class SamplerService:
     def _open_streams(self) -> None:
         try:
             while (stream := self._next_unopened()) is not None:
-                with repeating(self._tell_opening, _SIGN_OF_LIFE_S):
+                with self._heartbeat():
                     source = self._open_source(stream.spec)
                 with self._changed:
                     stream.source = source
@@ -247,29 +248,44 @@ class SamplerService:
                 self._changed.wait(_POLL_S)
             return None
 
-    def _tell_opening(self) -> None:
-        with self._changed:
-            # Who has read nothing for minutes has many of these to read; to wait for it would keep all others waiting.
-            for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
-                with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
-                    trainer.channel.send("opening")
+    @contextlib.contextmanager
+    def _heartbeat(self) -> Iterator[None]:
+        """Tells the trainers that this sampler lives, until the block ends."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(_HEARTBEAT_S):
+                with self._changed:
+                    # Who has read nothing for minutes has many of these to read; to wait for it would keep all others
+                    # waiting.
+                    for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
+                        with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
+                            trainer.channel.send("opening")
+
+        thread = threading.Thread(target=beat, name="gnnload-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     # The reading thread.
 
     def _read(self) -> None:
-        reception = Reception(self._listener, welcome=self._welcome, hear=self._hear, ended=self._ended)
+        connections = TrainerConnections(self._listener, welcome=self._welcome, hear=self._hear, ended=self._ended)
         try:
-            reception.run(lambda: self._stopping)
+            connections.run(lambda: self._stopping)
         except Exception as error:
             self._fail_with(error, "read")
 
-    def _welcome(self, channel: wire.Channel, message: wire.Message) -> Trainer:
+    def _welcome(self, channel: wire.Channel, message: wire.Message) -> TrainerPeer:
         if message["version"] != wire.PROTOCOL_VERSION:
             raise QueueProtocolError(
                 f"trainer rank {message['rank']} speaks version {message['version']} of the protocol, and this sampler "
                 f"version {wire.PROTOCOL_VERSION}: install one release for all ranks."
             )
-        trainer = Trainer(channel, message["trainer"], message["rank"], message["device"])
+        trainer = TrainerPeer(channel, message["trainer"], message["rank"], message["device"])
         with self._changed:
             self._trainers.append(trainer)
             with contextlib.suppress(OSError):  # it is gone already: its end will be read next
@@ -279,7 +295,7 @@ class SamplerService:
             self._changed.notify_all()
         return trainer
 
-    def _hear(self, trainer: Trainer, message: wire.Message, fds: list[int]) -> None:
+    def _hear(self, trainer: TrainerPeer, message: wire.Message, fds: list[int]) -> None:
         with self._changed:
             if message["kind"] == "bye" and message["num_bytes"]:
                 self._outcome = adopt_sealed(fds.pop() if fds else -1, message["num_bytes"])
@@ -288,7 +304,7 @@ class SamplerService:
             self._handle(trainer, message)
             self._changed.notify_all()
 
-    def _handle(self, trainer: Trainer, message: wire.Message) -> None:
+    def _handle(self, trainer: TrainerPeer, message: wire.Message) -> None:
         kind, number = message["kind"], message.get("stream", -1)
         if kind == "open":
             spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
@@ -313,7 +329,7 @@ class SamplerService:
         else:
             raise QueueProtocolError(f"trainer rank {trainer.rank} sent {message!r:.200}, which it must not")
 
-    def _ended(self, trainer: Trainer) -> None:
+    def _ended(self, trainer: TrainerPeer) -> None:
         with self._changed:
             if not trainer.said_bye:
                 self._fail(Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye."))
@@ -378,4 +394,4 @@ class SamplerService:
             trainer.channel.finish()
         for trainer in self._trainers:
             trainer.channel.drain(_GOODBYE_S)
-            trainer.part()
+            trainer.close()

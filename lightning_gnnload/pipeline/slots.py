@@ -12,7 +12,12 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-from typing import Any
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +25,7 @@ import torch
 from lightning_gnnload.data.pages import buffer_memory
 
 FIRST_SLOT_BYTES = 1 << 20
+Token = TypeVar("Token")
 
 
 class Slot:
@@ -112,3 +118,90 @@ class Slot:
             with torch.cuda.device(self._device):
                 torch.cuda.cudart().cudaHostUnregister(self._pinned_address)
             self._pinned_address = None
+
+
+class _LentBuffer(weakref.ref, Generic[Token]):
+    token: Token
+
+
+class LentBuffers(Generic[Token]):
+    """Lends buffers over slots, and tells which of them nobody uses any more.
+
+    A buffer comes back when the last tensor over it is gone: in any thread, in the middle of a garbage collection or
+    of a signal's handler. All that runs then is ``deque.append``, which is no Python code, so that no Ctrl-C can be
+    lost in it. What came back is looked up later, by :meth:`returned`.
+
+    Example:
+        >>> import torch
+        >>> lent, slot = LentBuffers(), Slot()
+        >>> tensor = torch.frombuffer(lent.lend(slot, "a slot's name"), dtype=torch.uint8, count=3)
+        >>> len(lent), list(lent.returned())
+        (1, [])
+        >>> del tensor
+        >>> list(lent.returned()), len(lent)
+        (["a slot's name"], 0)
+    """
+
+    def __init__(self) -> None:
+        self._returned: deque[_LentBuffer[Token]] = deque()
+        self._out: dict[int, _LentBuffer[Token]] = {}  # a weak reference must be kept for its callback to come
+
+    def lend(self, slot: Slot, token: Token) -> Any:
+        """A buffer over ``slot`` for ``torch.frombuffer``; ``token`` names it when it comes back."""
+        buffer = slot.buffer()
+        reference: _LentBuffer[Token] = _LentBuffer(buffer, self._returned.append)
+        reference.token = token
+        self._out[id(reference)] = reference
+        return buffer
+
+    def returned(self) -> Iterator[Token]:
+        """The tokens of what came back since the last call."""
+        while self._returned:
+            reference = self._returned.popleft()
+            self._out.pop(id(reference), None)  # Ctrl-C may have come before it was put there
+            yield reference.token
+
+    def __len__(self) -> int:
+        """How many are out, or came back unnoticed as yet."""
+        return len(self._out)
+
+
+class SlotPool:
+    """Private slots, recycled. Thread-safe.
+
+    It holds as many as were ever in use at once; how many that is, is the caller's bound. New slots start at the
+    size that earlier ones grew to.
+    """
+
+    def __init__(self, *, pinned: bool = False) -> None:
+        self.pinned = pinned
+        self._free: list[Slot] = []
+        self._lent: LentBuffers[Slot] = LentBuffers()
+        self._num_bytes = FIRST_SLOT_BYTES
+        self._lock = threading.Lock()
+
+    def initializer(self) -> Callable[[], None] | None:
+        """For threads that take slots, which are page-locked on the device of whoever calls this: a new thread's would
+        be the first one."""
+        return partial(torch.cuda.set_device, torch.cuda.current_device()) if self.pinned else None
+
+    def take(self) -> Slot:
+        """A slot to write to: one that came back, or a new one."""
+        with self._lock:
+            self._free.extend(self._lent.returned())
+            if self._free:
+                return self._free.pop()
+            num_bytes = self._num_bytes
+        return Slot(num_bytes, pinned=self.pinned)
+
+    def give(self, slot: Slot) -> None:
+        """Takes back a slot that was not lent."""
+        with self._lock:
+            self._num_bytes = max(self._num_bytes, slot.num_bytes)
+            self._free.append(slot)
+
+    def lend(self, slot: Slot) -> Any:
+        """A buffer over ``slot``, which returns to the pool when the buffer's last user is gone."""
+        with self._lock:
+            self._num_bytes = max(self._num_bytes, slot.num_bytes)
+            return self._lent.lend(slot, slot)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from lightning_gnnload.data.features import Reads, TierReads
-from lightning_gnnload.pipeline.source import Payload
+from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.tables import summed_reads
 
 
@@ -24,24 +24,18 @@ class Fill(NamedTuple):
     slots: int = 0
 
 
-@dataclass(frozen=True)
-class Making:
-    """What it took to make a mini-batch that lies in no slot: as a :class:`.Payload` tells of those that do."""
+class Making(NamedTuple):
+    """What a :class:`.Payload` tells of a mini-batch in a slot, of one that lies in none."""
 
     num_seeds: int
     num_nodes: int
     num_edges: int
-    made_by: int
-    thread: str
-    began_s: float
-    sample_ms: float
-    gather_ms: float
-    cpu_ms: float
-    reads: Reads = ()
+    timing: Timing
+    reads: Reads
 
 
-@dataclass(frozen=True)
-class Delivery:
+@dataclass(frozen=True, kw_only=True)
+class Delivery(Timing):
     """One mini-batch, from its making to the trainer.
 
     Moments are seconds of ``time.monotonic``, the machine's own clock: they compare between its processes.
@@ -51,12 +45,6 @@ class Delivery:
         num_seeds: of this trainer's slice.
         num_nodes: input nodes.
         num_edges: sampled edges.
-        made_by: global rank that sampled and gathered it.
-        thread: name of the thread that did.
-        began_s: when sampling began.
-        sample_ms: sampling.
-        gather_ms: gathering features and labels, from then on.
-        cpu_ms: of these two, the time that the thread ran on a core.
         asked_s: when the trainer asked for it.
         taken_s: when the trainer got it.
         convert_s: when turning it into what the model expects began and ended.
@@ -68,12 +56,6 @@ class Delivery:
     num_seeds: int
     num_nodes: int
     num_edges: int
-    made_by: int
-    thread: str
-    began_s: float
-    sample_ms: float
-    gather_ms: float
-    cpu_ms: float
     asked_s: float
     taken_s: float
     convert_s: tuple[float, float]
@@ -83,7 +65,7 @@ class Delivery:
     @classmethod
     def of(
         cls,
-        payload: Payload | Making,
+        made: Payload | Making,
         step: int,
         *,
         asked_s: float,
@@ -91,23 +73,18 @@ class Delivery:
         convert_s: tuple[float, float],
         fill: Fill,
     ) -> Delivery:
-        """What ``payload`` says of its making, and what the loader saw of its way."""
+        """What its maker tells of a mini-batch, and what the loader saw of its way."""
         return cls(
-            step,
-            payload.num_seeds,
-            payload.num_nodes,
-            payload.num_edges,
-            payload.made_by,
-            payload.thread,
-            payload.began_s,
-            payload.sample_ms,
-            payload.gather_ms,
-            payload.cpu_ms,
-            asked_s,
-            taken_s,
-            convert_s,
-            fill,
-            payload.reads,
+            **vars(made.timing),
+            step=step,
+            num_seeds=made.num_seeds,
+            num_nodes=made.num_nodes,
+            num_edges=made.num_edges,
+            asked_s=asked_s,
+            taken_s=taken_s,
+            convert_s=convert_s,
+            fill=fill,
+            reads=made.reads,
         )
 
     @property

@@ -51,7 +51,7 @@ class Stream:
         source: its mini-batches, once they are found.
     """
 
-    trainer: Trainer
+    trainer: TrainerPeer
     number: int
     spec: StreamSpec
     depth: int
@@ -119,7 +119,7 @@ class SharedSlot:
 
 
 @dataclass(eq=False)
-class Trainer:
+class TrainerPeer:
     """A trainer, as a sampler sees it. Its slots are its own, so that a slow trainer takes none from the others.
 
     Attributes:
@@ -194,7 +194,7 @@ class Trainer:
             slot.memory.free_replaced()  # the trainer has seen what came in the place
         self.free.append(slot)
 
-    def part(self) -> None:
+    def close(self) -> None:
         self.channel.close()
         for slot in self.slots:
             slot.memory.close()

@@ -46,7 +46,7 @@ class Gather(NamedTuple):
     place: TableLayout
 
 
-class Places(NamedTuple):
+class TablePlaces(NamedTuple):
     """Where the tables of a mini-batch lie, and what goes there.
 
     Attributes:
@@ -71,7 +71,7 @@ class Places(NamedTuple):
     found: dict[str, np.ndarray]
 
 
-def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Places:
+def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> TablePlaces:
     """Places one after the other, each aligned to 64 bytes, between the nodes, at the slot's begin, and the hops, at
     its end. Whether there is so much room is for the caller to see.
 
@@ -108,10 +108,12 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Pla
     edge_tables = {
         name.removeprefix(EDGE_PREFIX): gather(name, store, edge_rows) for name, store in data.edge_stores.items()
     }
-    return Places(x, y, tables, positions, edge_tables, end, gathers, found)
+    return TablePlaces(x, y, tables, positions, edge_tables, end, gathers, found)
 
 
-def fill_tables(places: Places, stores: Mapping[str, FeatureStore], request: BatchRequest | None, buffer: Any) -> Reads:
+def fill_tables(
+    places: TablePlaces, stores: Mapping[str, FeatureStore], request: BatchRequest | None, buffer: Any
+) -> Reads:
     """Gathers all of them, but y, into the slot, announcing the request, if there is one to announce. Returns where the
     rows came from, where the stores count."""
     reads = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,15 +13,35 @@ from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.pages import buffer_memory
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Workspace
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.sample.group.group import SamplingGroup
+
+Paradigm = Literal["push", "pull"]
+"""How ranks that hold a part each sample together: tasks go to the lists, or lists come to who samples."""
+LayBatch = Callable[[np.ndarray, DrawKey, np.ndarray], SampleLayout]
+"""Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids."""
 
 _FIRST_ARENA_BYTES = 1 << 20
 _threads = threading.local()
 
 
 class Sampler(ABC):
-    """Settings of a sampling algorithm. It holds no state: a mini-batch is a pure function of what it is given."""
+    """Settings of a sampling algorithm. It holds no state: a mini-batch is a pure function of what it is given.
+
+    ``num_layers`` and ``sample_into`` are all that a sampler must have. The rest of what others ask of it, it may
+    declare: parts ask for ``reach``, devices for ``sample_on_device``, caches for ``presence``, ranks that sample
+    together for ``collective``. Who needs what a sampler does not declare refuses it, and says so.
+    """
+
+    expand: Literal["all", "new"] = "all"
+    """Which nodes draw at a hop: every node seen so far, or only those that the last hop found."""
 
     @property
     @abstractmethod
@@ -34,6 +55,16 @@ class Sampler(ABC):
         None where nobody said, or where it reads the whole graph; parts then do not serve it.
         """
         return None
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """What its blocks hold of each edge: of ``edge_ids``, ``edge_weight`` and ``edge_type``; None: nobody said."""
+        return None
+
+    @property
+    def weighting(self) -> Literal["never", "optional", "always"]:
+        """Whether it draws by ``Graph.edge_weight``: never; where a graph has weights; or always, so that one must."""
+        return "never"
 
     @abstractmethod
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
@@ -89,14 +120,115 @@ class Sampler(ABC):
         arena, layout = self.sample_here(graph, seeds, key)
         return arena[: 8 * layout.num_nodes].view(np.int64).copy()
 
-    def sample_here(self, graph: Graph, seeds: np.ndarray, key: DrawKey) -> tuple[np.ndarray, SampleLayout]:
-        """One mini-batch in this thread's arena, where it stays until the thread samples the next."""
-        arena = _thread_arena(0)
+    def check_graph(self, graph: Graph) -> None:  # noqa: B027  most have nothing to say
+        """Warns of a graph, or refuses it, as the settings say. Who draws for the sampler, a device, calls it before.
+
+        Raises:
+            SamplerConfigError: it is refused.
+        """
+
+    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
+        """How likely each node is in a mini-batch, float64 ``[N]``, by the law of the draws: nothing is sampled.
+
+        Args:
+            graph: N nodes.
+            seeds: the chance of each node to be a seed, float64 ``[N]``.
+
+        Returns:
+            None where the law is not known.
+        """
+        return None
+
+    def sample_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+    ) -> DeviceSample:
+        """What :meth:`sample_into` draws, by the kernels of a device, number for number; see :class:`.OnDevice`."""
+        raise CudaUnavailableError(
+            f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
+        )
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        """How ranks that hold a part each make its mini-batches together. Called by each of them.
+
+        Where each node draws for itself, ``return lay_hops(self, group, node_wise(self, group, paradigm))``, of
+        :mod:`.hops`, does it, with :meth:`hop_settings`.
+
+        Raises:
+            SamplerConfigError: the graph lacks what it draws by, or no part of it is enough.
+        """
+        raise SamplerConfigError(f"{self} cannot be sampled collectively.")
+
+    def hop_settings(self, hop: int) -> dict[str, Any]:
+        """The arguments, as JSON values, that make the sampler of one hop alone: what an owner of lists draws by."""
+        raise SamplerConfigError(f"{self} does not say how one of its hops is drawn: it needs hop_settings.")
+
+    @classmethod
+    def of_hop(cls, settings: Mapping[str, Any], graph: Graph) -> Sampler:
+        """The sampler that :meth:`hop_settings` describes, for a part of the graph."""
+        return cls(**settings)
+
+    @classmethod
+    def declares(cls, name: str) -> bool:
+        """Whether the class has this method of its own: one that it inherits need not draw as it does."""
+        return name in vars(cls)
+
+    def sample_here(
+        self, graph: Graph, seeds: np.ndarray, key: DrawKey, *, aside: bool = False
+    ) -> tuple[np.ndarray, SampleLayout]:
+        """One mini-batch in this thread's arena, where it stays until the thread samples the next.
+
+        Args:
+            aside: in another one, as the thread is about to lay a mini-batch for which it needs this.
+        """
+        arena = _thread_arena(0, aside)
         while True:
             try:
                 return arena, self.sample_into(graph, seeds, key, arena)
             except ArenaTooSmall as small:
-                arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes))
+                arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)
+
+
+class Relayed(Sampler):
+    """What another sampler draws, with all of its settings, but made elsewhere: in a part, or by several ranks."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+
+    @property
+    def num_layers(self) -> int:
+        return self.sampler.num_layers
+
+    @property
+    def expand(self) -> Literal["all", "new"]:  # type: ignore[override]
+        return self.sampler.expand
+
+    @property
+    def reach(self) -> int | None:
+        return self.sampler.reach
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self.sampler.columns
+
+    @property
+    def weighting(self) -> Literal["never", "optional", "always"]:
+        return self.sampler.weighting
+
+    def __getattr__(self, name: str) -> Any:
+        """A setting of the sampler's."""
+        if name == "sampler":  # not there yet, while a copy is made
+            raise AttributeError(name)
+        return getattr(self.sampler, name)
+
+
+def columns_that(**held: Any) -> tuple[str, ...]:
+    """The names of those columns that blocks hold.
+
+    Example:
+        >>> columns_that(edge_ids=False, edge_weight=True)
+        ('edge_weight',)
+    """
+    return tuple(name for name, is_held in held.items() if is_held)
 
 
 def thread_workspace(num_nodes: int) -> Workspace:
@@ -108,9 +240,17 @@ def thread_workspace(num_nodes: int) -> Workspace:
     return held
 
 
-def _thread_arena(num_bytes: int) -> np.ndarray:
+def sampler_input(graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SamplerInput:
+    """What the ops that sample are given, with this thread's scratch memory."""
+    workspace = thread_workspace(graph.num_nodes)
+    return SamplerInput(workspace, graph.indptr, graph.indices, seeds, key, arena, graph.names)
+
+
+def _thread_arena(num_bytes: int, aside: bool) -> np.ndarray:
     """This thread's arena of at least so many bytes: memory that was touched before costs no page faults."""
-    arena: np.ndarray | None = getattr(_threads, "arena", None)
+    name = "aside" if aside else "arena"
+    arena: np.ndarray | None = getattr(_threads, name, None)
     if arena is None or arena.nbytes < num_bytes:
-        _threads.arena = arena = np.frombuffer(buffer_memory(max(num_bytes, _FIRST_ARENA_BYTES)), np.uint8)
+        arena = np.frombuffer(buffer_memory(max(num_bytes, _FIRST_ARENA_BYTES)), np.uint8)
+        setattr(_threads, name, arena)
     return arena

@@ -8,7 +8,7 @@ Shapes: D nodes that walks start from, W walks a node, T steps a walk, M walks t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any
 
@@ -18,40 +18,19 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.ops import DrawKey, Walks
+from lightning_gnnload.sample.base import Paradigm
 from lightning_gnnload.sample.build import check_seeds
-from lightning_gnnload.sample.colleagues import Colleagues, Holding
-from lightning_gnnload.sample.hops import HopEdges
-from lightning_gnnload.sample.messages import Message, narrow
-from lightning_gnnload.sample.nodewise import HopDrawer, Paradigm, pull_lists, weight_columns
-from lightning_gnnload.sample.walk import RandomWalkSampler, walk_table
+from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.messages import narrow
+from lightning_gnnload.sample.hops import pull_lists, weight_columns
+from lightning_gnnload.sample.lists import FATE_BITS, walk_table
 
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """Takes a step of many walks: ``(places, names of starts, numbers, t) -> (nodes, fates)``, nodes by their new ids."""
 
-_FATE_BITS = 2
-
-
-def walk_wise(sampler: RandomWalkSampler, colleagues: Colleagues, paradigm: Paradigm) -> HopDrawer:
-    """How a hop of RandomWalkSampler is drawn: walks by all ranks, then the nodes visited most often by this one."""
-    node_ids, new_ids = np.asarray(colleagues.partition.node_ids), np.asarray(colleagues.partition.new_ids)
-
-    def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
-        frontier = nodes[first:]
-        traces = _walk(colleagues, frontier, sampler.walks, key, paradigm, sampler.weighted)
-        counts, neighbors, weights = ops.rank_visits(
-            node_ids[frontier],
-            np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), sampler.walks.num_walks * sampler.walks.length),
-            num_neighbors=sampler.num_neighbors,
-            include_self=sampler.include_self,
-            normalize=sampler.normalize,
-        )
-        return HopEdges(counts, new_ids[neighbors], edge_weight=weights)
-
-    return draw
-
 
 def collective_random_walk(
-    colleagues: Colleagues,
+    colleagues: SamplingGroup,
     starts: Any,
     length: int,
     *,
@@ -84,15 +63,15 @@ def collective_random_walk(
     ids = as_ids(starts, what="starts")
     check_seeds(ids, colleagues.partition.num_nodes)
     new_ids = np.asarray(colleagues.partition.new_ids)[ids]
-    return torch.from_numpy(_walk(colleagues, new_ids, walks, DrawKey(seed, epoch, step), paradigm, weighted))
+    return torch.from_numpy(walk_together(colleagues, new_ids, walks, DrawKey(seed, epoch, step), paradigm, weighted))
 
 
-def _walk(
-    colleagues: Colleagues, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
+def walk_together(
+    group: SamplingGroup, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
 ) -> np.ndarray:
     """Traces by ids of the whole graph, int64 ``[D * W, T + 1]``, -1 after the end; ``starts`` are new ids."""
-    take_step = (_pushed if paradigm == "push" else _pulled)(colleagues, walks, key, weighted)
-    node_ids = np.asarray(colleagues.partition.node_ids)
+    take_step = (_pushed if paradigm == "push" else _pulled)(group, walks, key, weighted)
+    node_ids = np.asarray(group.partition.node_ids)
     begun = np.repeat(starts, walks.num_walks)
     names = node_ids[begun]
     numbers = np.tile(np.arange(walks.num_walks), len(starts))
@@ -111,54 +90,31 @@ def _walk(
     return traces
 
 
-def _pushed(colleagues: Colleagues, walks: Walks, key: DrawKey, weighted: bool) -> Step:
+def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) -> Step:
     settings = {"walks": astuple(walks), "key": astuple(key), "weighted": weighted}
-    num_steps = colleagues.partition.num_nodes << _FATE_BITS  # that there can be
+    num_steps = group.partition.num_nodes << FATE_BITS  # that there can be
 
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
         columns = {
-            "names": narrow(names, colleagues.partition.num_nodes),
+            "names": narrow(names, group.partition.num_nodes),
             "numbers": narrow(numbers, walks.num_walks),
         }
         steps = np.empty(len(places), np.int64)
-        for answer in colleagues.ask("step", places, {**settings, "t": t}, columns):
+        for answer in group.ask("step", places, {**settings, "t": t}, columns):
             steps[answer.places] = answer.numbers("steps", num_steps, len(answer.places))
-        return steps >> _FATE_BITS, steps & (1 << _FATE_BITS) - 1
+        return steps >> FATE_BITS, steps & (1 << FATE_BITS) - 1
 
     return take_step
 
 
-def _pulled(colleagues: Colleagues, walks: Walks, key: DrawKey, weighted: bool) -> Step:
-    columns = weight_columns(colleagues, weighted)
+def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) -> Step:
+    columns = weight_columns(group, weighted)
 
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
         stood_on, row = np.unique(places, return_inverse=True)
-        graph, new_ids = pull_lists(colleagues, stood_on, columns)
+        graph, new_ids = pull_lists(group, stood_on, columns)
         table = walk_table(graph, weighted)
         nodes, fates = ops.step_walks(graph.indptr, graph.indices, row, names, numbers, walks, key, t, table=table)
         return new_ids[nodes], fates
 
     return take_step
-
-
-# What owners do.
-
-
-def step(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Operation ``"step"``: a step of each walk; the node it reaches and its fate are one number."""
-    nodes, fates = ops.step_walks(
-        holding.graph.indptr,
-        holding.graph.indices,
-        rows,
-        task.arrays["names"].astype(np.int64),
-        task.arrays["numbers"].astype(np.int64),
-        Walks(*task.about["walks"]),
-        DrawKey(*task.about["key"]),
-        task.about["t"],
-        table=walk_table(holding.graph, task.about["weighted"]),
-    )
-    reached = np.where(fates == ops.STUCK, 0, holding.new_ids[nodes])
-    return {"steps": narrow(reached << _FATE_BITS | fates, holding.num_nodes << _FATE_BITS)}
-
-
-OPERATIONS = {"step": step}

@@ -1,90 +1,124 @@
-"""Hops that are drawn one by one, where lists lie in parts: what one draws, and how a sampler draws one alone."""
+"""Collective sampling, hop by hop: what one rank asks the others for, and how it lays what they answer.
+
+Two paradigms make the same batches (DSP, PPoPP'23, section 4.1): tasks are pushed to the lists' owners, who draw; or
+lists are pulled by who samples, who draws.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import astuple, replace
 
 import numpy as np
 
-from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.pages import buffer_memory
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey
-from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.naming import edge_names
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey, SampleLayout
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler
+from lightning_gnnload.sample.build import ArenaBuilder
+from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.messages import MOST, Answer
+from lightning_gnnload.sample.lists import HopEdges, class_named, describe, described, draw_hop, name_of
 
-_FIRST_ARENA_BYTES = 1 << 20
-_threads = threading.local()
+HopDrawer = Callable[[int, np.ndarray, int, DrawKey], HopEdges]
+"""Draws one hop: ``(hop, nodes known so far, where the frontier begins in them, key) -> edges of the frontier``. Nodes
+are new ids, seeds first; ``key.hop`` counts from where the batch's own key does."""
+
+MOST_TYPES = 2**31  # blocks have them as int32
 
 
-@dataclass(frozen=True)
-class HopEdges:
-    """What the nodes of a frontier draw at one hop, those of the first node first.
+def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> HopDrawer:
+    """How a hop is drawn where each node draws for itself, or pulled, where all draw by what is in their lists.
 
-    Attributes:
-        counts: integer ``[D]``, edges of each node.
-        neighbors: integer ``[E]``, node ids.
-        edge_ids: integer ``[E]``, positions in the whole graph's ``indices``; None where nobody asked.
-        edge_weight: float ``[E]``, or None.
-        edge_type: integer ``[E]``, or None.
-
-    Shapes: D nodes of the frontier, E edges.
+    Raises:
+        SamplerConfigError: other ranks cannot know the sampler, or what comes with the edges that it draws.
     """
+    if sampler.columns is None:
+        raise SamplerConfigError(f"{sampler!r} does not declare its columns, of which ranks tell each other.")
+    columns = sampler.columns
+    class_named(name_of(type(sampler)))
+    if paradigm == "push":
 
-    counts: np.ndarray
-    neighbors: np.ndarray
-    edge_ids: np.ndarray | None = None
-    edge_weight: np.ndarray | None = None
-    edge_type: np.ndarray | None = None
+        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+            task = {"sampler": describe(sampler, hop), "key": astuple(key)}
+            return edges_of(group, group.ask("draw", nodes[first:], task), len(nodes) - first, columns)
+    else:
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """By name, without those that there are not."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: array for name, array in held.items() if array is not None}
+        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+            graph, new_ids = pull_lists(group, nodes[first:], list_columns(sampler, group))
+            drawn = draw_hop(described(describe(sampler, hop), graph), graph, np.arange(len(nodes) - first), key)
+            return HopEdges(**{**drawn.arrays(), "neighbors": new_ids[drawn.neighbors]})
 
-    def after(self, before: HopEdges | None) -> HopEdges:
-        """The edges of a frontier and those of the nodes before it, which have drawn already."""
-        if before is None:
-            return self
-        known = before.arrays()
-        return HopEdges(**{name: np.concatenate([known[name], array]) for name, array in self.arrays().items()})
+    return draw
 
 
-def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> HopEdges:
-    """What some nodes of a part draw, by a sampler of one hop.
+def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatch:
+    """How a mini-batch is laid that is drawn hop by hop."""
+
+    def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        build = ArenaBuilder(group.partition, seeds, arena)
+        first, before = 0, None
+        for hop in range(sampler.num_layers):
+            nodes = build.nodes
+            edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
+            if sampler.expand == "new":
+                edges, first = edges.after(before), len(nodes)
+                before = edges
+            build.add_hop(**edges.arrays())
+        return build.layout()
+
+    return lay
+
+
+def pull_lists(
+    group: SamplingGroup, nodes: np.ndarray, columns: list[str], *, num_drawn: int = 0
+) -> tuple[Graph, np.ndarray]:
+    """The adjacency lists of some nodes, as a small graph here.
 
     Args:
-        sampler: of one layer.
-        graph: with an origin, n nodes.
-        rows: int64 ``[D]``, distinct nodes of it, whose lists it holds.
-        key: ``key.hop`` says which hop this is.
+        group: the ranks that hold them.
+        nodes: new ids, int64 ``[D]``, distinct.
+        columns: ``"edge_weight"``, ``"edge_type"``, ``"edge_starts"``, as far as they are needed.
+        num_drawn: of so many of the first nodes the lists are left out.
 
     Returns:
-        ``neighbors`` in the graph's own ids, ``edge_ids`` in the whole graph's.
+        A graph whose first D nodes are these, its others their neighbours in order of first occurrence; and the new
+        ids of all of them.
     """
-    arena = getattr(_threads, "arena", None)
-    while True:
-        if arena is None:
-            # Not the thread's other arena, in which the batch that asks for this may lie.
-            _threads.arena = arena = np.frombuffer(buffer_memory(_FIRST_ARENA_BYTES), np.uint8)
-        try:
-            layout = sampler.sample_into(graph, rows, key, arena)
-            break
-        except ArenaTooSmall as small:
-            size = max(2 * arena.nbytes, small.needed_bytes)
-            _threads.arena = arena = np.frombuffer(buffer_memory(size), np.uint8)
-    batch = MiniBatch.view(arena, layout, len(rows))
-    [block] = batch.blocks
-    counts = np.diff(block.indptr.numpy())
-    edge_ids = None if block.edge_ids is None else edge_names(graph, np.repeat(rows, counts), block.edge_ids.numpy())
-    return HopEdges(
-        counts,
-        batch.nodes.numpy()[block.indices.numpy()],
-        edge_ids,
-        *(None if column is None else column.numpy().copy() for column in (block.edge_weight, block.edge_type)),
+    starts = np.zeros(len(nodes), np.int64)
+    asked = group.ask("lists", nodes[num_drawn:], {"columns": columns})
+    answers = [replace(answer, places=num_drawn + answer.places) for answer in asked]
+    if "edge_starts" in columns:
+        for answer in answers:
+            starts[answer.places] = answer.numbers("edge_starts", MOST, len(answer.places))
+    edges = edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"})
+    new_ids, indices = relabel(group.partition, nodes, edges)
+    indptr = np.full(len(new_ids) + 1, len(edges.neighbors), np.int64)
+    indptr[0] = 0
+    np.cumsum(edges.counts, out=indptr[1 : len(nodes) + 1])
+    reach = np.zeros(len(new_ids), np.uint8)
+    reach[num_drawn : len(nodes)] = 1
+    origin = Origin(
+        np.asarray(group.partition.node_ids)[new_ids],
+        reach,
+        np.concatenate([starts, np.zeros(len(new_ids) - len(nodes), np.int64)]),
     )
+    return Graph(indptr, indices, edges.edge_weight, edges.edge_type, origin=origin), new_ids
+
+
+def list_columns(sampler: Sampler, group: SamplingGroup) -> list[str]:
+    """What has to come with lists, for the sampler to draw from them."""
+    carried = sampler.columns or ()
+    columns = ["edge_weight"] if sampler.weighting == "always" else weight_columns(group, sampler.weighting != "never")
+    return columns + ["edge_type"] * ("edge_type" in carried) + ["edge_starts"] * ("edge_ids" in carried)
+
+
+def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
+    """What has to come with lists that are drawn from by weight where the graph has weights."""
+    return ["edge_weight"] if weighted and group.holding.graph.edge_weight is not None else []
 
 
 def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
@@ -112,3 +146,51 @@ def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_node
             for target, column in zip(targets, columns, strict=True):
                 joined[name][target] = column[name]
     return HopEdges(**joined)
+
+
+def relabel(partition: Partition, nodes: np.ndarray, edges: HopEdges) -> tuple[np.ndarray, np.ndarray]:
+    """All nodes in the order of first occurrence, int64, and the neighbours by where they stand there, int32."""
+    num_bytes = 12 * (len(nodes) + len(edges.neighbors)) + 8 * ARENA_ALIGNMENT
+    arena = np.frombuffer(buffer_memory(num_bytes), np.uint8)
+    build = ArenaBuilder(partition, nodes, arena)
+    build.add_hop(edges.counts, edges.neighbors)
+    [hop] = build.layout().hops
+    return build.nodes, arena[hop.indices_offset : hop.indices_offset + 4 * hop.num_edges].view(np.int32)
+
+
+_NO_EDGES: dict[str, np.ndarray] = {
+    **{name: np.empty(0, np.int64) for name in ("counts", "neighbors", "edge_ids", "edge_type")},
+    "edge_weight": np.empty(0, np.float32),
+}
+
+
+def edges_of(group: SamplingGroup, answers: list[Answer], num_nodes: int, columns: Collection[str]) -> HopEdges:
+    """What the owners drew, in the frontier's order.
+
+    Args:
+        group: of which they are.
+        answers: of none of them where the frontier is empty.
+        num_nodes: of the frontier.
+        columns: ``"edge_ids"``, ``"edge_weight"``, ``"edge_type"``, as far as they were asked for.
+
+    Raises:
+        ExchangeError: one of them sent no edges of this graph.
+    """
+    answers = answers or [Answer(group.rank, np.empty(0, np.int64), _NO_EDGES)]
+    edges = [_edges(answer, group.partition.num_nodes, columns) for answer in answers]
+    return join_lists([answer.places for answer in answers], edges, num_nodes)
+
+
+def _edges(answer: Answer, num_graph_nodes: int, columns: Collection[str]) -> HopEdges:
+    """What one owner drew."""
+    num_edges = len(answer.arrays.get("neighbors", ()))
+    counts = answer.numbers("counts", num_edges + 1, len(answer.places))
+    if counts.sum(dtype=np.int64) != num_edges:
+        answer.refuse("counts", f"numbers that add up to {num_edges} neighbors")
+    return HopEdges(
+        counts,
+        answer.numbers("neighbors", num_graph_nodes, num_edges),
+        answer.numbers("edge_ids", MOST, num_edges) if "edge_ids" in columns else None,
+        answer.fractions("edge_weight", num_edges) if "edge_weight" in columns else None,
+        answer.numbers("edge_type", MOST_TYPES, num_edges) if "edge_type" in columns else None,
+    )

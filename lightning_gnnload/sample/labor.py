@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.ops.labor import check_importance
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, plain_fanouts
+from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.hops import lay_hops, node_wise
 
 
 class LaborSampler(Sampler):
@@ -93,23 +95,29 @@ class LaborSampler(Sampler):
     def reach(self) -> int:
         return len(self.fanouts)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_that(edge_ids=self.edge_ids, edge_weight=self.importance or self.estimate == "sum")
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_labor(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.fanouts,
-            key,
-            arena,
             importance=self.importance,
             layer_dependency=self.layer_dependency,
             fixed_count=self.fixed_count,
             estimate=self.estimate,
             expand=self.expand,
             edge_ids=self.edge_ids,
-            names=graph.names,
         )
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        # Importance is solved for all lists of a hop together, so they are pulled in any case.
+        return lay_hops(self, group, node_wise(self, group, "pull" if self.importance else paradigm))
+
+    def hop_settings(self, hop: int) -> dict[str, Any]:
+        names = ("importance", "layer_dependency", "fixed_count", "estimate", "edge_ids")
+        return {"fanouts": [self.fanouts[hop]], **{name: getattr(self, name) for name in names}}
 
     def __repr__(self) -> str:
         settings = "".join(

@@ -1,9 +1,18 @@
-"""LayerSampler: layer-wise sampling, a budget for each hop instead of a fanout for each node."""
+"""LayerSampler: layer-wise sampling, a budget for each hop instead of a fanout for each node.
+
+Over lists that lie with several ranks: where edges are drawn uniformly, their lists' lengths are enough to draw by: the
+owners are asked for these, and then for the edges that were drawn. Where edges are drawn by weight, or nodes by their
+importance to a layer, all its lists count, and are pulled. (Owners could send sums of importances instead. But nodes
+stand in line by where they first occur in the lists, so each would send a node, its sum and its first place, in 16
+bytes: more than the lists, of 4 bytes an edge, unless a node is in four of a layer's lists. In power-law graphs it is
+in one to three.)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from copy import copy
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -11,8 +20,17 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
+from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.messages import MOST, narrow
+from lightning_gnnload.sample.hops import HopDrawer, lay_hops, list_columns, pull_lists
+from lightning_gnnload.sample.lists import HopEdges, draw_hop
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 
 class LayerSampler(Sampler):
@@ -72,6 +90,8 @@ class LayerSampler(Sampler):
         [0.56, 0.44, 1.0]
     """
 
+    _num_drawn = 0  # of the first nodes, which have drawn before
+
     def __init__(
         self,
         budgets: Sequence[int],
@@ -107,25 +127,90 @@ class LayerSampler(Sampler):
     def reach(self) -> int | None:
         return None if self.method == "fastgcn" else len(self.budgets)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_that(edge_ids=self.edge_ids, edge_weight=True)
+
+    @property
+    def weighting(self) -> Literal["never", "optional"]:
+        return "optional" if self.weighted else "never"
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_layers(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.budgets,
             self.method,
-            key,
-            arena,
             importance_tree=graph.importance_tree(self.weighted) if self.method == "fastgcn" else None,
             replace=self.replace,
             normalize=self.normalize,
             keep_known=self.keep_known,
             expand=self.expand,
             edge_ids=self.edge_ids,
+            num_drawn=self._num_drawn,
             weights=graph.weight_drawn_by if self.weighted else None,
-            names=graph.names,
         )
+
+    def sample_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+    ) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.layers import sample_layers
+
+        names = ("replace", "normalize", "keep_known", "expand", "edge_ids")
+        options = {name: getattr(self, name) for name in names}
+        return sample_layers(workspace, topology, seeds, self.budgets, self.method, key, **options)
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        """As :meth:`.Sampler.collective`.
+
+        Raises:
+            SamplerConfigError: ``method="fastgcn"``.
+
+        Source: DSP (PPoPP'23), section 4.2.
+        """
+        if self.method == "fastgcn":
+            raise SamplerConfigError(
+                f"{self} draws by importance to the whole graph, which no rank holds. Give method='ladies' or 'dsp'; "
+                "FastGCN's is for graphs that are small enough to be sampled whole."
+            )
+        columns = list_columns(self, group)
+        if self.method == "dsp" and paradigm == "push" and "edge_weight" not in columns:
+            return lay_hops(self, group, self._draws_edges(group))
+
+        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+            graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
+            one = copy(self)
+            one.budgets, one.expand, one._num_drawn = [self.budgets[hop]], "all", first
+            drawn = draw_hop(one, graph, np.arange(len(nodes)), key)
+            return HopEdges(**{**drawn.arrays(), "counts": drawn.counts[first:], "neighbors": new_ids[drawn.neighbors]})
+
+        return lay_hops(self, group, draw)
+
+    def _draws_edges(self, group: SamplingGroup) -> HopDrawer:
+        """Draws by the lengths of lists."""
+        node_ids = np.asarray(group.partition.node_ids)
+        limits = {"neighbors": len(node_ids), "edge_ids": MOST}
+
+        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+            frontier = nodes[first:]
+            degrees = np.empty(len(frontier), np.int64)
+            for answer in group.ask("degrees", frontier):
+                degrees[answer.places] = answer.numbers("degrees", MOST, len(answer.places))
+            counts, places, weights = ops.draw_layer(
+                degrees,
+                self.budgets[hop],
+                key,
+                int(node_ids[nodes[0]]) if len(nodes) else 0,
+                replace=self.replace,
+                normalize=self.normalize,
+            )
+            settings = {"edge_ids": self.edge_ids}
+            found = {name: np.empty(len(places), np.int64) for name in ("neighbors", *["edge_ids"] * self.edge_ids)}
+            for answer in group.ask("edges", np.repeat(frontier, counts), settings, {"places": narrow(places)}):
+                for name, values in found.items():
+                    values[answer.places] = answer.numbers(name, limits[name], len(answer.places))
+            return HopEdges(counts, found["neighbors"], found.get("edge_ids"), weights)
+
+        return draw
 
     def __repr__(self) -> str:
         settings = "".join(

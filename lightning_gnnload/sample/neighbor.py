@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, typed_fanouts
+from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.hops import MOST_TYPES, lay_hops, node_wise
+from lightning_gnnload.sample.presence import presence_by_fanouts
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 
 class NeighborSampler(Sampler):
@@ -65,17 +74,69 @@ class NeighborSampler(Sampler):
     def reach(self) -> int:
         return len(self.fanouts)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_that(edge_ids=self.edge_ids, edge_type=self._is_typed)
+
+    @property
+    def _is_typed(self) -> bool:
+        return any(isinstance(fanout, dict) for fanout in self.fanouts)
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        workspace = thread_workspace(graph.num_nodes)
+        inputs, fanouts = sampler_input(graph, seeds, key, arena), self.fanouts
         options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-        options["names"] = graph.names
-        topology, fanouts = (graph.indptr, graph.indices), self.fanouts
-        if any(isinstance(fanout, dict) for fanout in fanouts):
+        if self._is_typed:
             types = graph.edge_type_index
             if graph.origin is not None:
                 fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
-            return ops.sample_typed_neighbors(workspace, *topology, types, seeds, fanouts, key, arena, **options)
-        return ops.sample_neighbors(workspace, *topology, seeds, fanouts, key, arena, **options)  # type: ignore[arg-type]
+            return ops.sample_typed_neighbors(inputs, types, fanouts, **options)
+        return ops.sample_neighbors(inputs, fanouts, **options)  # type: ignore[arg-type]
+
+    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
+        if self._is_typed:
+            return None
+        fanouts: list[int] = self.fanouts  # type: ignore[assignment]
+        weighted, again = self.weighting == "always", self.expand == "all"
+        return presence_by_fanouts(graph, seeds, fanouts, weighted=weighted, replace=self.replace, again=again)
+
+    def sample_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+    ) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+
+        options = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+        return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        """As :meth:`.Sampler.collective`.
+
+        Raises:
+            SamplerConfigError: no part has edges of a type that has a fanout.
+            GraphFormatError: the graph has no edge types.
+        """
+        if self._is_typed:
+            answers = group.ask_all("num_types")
+            known = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
+            named = [kind for fanout in self.fanouts if isinstance(fanout, dict) for kind in fanout]
+            if bad := [kind for kind in named if not 0 <= kind < max(known, 1)]:
+                raise SamplerConfigError(
+                    f"fanouts name edge type {bad[0]}, but the graph's edge types lie in [0, {known}), in all parts."
+                )
+        return lay_hops(self, group, node_wise(self, group, paradigm))
+
+    def hop_settings(self, hop: int) -> dict[str, Any]:
+        fanout: Any = self.fanouts[hop]
+        if self._is_typed:  # JSON names by strings alone; a number means as many of every type
+            fanout = list(fanout.items()) if isinstance(fanout, dict) else [[None, fanout]]
+        return {"fanouts": [fanout], "replace": self.replace, "edge_ids": self.edge_ids}
+
+    @classmethod
+    def of_hop(cls, settings: Mapping[str, Any], graph: Graph) -> Sampler:
+        [fanout] = settings["fanouts"]
+        if isinstance(fanout, list):
+            every_type = range(graph.edge_type_index.num_types)
+            fanout = {of: count for kind, count in fanout for of in (every_type if kind is None else [kind])}
+        return cls(**{**settings, "fanouts": [fanout]})
 
     def __repr__(self) -> str:
         settings = "".join(

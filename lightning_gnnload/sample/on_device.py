@@ -1,48 +1,49 @@
-"""OnDevice: a sampler's settings, drawn by the kernels of a device."""
+"""Mini-batches for a device: drawn by its kernels, or drawn on the host and copied there.
+
+Before those of a device are used, one of them is compared with the CPU's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
+from lightning_gnnload.data.block import EDGE_COLUMNS, MiniBatch, hop_arrays
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import CudaUnavailableError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import (
+    CudaUnavailableError,
+    DeviceMemoryError,
+    GnnLoadError,
+    KernelCompileError,
+    SamplerConfigError,
+)
+from lightning_gnnload.ops import DrawKey, HopLayout
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.layerwise import LayerSampler
-from lightning_gnnload.sample.neighbor import NeighborSampler
-from lightning_gnnload.sample.walk import RandomWalkSampler
-from lightning_gnnload.sample.weighted import WeightedNeighborSampler
+from lightning_gnnload.sample.parts import PartSampler, place_seeds
+from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+
+NUM_SEEDS = 64
+"""Of the mini-batch that is compared."""
 
 
 def can_sample(sampler: Sampler) -> str | None:
     """Why no device can draw as ``sampler`` does; None where one can."""
-    if type(sampler) not in _DRIVERS:  # a subclass may draw otherwise
+    if not sampler.declares("sample_on_device"):
         return f"{type(sampler).__name__} has no kernels for a device"
-    if any(isinstance(fanout, dict) for fanout in getattr(sampler, "fanouts", ())):
+    if "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type, which has no kernels for a device"
     return None
-
-
-def draws_by_weight(sampler: Sampler) -> bool:
-    """Whether it needs a topology with alias tables."""
-    return isinstance(sampler, WeightedNeighborSampler)
-
-
-def heed_zero_weights(sampler: Sampler, graph: Graph) -> None:
-    """Does what ``on_zero`` of a sampler by weight says, which on the CPU is done as it samples."""
-    if not isinstance(sampler, WeightedNeighborSampler) or sampler.on_zero == "ignore":
-        return
-    if len(zero_nodes := graph.alias_table.zero_nodes):
-        sampler.tell_zero(graph.names_of(zero_nodes))
 
 
 class OnDevice:
@@ -58,7 +59,7 @@ class OnDevice:
     """
 
     def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
-        if topology.has_weights and getattr(sampler, "weighted", False):
+        if topology.has_weights and sampler.weighting == "optional":
             raise CudaUnavailableError(
                 f"{sampler!r} draws by edge weight in this graph, which has no kernels for a device; "
                 "sampling_device='cpu' draws so, and weighted=False as if there were no weights."
@@ -87,64 +88,184 @@ class OnDevice:
             workspace = self._idle.pop()
         except IndexError:
             workspace = DeviceWorkspace(self.device, self.topology.num_nodes)
-        sample = _DRIVERS[type(self.sampler)](self.sampler, workspace, self.topology, seeds, key)
+        sample = self.sampler.sample_on_device(workspace, self.topology, seeds, key)
         self._idle.append(workspace)
         return sample
 
 
-# Drivers are imported when a batch is drawn: without a device nobody needs them.
+def can_sample_parts(sampler: Sampler) -> str | None:
+    """As :func:`.can_sample`, for a sampler that may be a PartSampler."""
+    if not isinstance(sampler, PartSampler):
+        return can_sample(sampler)
+    if "edge_ids" in (sampler.columns or ()):
+        return "edge ids of a part are turned into those of the whole graph on the host"
+    return can_sample(sampler.sampler)
 
 
-def _neighbors(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+class OnDeviceParts:
+    """Draws on a device what a PartSampler draws on the CPU, number for number. Thread-safe.
 
-    options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
-    return sample_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
+    Args:
+        sampler: one that :func:`can_sample_parts`.
+        place: puts the graph of a part, which it may be asked for repeatedly, on the device.
+        device: that one.
+    """
+
+    def __init__(self, sampler: PartSampler, place: Callable[[Graph], Topology], device: Device) -> None:
+        self.sampler = sampler
+        self.device = device
+        self._place = place
+        self._parts: dict[int, OnDevice] = {}
+
+    def open(self, index: int) -> None:
+        """Puts a part on the device, which its first mini-batch does otherwise.
+
+        Raises:
+            DeviceMemoryError: neither the device nor the host has room for it.
+        """
+        self._of(index)
+
+    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+        """One mini-batch, by ids of the whole graph; see :meth:`.OnDevice.sample`.
+
+        Args:
+            seeds: distinct node ids, int64 ``[S]``, on the host.
+            key: decides every draw.
+
+        Raises:
+            SeedError, PartitionError, PartReachError: as :meth:`.PartSampler.sample_into`.
+            DeviceMemoryError: there is no memory for it.
+        """
+        from lightning_gnnload.ops.cuda.gather import gather_rows
+
+        part, local = place_seeds(self.sampler.partition, seeds, self.sampler.reach or 0)
+        drawn = self._of(part.index)
+        sample = drawn.sample(local, key)
+        assert drawn.topology.names is not None, "a part has names"
+        nodes = self.device.empty(len(sample.nodes), torch.int64)
+        unheard = self.device.zeros(1, torch.int64)  # these ids were drawn here
+        gather_rows(self.device, drawn.topology.names, sample.nodes, nodes, unheard)
+        return replace(sample, nodes=nodes)
+
+    def _of(self, index: int) -> OnDevice:
+        if index not in self._parts:
+            topology = self._place(self.sampler.partition.parts[index].graph)
+            self._parts[index] = OnDevice(self.sampler.sampler, topology, self.device)
+        return self._parts[index]
 
 
-def _weighted(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
-
-    options = {"replace": sampler.replace, "expand": sampler.expand, "edge_ids": sampler.edge_ids}
-    return sample_weighted_neighbors(workspace, topology, seeds, sampler.fanouts, key, **options)
+def can_upload(sampler: Sampler) -> str | None:
+    """Why what ``sampler`` draws cannot come to a device so; None where it can."""
+    if "edge_type" in (sampler.columns or ()):
+        return f"{sampler!r} draws by edge type, which a DeviceHop does not carry"
+    return None
 
 
-def _walks(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.walks import sample_walks
+class Uploaded:
+    """Draws on the host, and copies what was drawn to a device, where its features are. Thread-safe.
 
-    return sample_walks(
-        workspace,
-        topology,
-        seeds,
-        sampler.walks,
-        key,
-        num_hops=sampler.num_layers,
-        num_neighbors=sampler.num_neighbors,
-        include_self=sampler.include_self,
-        normalize=sampler.normalize,
-        expand=sampler.expand,
+    Args:
+        sampler: any whose blocks carry no edge types.
+        graph: the topology.
+        device: where mini-batches come to lie.
+
+    Source: PaGraph (SoCC'20), section 4, and BGL (NSDI'23), section 3: the host samples, the GPU holds the cache.
+    """
+
+    def __init__(self, sampler: Sampler, graph: Graph, device: Device) -> None:
+        self.sampler = sampler
+        self.graph = graph
+        self.device = device
+
+    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+        """One mini-batch, copied by the current stream, for which the host does not wait.
+
+        Args:
+            seeds: distinct node ids, int64 ``[S]``, on the host.
+            key: decides every draw.
+
+        Raises:
+            SeedError: a seed is not a node, or repeats.
+        """
+        from lightning_gnnload.ops.cuda.sample import DeviceSample
+
+        arena, layout = self.sampler.sample_here(self.graph, seeds, key)
+        nodes = self.device.put(arena[: 8 * layout.num_nodes].view(np.int64))
+        hops = self.device.put(arena[layout.free_end :])  # which begin there: one copy for all
+        return DeviceSample(nodes, tuple(_hop(hop, hops, layout.free_end) for hop in layout.hops))
+
+
+def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
+    from lightning_gnnload.ops.cuda.sample import DeviceHop
+
+    def tensor(offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        return memory[offset - begin : offset - begin + count * dtype.itemsize].view(dtype)
+
+    arrays = {name: tensor(*place) for name, place in hop_arrays(hop).items()}
+    if "edge_type" in arrays:
+        raise SamplerConfigError(
+            "a sampler whose columns do not say so has blocks with edge_type, which no DeviceHop carries. Declare "
+            "them in Sampler.columns: its mini-batches are then made on the host."
+        )
+    return DeviceHop(
+        hop.num_dst,
+        hop.num_src,
+        arrays["indptr"],
+        arrays["indices"],
+        arrays.get("edge_ids"),
+        arrays.get("edge_weight"),
     )
 
 
-def _layers(
-    sampler: Any, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-) -> DeviceSample:
-    from lightning_gnnload.ops.cuda.layers import sample_layers
+def check_device(draws: OnDevice | OnDeviceParts, workload: Workload, request: BatchRequest) -> None:
+    """Draws a small mini-batch on the device and on the host, which costs some milliseconds. As equality is the
+    contract, any difference is a fault: of a driver, a compiler, a card, or of ours.
 
-    names = ("replace", "normalize", "keep_known", "expand", "edge_ids")
-    options = {name: getattr(sampler, name) for name in names}
-    return sample_layers(workspace, topology, seeds, sampler.budgets, sampler.method, key, **options)
+    Args:
+        draws: on the device.
+        workload: what it will draw.
+        request: a mini-batch of it, whose first 64 seeds are taken.
+
+    Raises:
+        CudaUnavailableError: they differ, and where; or the device's raises an error.
+        KernelCompileError, DeviceMemoryError: likewise.
+    """
+    key = workload.key_of(request)
+    try:
+        seeds = workload.seeds_of(request)[:NUM_SEEDS]
+        arena, layout = draws.sampler.sample_here(workload.graph, seeds, key)
+    except GnnLoadError:
+        return  # whoever makes that mini-batch says so, and how
+    expected = MiniBatch.view(arena, layout, len(seeds))
+    try:
+        sample = draws.sample(seeds, key)
+        differing = [name for name, *both in _pairs(sample, expected) if not _are_equal(draws.device, *both)]
+    except (CudaUnavailableError, KernelCompileError, DeviceMemoryError):
+        raise
+    except Exception as error:  # what drivers and torch raise has many classes
+        raise CudaUnavailableError(
+            f"{draws.device.torch_device} cannot draw what the CPU draws ({type(error).__name__}: {error}). "
+            f"sampling_device='cpu' goes on without the device."
+        ) from error
+    if differing:
+        raise CudaUnavailableError(
+            f"{draws.device.torch_device} drew another mini-batch than the CPU: {differing[0]} differs for seeds "
+            f"{seeds[:3].tolist()}... of {draws.sampler!r} under {key}. Please report this with the device's name "
+            f"and the versions that 'gnnload doctor' prints; sampling_device='cpu' goes on without the device."
+        )
 
 
-_DRIVERS: dict[type[Sampler], Callable[..., DeviceSample]] = {
-    NeighborSampler: _neighbors,
-    WeightedNeighborSampler: _weighted,
-    RandomWalkSampler: _walks,
-    LayerSampler: _layers,
-}
+def _are_equal(device: Device, mine: torch.Tensor | None, hosts: torch.Tensor | None) -> bool:
+    if mine is None or hosts is None:
+        return mine is hosts
+    return np.array_equal(device.read(mine), hosts.numpy())
+
+
+def _pairs(sample: DeviceSample, expected: MiniBatch) -> Iterator[tuple[str, torch.Tensor | None, torch.Tensor | None]]:
+    yield "nodes", sample.nodes, expected.nodes
+    for number, (hop, block) in enumerate(zip(sample.hops, reversed(expected.blocks), strict=True)):
+        yield f"indptr of hop {number}", hop.indptr, block.indptr
+        yield f"indices of hop {number}", hop.indices, block.indices
+        for column in EDGE_COLUMNS:
+            mine = getattr(hop, column.plural, None)  # types are not drawn on devices
+            yield f"{column.plural} of hop {number}", mine, getattr(block, column.name)

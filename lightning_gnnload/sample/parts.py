@@ -1,20 +1,23 @@
-"""PartSampler: mini-batches of a graph that are sampled in its parts."""
+"""PartSampler and PartWorkload: mini-batches of a graph that are sampled in its parts."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Part, Partition
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.base import Relayed, Sampler
 from lightning_gnnload.sample.naming import name_batch
+from lightning_gnnload.sample.workload import Workload
 
 
-class PartSampler(Sampler):
+class PartSampler(Relayed):
     """Samples the seeds of each part in that part, and gives what ``sampler`` gives on the whole graph, id for id.
 
     Seeds, nodes and edge ids are those of the whole graph, so that features, labels and caches need not know of parts.
@@ -32,22 +35,8 @@ class PartSampler(Sampler):
 
     def __init__(self, sampler: Sampler, partition: Partition) -> None:
         check_reach(sampler, partition)
-        self.sampler = sampler
+        super().__init__(sampler)
         self.partition = partition
-
-    @property
-    def num_layers(self) -> int:
-        return self.sampler.num_layers
-
-    @property
-    def reach(self) -> int | None:
-        return self.sampler.reach
-
-    def __getattr__(self, name: str) -> Any:
-        """A setting of the sampler's."""
-        if name == "sampler":  # not there yet, while a copy is made
-            raise AttributeError(name)
-        return getattr(self.sampler, name)
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         """As :meth:`.Sampler.sample_into`, with ``graph`` the whole one, whose lists are not read.
@@ -69,6 +58,32 @@ class PartSampler(Sampler):
 
     def __repr__(self) -> str:
         return f"PartSampler({self.sampler!r}, {self.partition!r})"
+
+
+class PartWorkload(Workload):
+    """The mini-batches of rank ``part.index``, by the part's own node ids, so that whoever looks at the graph of the
+    workload, at its seeds, or at the nodes of its mini-batches sees the part and nothing else.
+
+    Args:
+        whole: of all ranks, by ids of the whole graph; rank ``p`` has seeds of part ``p``.
+        sampler: what is drawn.
+        part: the rank's.
+        phase: that the seeds are of.
+    """
+
+    def __init__(self, whole: Workload, sampler: Sampler, part: Part, phase: str) -> None:
+        self._whole = whole
+        self._part = part
+        seeds = held_ids(part, part.seeds[phase])
+        own = {"graph": part.graph, "sampler": sampler, "seeds": seeds, "num_ranks": 1, "labels": None}
+        super().__init__(**{**whole.settings(), **own, "order": Sequential()})
+
+    def requests(self, epoch: int) -> Iterator[BatchRequest]:
+        """The rank's, as the whole workload knows them."""
+        return (request for request in self._whole.requests(epoch) if request.rank == self._part.index)
+
+    def seeds_of(self, request: BatchRequest) -> np.ndarray:
+        return held_ids(self._part, self._whole.seeds_of(request))
 
 
 def check_reach(sampler: Sampler, partition: Partition) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,8 +11,15 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.ops.shadow import check_num_layers
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
+from lightning_gnnload.sample.build import ArenaBuilder
 from lightning_gnnload.sample.fanouts import plain_fanouts
+from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.messages import narrow
+from lightning_gnnload.sample.hops import HopDrawer, edges_of, node_wise, pull_lists, relabel
+from lightning_gnnload.sample.lists import HopEdges, edges_within
+from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.presence import presence_by_fanouts
 
 
 class ShadowSampler(Sampler):
@@ -62,20 +70,66 @@ class ShadowSampler(Sampler):
     def reach(self) -> int:
         return len(self.fanouts) + 1  # the last nodes found keep their edges, too
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_that(edge_ids=self.edge_ids)
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_shadow(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.fanouts,
-            key,
-            arena,
             num_layers=self.num_layers,
             edge_ids=self.edge_ids,
-            names=graph.names,
         )
+
+    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray:
+        return presence_by_fanouts(graph, seeds, self.fanouts, again=False)
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        """As :meth:`.Sampler.collective`: the scope is found hop by hop, then the edges within it are asked for.
+
+        Pushed, the scope goes to the owners of its lists, who send the edges within it; pulled, they send the lists.
+        """
+        draw = node_wise(NeighborSampler(self.fanouts, expand="new"), group, paradigm)
+
+        def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+            scope = _find_scope(draw, len(self.fanouts), group, seeds, key)
+            num_dst = len(seeds) if self.num_layers == 1 else len(scope)
+            ask = _push if paradigm == "push" else _pull
+            edges = ask(group, scope, num_dst, self.edge_ids)
+            build = ArenaBuilder(group.partition, scope, arena)
+            build.add_hop(**edges.arrays())
+            layout = build.layout()
+            # All layers are parts of one subgraph; the nearest has the edges into the seeds.
+            every = replace(layout.hops[0], num_dst=num_dst)
+            nearest = replace(every, num_dst=len(seeds), num_edges=int(edges.counts[: len(seeds)].sum()))
+            return replace(layout, hops=(nearest, *[every] * (self.num_layers - 1)))
+
+        return lay
 
     def __repr__(self) -> str:
         edge_ids = ", edge_ids=True" if self.edge_ids else ""
         return f"ShadowSampler({self.fanouts}, num_layers={self.num_layers}{edge_ids})"
+
+
+def _find_scope(draw: HopDrawer, num_hops: int, group: SamplingGroup, seeds: np.ndarray, key: DrawKey) -> np.ndarray:
+    """All nodes that some hops find, by their new ids, int64 ``[V]``, seeds first."""
+    nodes, first = seeds, 0
+    for hop in range(num_hops):
+        edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
+        drawn = HopEdges(np.concatenate([np.zeros(first, np.int64), edges.counts]), edges.neighbors)
+        first, (nodes, _) = len(nodes), relabel(group.partition, nodes, drawn)
+    return nodes
+
+
+def _push(group: SamplingGroup, scope: np.ndarray, num_dst: int, edge_ids: bool) -> HopEdges:
+    shared = {"scope": narrow(np.sort(scope), group.partition.num_nodes)}
+    answers = group.ask("within", scope[:num_dst], {"edge_ids": edge_ids}, shared=shared)
+    return edges_of(group, answers, len(scope), ["edge_ids"] if edge_ids else [])
+
+
+def _pull(group: SamplingGroup, scope: np.ndarray, num_dst: int, edge_ids: bool) -> HopEdges:
+    graph, new_ids = pull_lists(group, scope[:num_dst], ["edge_starts"] if edge_ids else [])
+    kept = edges_within(graph, np.arange(num_dst), new_ids, np.sort(scope), edge_ids)
+    counts = np.concatenate([kept.counts, np.zeros(len(scope) - num_dst, np.int64)])
+    return HopEdges(counts, new_ids[kept.neighbors], kept.edge_ids)

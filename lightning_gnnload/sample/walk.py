@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -12,9 +12,19 @@ from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
+from lightning_gnnload.sample.collective_walks import walk_together
 from lightning_gnnload.sample.fanouts import check_expand
+from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.hops import lay_hops
+from lightning_gnnload.sample.lists import HopEdges, walk_table
 from lightning_gnnload.sample.naming import local_seeds
+from lightning_gnnload.sample.presence import presence_by_walks
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 
 def random_walk(
@@ -78,11 +88,6 @@ def random_walk(
         on_way = traces >= 0
         traces[on_way] = graph.names_of(traces[on_way])
     return torch.from_numpy(traces)
-
-
-def walk_table(graph: Graph, weighted: bool) -> ops.AliasTable | None:
-    """What walks choose by: the graph's alias table, or nothing."""
-    return graph.alias_table if weighted and graph.edge_weight is not None else None
 
 
 class RandomWalkSampler(Sampler):
@@ -158,23 +163,72 @@ class RandomWalkSampler(Sampler):
     def reach(self) -> int:
         return self.num_layers * self.walks.length
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_that(edge_weight=True)
+
+    @property
+    def weighting(self) -> Literal["never", "optional"]:
+        return "optional" if self.weighted else "never"
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_walks(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
             self.walks,
-            key,
-            arena,
             num_hops=self.num_layers,
             num_neighbors=self.num_neighbors,
             include_self=self.include_self,
             normalize=self.normalize,
             expand=self.expand,
             table=walk_table(graph, self.weighted),
-            names=graph.names,
         )
+
+    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray:
+        return presence_by_walks(
+            graph,
+            seeds,
+            self.walks,
+            num_layers=self.num_layers,
+            num_neighbors=self.num_neighbors,
+            weighted=self.weighted and graph.edge_weight is not None,
+            again=self.expand == "all",
+        )
+
+    def sample_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+    ) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.walks import sample_walks
+
+        return sample_walks(
+            workspace,
+            topology,
+            seeds,
+            self.walks,
+            key,
+            num_hops=self.num_layers,
+            num_neighbors=self.num_neighbors,
+            include_self=self.include_self,
+            normalize=self.normalize,
+            expand=self.expand,
+        )
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        """As :meth:`.Sampler.collective`: walks by all ranks, then the nodes visited most often by this one."""
+        node_ids, new_ids = np.asarray(group.partition.node_ids), np.asarray(group.partition.new_ids)
+
+        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+            frontier = nodes[first:]
+            traces = walk_together(group, frontier, self.walks, key, paradigm, self.weighted)
+            counts, neighbors, weights = ops.rank_visits(
+                node_ids[frontier],
+                np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), self.walks.num_walks * self.walks.length),
+                num_neighbors=self.num_neighbors,
+                include_self=self.include_self,
+                normalize=self.normalize,
+            )
+            return HopEdges(counts, new_ids[neighbors], edge_weight=weights)
+
+        return lay_hops(self, group, draw)
 
     def __repr__(self) -> str:
         walks = self.walks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -12,9 +12,15 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import thread_workspace
+from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import plain_fanouts
+from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.neighbor import NeighborSampler
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 
 class WeightedNeighborSampler(NeighborSampler):
@@ -67,27 +73,44 @@ class WeightedNeighborSampler(NeighborSampler):
             raise SamplerConfigError(f"on_zero={on_zero!r} is not known; give 'ignore', 'warn' or 'error'.")
         self.on_zero = on_zero
 
+    @property
+    def weighting(self) -> Literal["always"]:
+        return "always"
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        table = graph.alias_table
-        if self.on_zero != "ignore" and len(table.zero_nodes):
-            self.tell_zero(graph.names_of(table.zero_nodes))
+        self.check_graph(graph)
         return ops.sample_weighted(
-            thread_workspace(graph.num_nodes),
-            graph.indptr,
-            graph.indices,
-            table,
-            seeds,
+            sampler_input(graph, seeds, key, arena),
+            graph.alias_table,
             self.fanouts,  # type: ignore[arg-type]
-            key,
-            arena,
             replace=self.replace,
             expand=self.expand,
             edge_ids=self.edge_ids,
-            names=graph.names,
         )
 
-    def tell_zero(self, zero_nodes: np.ndarray) -> None:
-        """Does what ``on_zero`` says about these nodes, at least one."""
+    def check_graph(self, graph: Graph) -> None:
+        if self.on_zero != "ignore":
+            self._tell_zero(graph.names_of(graph.alias_table.zero_nodes))
+
+    def sample_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
+    ) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
+
+        options = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+        return sample_weighted_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        _ = group.holding.graph.alias_table  # made now, before others wait for it
+        if self.on_zero != "ignore":
+            num_nodes, answers = group.partition.num_nodes, group.ask_all("zero_nodes")
+            self._tell_zero(np.sort(np.concatenate([answer.numbers("nodes", num_nodes) for answer in answers])))
+        return super().collective(group, paradigm)
+
+    def _tell_zero(self, zero_nodes: np.ndarray) -> None:
+        """Does what ``on_zero`` says about these nodes, if there are any."""
+        if not len(zero_nodes):
+            return
         some = ", ".join(map(str, zero_nodes[:5])) + (", ..." if len(zero_nodes) > 5 else "")
         message = (
             f"{len(zero_nodes)} nodes ({some}) have in-neighbours, but only edges of weight zero: they draw nothing. "

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.sample.collective import open_colleagues
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
+from lightning_gnnload.sample.group.exchange import ThreadExchange
 from tests.benchmarks import collective_cases as cases
 from tests.benchmarks.collective_cases import Measured
 from tests.benchmarks.errors import BenchmarkError

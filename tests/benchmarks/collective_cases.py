@@ -23,9 +23,9 @@ from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import MissingExtraError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.partition.build import partition_graph
-from lightning_gnnload.sample.colleagues import Colleagues
+from lightning_gnnload.sample.base import Paradigm
 from lightning_gnnload.sample.collective import CollectiveSampler
-from lightning_gnnload.sample.nodewise import Paradigm
+from lightning_gnnload.sample.group.group import SamplingGroup
 from tests.benchmarks.graphs import edge_weights
 
 SAMPLERS: dict[str, Sampler] = {
@@ -90,7 +90,7 @@ class Measured:
     drawn_mb: float
 
 
-def measure(sampler: Sampler, colleagues: Colleagues, paradigm: Paradigm, seeds: list[np.ndarray]) -> Measured:
+def measure(sampler: Sampler, colleagues: SamplingGroup, paradigm: Paradigm, seeds: list[np.ndarray]) -> Measured:
     """The first batch is not counted: tables are made, and memory is touched."""
     collective = CollectiveSampler(sampler, colleagues, paradigm)
     collective.sample_nodes(None, seeds[0], KEY)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def alone_ms(sampler: Sampler, graph: Graph, seeds: list[np.ndarray]) -> float:
     return _mean_ms(lambda ids: sampler.sample_nodes(graph, ids, KEY), seeds[1:])
 
 
-def _traffic(colleagues: Colleagues) -> np.ndarray:
+def _traffic(colleagues: SamplingGroup) -> np.ndarray:
     counted = [(each.num_nodes, each.num_remote, each.num_bytes) for each in colleagues.traffic.values()]
     return np.array(counted, np.int64).reshape(-1, 3).sum(0)
 

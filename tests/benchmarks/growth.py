@@ -51,9 +51,8 @@ class Growth:
     def _sample(self, seeds: Any, fanouts: list[int], key: ops.DrawKey, workspace: ops.Workspace) -> int:
         while True:
             try:
-                layout = ops.sample_neighbors(
-                    workspace, self.indptr, self.indices, seeds, fanouts, key, self._slot.array
-                )
+                inputs = ops.SamplerInput(workspace, self.indptr, self.indices, seeds, key, self._slot.array)
+                layout = ops.sample_neighbors(inputs, fanouts)
             except ops.ArenaTooSmall as small:
                 self._slot.grow(2 * small.needed_bytes)
             else:

@@ -26,11 +26,12 @@ from lightning_gnnload import Graph, GraphData, NeighborSampler
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import BatchSource, Payload
+from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload
 
 SIZES_MB = (1, 8, 64)

@@ -14,17 +14,16 @@ import numpy as np
 import torch
 
 from lightning_gnnload.errors import TrainerDiedError
-from lightning_gnnload.pipeline.arrivals import Arrivals
+from lightning_gnnload.pipeline.device_batches import DevicePrefetcher
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader, OpenedSlot
-from lightning_gnnload.pipeline.device_source import DeviceSource
-from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.sample.uploaded import Uploaded
+from lightning_gnnload.sample.on_device import Uploaded
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.unit.toy import content
@@ -119,15 +118,15 @@ class Ring:
         )
 
     def loader(self, *, gathers: bool = True) -> QueueLoader:
-        rows = {name: HostRows(store, self.device) for name, store in self.source.features.items()}
-        arrivals = Arrivals(rows, self.device)
-        local = SampledLoader(self.source, num_threads=0, arrivals=lambda: arrivals if gathers else None)
+        tables = {name: HostTable(store, self.device) for name, store in self.source.features.items()}
+        prefetcher = DevicePrefetcher(self.source, tables, self.device)
+        local = SampledLoader(self.source, num_threads=0, prefetcher=lambda: prefetcher if gathers else None)
         return QueueLoader(self.queue, local, phase="train", loader=0, reload=0, limit=lambda: float("inf"))
 
     @property
     def slots_on_device(self) -> list[bool]:
         """Of the slots that came, which lie on a device."""
-        slots = [slot for peer in self.queue._crew.peers for slot in peer._slots.values()]
+        slots = [slot for peer in self.queue._pool.peers for slot in peer._slots.values()]
         return [isinstance(slot, OpenedSlot) for slot in slots]
 
 

@@ -13,7 +13,7 @@ from lightning_gnnload.conform.subjects import ours
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
+from lightning_gnnload.sample.on_device import OnDevice, can_sample
 from lightning_gnnload.sample.placement import place
 from tests.ops.graphs import sampled
 
@@ -26,11 +26,11 @@ MOST_SEEDS = 10
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler) -> None:
-    if getattr(sampler, "weighted", False):
+    if sampler.weighting == "optional":
         sampler = copy.copy(sampler)
         sampler.weighted = False  # type: ignore[attr-defined]  by weight, no device draws them
     for number, graph in enumerate(GRAPHS.values()):
-        on_device = OnDevice(sampler, place(graph, device, weighted=draws_by_weight(sampler)), device)
+        on_device = OnDevice(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
         nodes = np.random.default_rng(number).permutation(graph.num_nodes)[:MOST_SEEDS]
         for step, seeds in enumerate((nodes[:0], nodes[:1], nodes)):
             key = DrawKey(seed=2**63 + number, epoch=2**32 - 1, step=17 * step)

@@ -25,15 +25,19 @@ from lightning_gnnload.errors import CudaUnavailableError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.topology import Topology
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, Draws
-from lightning_gnnload.pipeline.host_rows import HostRows
+from lightning_gnnload.pipeline.device_batches import DeviceBatches
+from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight
-from lightning_gnnload.sample.on_device_parts import OnDeviceParts, can_sample_parts
+from lightning_gnnload.pipeline.source import BatchSource, Draws
+from lightning_gnnload.sample.on_device import (
+    OnDevice,
+    OnDeviceParts,
+    Uploaded,
+    can_sample,
+    can_sample_parts,
+)
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.uploaded import Uploaded
 from tests.unit.parts import partition_of
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
@@ -43,7 +47,7 @@ NUM_STEPS = 7  # 100 seeds, 16 a batch
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
     sampler = source.workload.sampler
     graph = source.data.graph
-    return OnDevice(sampler, place(graph, device, weighted=draws_by_weight(sampler)), device)
+    return OnDevice(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
 
 
 def drawn_on_host(source: BatchSource, device: Device) -> Draws:
@@ -54,7 +58,7 @@ def loader(
     source: BatchSource, device: Device, draws=drawn_on_device, rows=None, convert=None, **settings
 ) -> SampledLoader:
     if rows is None:
-        rows = {name: HostRows(store, device) for name, store in source.features.items()}
+        rows = {name: HostTable(store, device) for name, store in source.features.items()}
     device.record().synchronize()
     convert = convert or (lambda batch: batch)
     batches = DeviceBatches(source, draws(source, device), rows, device, convert=convert, max_threads=1)
@@ -251,7 +255,7 @@ def test_parts_give_the_batches_of_the_whole_graph(device: Device, sampler: Neig
     parts = PartSampler(sampler, partition)
 
     def placed(part: Graph) -> Topology:
-        return place(part, device, weighted=draws_by_weight(sampler), budget_bytes=budget_bytes)
+        return place(part, device, weighted=sampler.weighting == "always", budget_bytes=budget_bytes)
 
     on_device = OnDeviceParts(parts, placed, device)
     for part in partition.parts:

@@ -12,7 +12,7 @@ import torch
 from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.pipeline.device_source import DeviceSource
+from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.plugin.strategy import sampler_device as device_ring
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
 from lightning_gnnload.sample import placement
@@ -57,7 +57,7 @@ def test_a_sampler_draws_on_its_device_and_places_the_graph_once(device: Emulate
     drawn = [sampling.source(module(setting), source) for _ in range(2)]
     assert all(isinstance(each, DeviceSource) for each in drawn)
     assert drawn[0]._draws.topology is drawn[1]._draws.topology
-    assert sampling.about
+    assert drawn[0]._draws.topology.about
 
 
 @pytest.mark.parametrize(("root", "setting"), [(GPU, "cpu"), (torch.device("cpu"), "auto")])
@@ -85,7 +85,7 @@ def test_a_sampler_without_kernels_draws_on_the_host(device: EmulatedDevice, cap
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert sampling.source(module("auto", shared), source) is source
-    assert caplog.messages == ["Sampler rank 2 samples on the CPU: LaborSampler has no kernels for a device"]
+    assert caplog.messages == ["Sampler rank 2 samples on the CPU: LaborSampler has no kernels for a device."]
     assert isinstance(sampling.source(module("auto"), toy_source()), DeviceSource), "another phase's sampler may have"
     with pytest.raises(LoaderConfigError, match=r"sampling_device='cuda', but LaborSampler has no kernels"):
         sampling.source(module("cuda", shared), source)

@@ -12,7 +12,7 @@ from lightning_gnnload.ops import ArenaTooSmall, DrawKey
 from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.uploaded import Uploaded
+from lightning_gnnload.sample.on_device import Uploaded
 from tests.cuda.emulated import EmulatedDevice
 from tests.unit.toy import content, toy_graph
 

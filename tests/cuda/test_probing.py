@@ -14,8 +14,8 @@ from lightning_gnnload.cache.device.budget import Allowance, MemoryUse
 from lightning_gnnload.cache.sharers import Meeting, Sharers
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.plugin.module import device_rows
-from lightning_gnnload.plugin.module.probing import WARM_UP_STEPS, Probing
+from lightning_gnnload.plugin.module import device_tables
+from lightning_gnnload.plugin.module.device_tables import WARM_UP_STEPS, Probing
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data
 
@@ -153,7 +153,7 @@ class Room:
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     emulated, room = EmulatedDevice(), Room()
     monkeypatch.setattr(opening, "open_device", lambda of: emulated)
-    monkeypatch.setattr(device_rows, "memory_of", lambda of: room)
+    monkeypatch.setattr(device_tables, "memory_of", lambda of: room)
     return room
 
 

@@ -15,10 +15,10 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceReader, DeviceSlot
-from lightning_gnnload.pipeline.peer import SamplerPeer
+from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.streams import SharedSlot, StreamSpec, Trainer
+from lightning_gnnload.pipeline.streams import SharedSlot, StreamSpec, TrainerPeer
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.cuda.ring import DONE, SEEN, TRAINER_DIED, LateDevice, LateRuntime, Ring, ring, samplers, wanted
@@ -35,7 +35,7 @@ def source(**settings) -> BatchSource:
 
 def tables() -> GraphData:
     age = np.arange(300, dtype=np.int16).reshape(300, 1)
-    return toy_data(tables={"age": age})
+    return toy_data(tables={"age": age, "year": age[:, 0], "track": np.arange(1800.0).reshape(300, 2, 3)})
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_a_slot_is_held_until_its_copy_is_done_though_its_tensors_are_gone() -> 
         batch = queue.take(stream, 0)
         del batch
         assert queue.fill(stream).ready == 0
-        assert [peer.num_slots_used for peer in queue._crew.peers] == [1]
-        queue._crew.finish_copies()
-        assert [peer.num_slots_used for peer in queue._crew.peers] == [0]
+        assert [peer.num_slots_used for peer in queue._pool.peers] == [1]
+        queue._pool.finish_copies()
+        assert [peer.num_slots_used for peer in queue._pool.peers] == [0]
         queue.close_stream(stream)
     assert ends == [DONE]
 
@@ -171,7 +171,7 @@ def test_nothing_is_read_from_the_device_of_a_lost_sampler() -> None:
         makers = []
         for step in range(NUM_STEPS):
             batch, payload = queue.take(stream, step)
-            makers.append(payload.made_by)
+            makers.append(payload.timing.made_by)
             assert batch.nodes.tolist() == wanted(made)[step][3]
         assert set(makers) == {2}
         queue.close_stream(stream)
@@ -234,7 +234,7 @@ def test_a_mini_batch_beyond_its_slot_is_not_copied() -> None:
         stream = joined.queue.open(StreamSpec("train", 0, 0, 0, 0, 1, gathers=True))
         while not joined.queue.has_come(stream, 0):
             joined.queue.pump(0.1)
-        (peer,) = joined.queue._crew.peers
+        (peer,) = joined.queue._pool.peers
         with pytest.raises(QueueProtocolError, match=r"of \d+ bytes does not lie in its slot, of 65536 bytes"):
             peer.lend(0, payload)  # which lies in 1 MiB
         joined.queue.close_stream(stream)
@@ -243,4 +243,4 @@ def test_a_mini_batch_beyond_its_slot_is_not_copied() -> None:
 @pytest.mark.parametrize("slot", [SharedSlot(0, Slot()), SharedSlot(0, Slot(), stream=object())])
 def test_only_a_device_slot_that_is_out_can_be_refused(slot: SharedSlot) -> None:
     with pytest.raises(QueueProtocolError, match="refused slot 0, which is none of a device"):
-        Trainer(None, 0, 5).refuse(slot, "no reason")
+        TrainerPeer(None, 0, 5).refuse(slot, "no reason")

@@ -28,9 +28,9 @@ from lightning_gnnload.errors import (
     SeedError,
 )
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.plugin.module.device_rows import DeviceRows
-from lightning_gnnload.plugin.module.devices import why_not_gathered
+from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.trainer_device import why_not_gathered
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.unit.toy import toy_source
@@ -331,8 +331,8 @@ def test_ranks_whose_cache_does_not_open_in_one_of_them_all_go_without(
             raise DeviceMemoryError("nothing is free")
         return {}
 
-    monkeypatch.setattr(DeviceRows, "open", open_rows)
-    monkeypatch.setattr(DeviceRows, "close", lambda _: closed.append(rank.index))
+    monkeypatch.setattr(DeviceTables, "open", open_rows)
+    monkeypatch.setattr(DeviceTables, "close", lambda _: closed.append(rank.index))
 
     def batches(index: int) -> Any:
         rank.index = index

@@ -33,8 +33,8 @@ def check(device: Device, graph: Any, walks: Walks = GNNLAB, seeds: Any = SEEDS,
     table = DeviceWorkspace(device, len(graph[0]) - 1)
     topology = topology_of(device, *graph, names=None if names is None else device.put(names))
     sample = sample_walks(table, topology, seeds, walks, KEY, **options)
-    space = ops.Workspace(topology.num_nodes)
-    expected = sampled(lambda arena: ops.sample_walks(space, *graph, seeds, walks, KEY, arena, names=names, **options))
+    given = (ops.Workspace(topology.num_nodes), *graph, seeds, KEY)
+    expected = sampled(lambda arena: ops.sample_walks(ops.SamplerInput(*given, arena, names), walks, **options))
     assert_equal(sample, expected)
 
 

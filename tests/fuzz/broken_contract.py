@@ -25,7 +25,8 @@ def overflow() -> None:
     arena = np.zeros(8192 + 64, np.uint8)
     arena = arena[-arena.ctypes.data % 64 :]
     workspace = kernels.Workspace(1, False)
-    kernels.sample_neighbors(workspace, indptr, indices, seeds, [1], 0, 0, 0, 0, None, arena, False, False, False)
+    inputs = kernels.SamplerInput(workspace, indptr, indices, seeds, 0, 0, 0, 0, None, arena)
+    kernels.sample_neighbors(inputs, [1], False, False, False)
 
 
 FAULTS = {"write-beyond": write_beyond, "overflow": overflow}

@@ -22,7 +22,7 @@ class Watch(Callback):
         self.slots: set[str] = set()
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        peers = trainer.strategy.queue._crew.peers
+        peers = trainer.strategy.queue._pool.peers
         self.slots |= {type(slot).__name__ for peer in peers for slot in peer._slots.values()}
 
 

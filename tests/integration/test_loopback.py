@@ -20,7 +20,7 @@ from pytorch_lightning import Callback
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
 from tests.integration.learnable import quiet_trainer
-from tests.unit.plugin.test_monitor import SeedClassifier, data_module
+from tests.unit.plugin.monitor.test_monitor import SeedClassifier, data_module
 
 
 def listening():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.scripts import launch
-from tests.unit.plugin.test_trace import check_chrome
+from tests.unit.plugin.monitor.test_trace import check_chrome
 
 SCRIPT = Path(__file__).parent / "scripts" / "monitored.py"
 NUM_TRAINERS = 2

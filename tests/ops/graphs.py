@@ -13,6 +13,7 @@ from lightning_gnnload.ops import (
     ArenaTooSmall,
     DrawKey,
     SampleLayout,
+    SamplerInput,
     Workspace,
     coo_to_csc,
     instruction_sets,
@@ -106,8 +107,23 @@ def sample(
 ) -> Batch:
     """A batch in an arena that grows until it fits."""
     workspace = workspace or Workspace(len(indptr) - 1)
-    seeds = np.asarray(seeds, np.int64)
-    return sampled(lambda arena: sample_neighbors(workspace, indptr, indices, seeds, fanouts, key, arena, **options))
+    graph, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
+    return sampled(lambda arena: sample_neighbors(SamplerInput(*graph, arena, names), fanouts, **options))
+
+
+def sample_with(
+    op: Callable[..., SampleLayout],
+    workspace: Workspace,
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    seeds: np.ndarray,
+    key: DrawKey,
+    arena: np.ndarray,
+    names: np.ndarray | None = None,
+    **settings: Any,
+) -> SampleLayout:
+    """What ``op`` makes of an input and its own settings, told by name: for tests that change one of them all."""
+    return op(SamplerInput(workspace, indptr, indices, seeds, key, arena, names), **settings)
 
 
 def sampled(sample_into: Callable[[np.ndarray], SampleLayout]) -> Batch:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.ops import DrawKey, Workspace, importance_tree, sample_layers
+from lightning_gnnload.ops import DrawKey, SamplerInput, Workspace, importance_tree, sample_layers
 
 from .graphs import KEY, Batch, sampled
 
@@ -25,13 +25,11 @@ def sample(
 ) -> Batch:
     """A batch in an arena that grows until it fits; ``edge_ids`` unless told otherwise."""
     workspace = workspace or Workspace(len(indptr) - 1)
-    seeds = np.asarray(seeds, np.int64)
+    graph, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
     options.setdefault("edge_ids", True)
     if method == "fastgcn" and "importance_tree" not in options:
         options["importance_tree"] = importance_tree(indptr, indices, options.get("weights"))
-    return sampled(
-        lambda arena: sample_layers(workspace, indptr, indices, seeds, budgets, method, key, arena, **options)
-    )
+    return sampled(lambda arena: sample_layers(SamplerInput(*graph, arena, names), budgets, method, **options))
 
 
 def assert_same(got: Batch, want: Batch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Workspace
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, SamplerInput, Workspace
 
 from .graphs import KEY, Arena, Batch, read_batch
 
@@ -44,12 +44,12 @@ def sample_by(
 ) -> Sampled:
     """A batch in an arena that grows until it fits."""
     workspace = workspace or Workspace(len(indptr) - 1)
-    seeds = np.asarray(seeds, np.int64)
+    graph, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
     num_bytes = 1 << 12
     while True:
         arena = Arena.of(num_bytes)
         try:
-            layout = op(workspace, indptr, indices, seeds, fanouts, key, arena.bytes, **options)
+            layout = op(SamplerInput(*graph, arena.bytes, names), fanouts, **options)
         except ArenaTooSmall as signal:
             num_bytes = 2 * signal.needed_bytes // 64 * 64
         else:

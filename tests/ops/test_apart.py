@@ -76,7 +76,7 @@ def test_steps_make_walks_and_visits_make_neighbourhoods(walks: Walks) -> None:
         workspace = ops.Workspace(NUM_NODES)
         batch = sampled(
             lambda arena, workspace=workspace, settings=settings: ops.sample_walks(
-                workspace, indptr, indices, starts, walks, key, arena, num_hops=1, **settings
+                ops.SamplerInput(workspace, indptr, indices, starts, key, arena), walks, num_hops=1, **settings
             )
         )
         np.testing.assert_array_equal(np.diff(batch.hops[0].indptr), counts)
@@ -99,7 +99,7 @@ def test_layers_equal_those_of_the_whole_graph(budget: int, replace: bool, norma
     workspace = ops.Workspace(NUM_NODES)
     batch = sampled(
         lambda arena: ops.sample_layers(
-            workspace, indptr, indices, seeds, [budget], "dsp", key, arena, edge_ids=True, **settings
+            ops.SamplerInput(workspace, indptr, indices, seeds, key, arena), [budget], "dsp", edge_ids=True, **settings
         )
     )
     np.testing.assert_array_equal(np.diff(batch.hops[0].indptr), counts)

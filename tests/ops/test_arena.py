@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import ArenaTooSmall, Workspace, sample_neighbors
+from lightning_gnnload.ops import ArenaTooSmall, SamplerInput, Workspace, sample_neighbors
 
 from .graphs import KEY, Arena, random_graph, read_batch, sample
 
@@ -27,7 +27,8 @@ def test_every_size(table, expand, edge_ids):
     for num_bytes in range(0, 64 * 400, 64):
         arena = Arena.of(num_bytes)
         try:
-            layout = sample_neighbors(workspace, indptr, indices, seeds, fanouts, KEY, arena.bytes, **options)
+            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
+            layout = sample_neighbors(inputs, fanouts, **options)
         except ArenaTooSmall as signal:
             needed_bytes = signal.needed_bytes
         else:
@@ -54,16 +55,16 @@ def test_every_size_where_all_nodes_are_known(table):
     for num_bytes in range(0, 64 * 40, 64):
         arena = Arena.of(num_bytes)
         with contextlib.suppress(ArenaTooSmall):
-            sample_neighbors(Workspace(64, table), indptr, indices, np.arange(64), [3, -1], KEY, arena.bytes)
+            inputs = SamplerInput(Workspace(64, table), indptr, indices, np.arange(64), KEY, arena.bytes)
+            sample_neighbors(inputs, [3, -1])
         assert arena.guards_hold()
 
 
 def test_layout_is_aligned_and_does_not_overlap():
     indptr, indices = random_graph(300, 3000, seed=4)
     arena = Arena.of(64 * 1001 + 17)  # an end that is no multiple of 64
-    layout = sample_neighbors(
-        Workspace(300), indptr, indices, np.array([5, 1]), [4, 3], KEY, arena.bytes, edge_ids=True
-    )
+    inputs = SamplerInput(Workspace(300), indptr, indices, np.array([5, 1]), KEY, arena.bytes)
+    layout = sample_neighbors(inputs, [4, 3], edge_ids=True)
     parts = [(0, 8 * layout.num_nodes), (layout.free_begin, layout.free_end - layout.free_begin)]
     for hop in layout.hops:
         parts += [
@@ -82,14 +83,14 @@ def test_arena_must_be_aligned(shift):
     indptr, indices = random_graph(10, 20, seed=0)
     arena = Arena.of(4096).bytes[shift:]
     with pytest.raises(SamplerConfigError, match="multiple of 64"):
-        sample_neighbors(Workspace(10), indptr, indices, np.array([1]), [2], KEY, arena)
+        SamplerInput(Workspace(10), indptr, indices, np.array([1]), KEY, arena)
 
 
 def test_arena_must_be_writable_bytes():
     indptr, indices = random_graph(10, 20, seed=0)
     arena = Arena.of(4096).bytes
     with pytest.raises(SamplerConfigError, match="dtype"):
-        sample_neighbors(Workspace(10), indptr, indices, np.array([1]), [2], KEY, arena.view(np.int8))
+        SamplerInput(Workspace(10), indptr, indices, np.array([1]), KEY, arena.view(np.int8))
     arena.flags.writeable = False
     with pytest.raises(SamplerConfigError, match="read-only"):
-        sample_neighbors(Workspace(10), indptr, indices, np.array([1]), [2], KEY, arena)
+        SamplerInput(Workspace(10), indptr, indices, np.array([1]), KEY, arena)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Workspace, importance_tree, sample_layers
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SamplerInput, Workspace, importance_tree, sample_layers
 
 from .graphs import KEY, Arena, Batch, random_graph, read_batch
 from .layers import METHODS, assert_same, sample
@@ -29,7 +29,9 @@ def test_every_size_of_arena(table, expand, edge_ids, method):
         arena = Arena.of(num_bytes)
         needed_bytes = 0
         try:
-            layout = sample_layers(workspace, indptr, indices, seeds, budgets, method, KEY, arena.bytes, **options)
+            layout = sample_layers(
+                SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes), budgets, method, **options
+            )
         except ArenaTooSmall as signal:
             needed_bytes = signal.needed_bytes
         else:
@@ -45,9 +47,8 @@ def test_every_size_of_arena(table, expand, edge_ids, method):
 def test_layout_is_aligned_and_does_not_overlap():
     indptr, indices = random_graph(300, 3000, seed=4)
     arena = Arena.of(64 * 1001 + 17)  # an end that is no multiple of 64
-    layout = sample_layers(
-        Workspace(300), indptr, indices, np.array([5, 1]), [40, 30], "ladies", KEY, arena.bytes, edge_ids=True
-    )
+    inputs = SamplerInput(Workspace(300), indptr, indices, np.array([5, 1]), KEY, arena.bytes)
+    layout = sample_layers(inputs, [40, 30], "ladies", edge_ids=True)
     parts = [(0, 8 * layout.num_nodes), (layout.free_begin, layout.free_end - layout.free_begin)]
     for hop in layout.hops:
         parts += [

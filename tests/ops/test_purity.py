@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, Workspace, sample_neighbors
+from lightning_gnnload.ops import DrawKey, SamplerInput, Workspace, sample_neighbors
 
 from .graphs import KEY, Arena, Batch, random_graph, sample, star_graph
 
@@ -100,7 +100,7 @@ def test_a_workspace_serves_one_thread_at_a_time():
 
     def run(_: int) -> str:
         try:
-            sample_neighbors(workspace, indptr, indices, seeds, [10], KEY, Arena.of(40 << 20).bytes)
+            sample_neighbors(SamplerInput(workspace, indptr, indices, seeds, KEY, Arena.of(40 << 20).bytes), [10])
         except SamplerConfigError as error:
             return str(error)
         return "served"

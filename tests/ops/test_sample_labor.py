@@ -17,8 +17,8 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
     ArenaTooSmall,
     DrawKey,
+    SamplerInput,
     Workspace,
-    dispatch,
     instruction_sets,
     reference,
     sample_labor,
@@ -171,7 +171,8 @@ def test_arenas_of_every_size(options, table):
     for num_bytes in range(0, 64 * 400, 64):
         arena = Arena.of(num_bytes)
         try:
-            layout = sample_labor(workspace, indptr, indices, seeds, fanouts, KEY, arena.bytes, **options)
+            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
+            layout = sample_labor(inputs, fanouts, **options)
         except ArenaTooSmall as signal:
             needed_bytes = signal.needed_bytes
         else:
@@ -259,8 +260,9 @@ def test_a_failure_leaves_the_workspace_clean(table, options):
     workspace = Workspace(100, table)
     with pytest.raises(SeedError, match=r"seeds\[1\] is 100"):
         sample_by(sample_labor, indptr, indices, [4, 100], [3], workspace=workspace, **options)
+    inputs = SamplerInput(workspace, indptr, indices, np.array([7, 4]), KEY, Arena.of(256).bytes)
     with pytest.raises(ArenaTooSmall):
-        sample_labor(workspace, indptr, indices, np.array([7, 4]), [9, 9], KEY, Arena.of(256).bytes, **options)
+        sample_labor(inputs, [9, 9], **options)
     after = sample_by(sample_labor, indptr, indices, [7, 4, 8], [3, 3], workspace=workspace, **options)
     fresh = sample_by(sample_labor, indptr, indices, [7, 4, 8], [3, 3], **options)
     assert_equal_hops(after, fresh.nodes, fresh.hops, edge_ids=False)
@@ -288,22 +290,20 @@ def test_batches_beyond_int32_are_refused(importance):
     # The limit is lowered, since a real case would take 8 GiB.
     indptr, indices = star_graph(hubs=10, degree=8)
     arena = Arena.of(1 << 14)
-    workspace = Workspace(18).native
+    workspace = Workspace(18)
 
     def sample_up_to(max_local: int, fanout: int = 8) -> Any:
-        options = {"layer_dependency": False, "fixed_count": False, "estimate_sum": False, "expand_new": False}
-        return dispatch.kernels.sample_labor(
-            workspace, indptr, indices, np.arange(10), [fanout], 0, 0, 0, 0, None, arena.bytes, importance,
-            edge_ids=False, max_local=max_local, **options,
-        )  # fmt: skip
+        inputs = SamplerInput(workspace, indptr, indices, np.arange(10), DrawKey(0, 0, 0), arena.bytes)
+        inputs.native.max_local = max_local
+        return sample_labor(inputs, [fanout], importance=importance)
 
-    assert sample_up_to(80)[0] == 18
+    assert sample_up_to(80).num_nodes == 18
     with pytest.raises(SamplerConfigError, match="more than 79 edges"):
         sample_up_to(79)
     with pytest.raises(SamplerConfigError, match="more than 17 edges"):
         sample_up_to(17, fanout=7)
     if importance:
         indptr, indices = private_graph(hubs=10, degree=3)
-        workspace = Workspace(40).native
+        workspace = Workspace(40)
         with pytest.raises(SamplerConfigError, match="importance=1 numbers the in-neighbours of 10 nodes"):
             sample_up_to(15)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Workspace, dispatch, importance_tree, reference, sample_layers
+from lightning_gnnload.ops import DrawKey, SamplerInput, Workspace, importance_tree, reference, sample_layers
 
-from .graphs import KEY, Arena, Batch, random_graph, random_weights
+from .graphs import KEY, Arena, Batch, random_graph, random_weights, sample_with
 from .layers import METHODS, assert_same, sample
 from .names import any_key, any_names
 
@@ -325,34 +325,17 @@ def test_batches_beyond_int32_are_refused():
     indices = np.tile(np.arange(10, 18), 10)
     workspace = Workspace(18)
 
-    def sample_up_to(max_local: int, method: int = 0, budget: int = 8, native: Any = workspace.native) -> Any:
-        options = {"replace": False, "normalize": False, "keep_known": False, "expand_new": False, "edge_ids": False}
-        return dispatch.kernels.sample_layers(
-            native,
-            indptr,
-            indices,
-            np.arange(10),
-            [budget],
-            method,
-            None,
-            0,
-            0,
-            0,
-            0,
-            None,
-            Arena.of(1 << 14).bytes,
-            **options,
-            num_drawn=0,
-            weights=None,
-            max_local=max_local,
-        )
+    def sample_up_to(max_local: int, method: Any = "ladies", budget: int = 8) -> Any:
+        inputs = SamplerInput(workspace, indptr, indices, np.arange(10), KEY, Arena.of(1 << 14).bytes)
+        inputs.native.max_local = max_local
+        return sample_layers(inputs, [budget], method)
 
-    assert sample_up_to(90)[0] == 18
+    assert sample_up_to(90).num_nodes == 18
     with pytest.raises(SamplerConfigError, match=r"budgets\[0\]: the hop's 10 destinations have 80 edges"):
         sample_up_to(89)
-    assert sample_up_to(80, method=2, budget=80)[0] == 18
+    assert sample_up_to(80, method="dsp", budget=80).num_nodes == 18
     with pytest.raises(SamplerConfigError, match="more than 79 edges"):
-        sample_up_to(79, method=2, budget=80)
+        sample_up_to(79, method="dsp", budget=80)
     assert_same(sample(indptr, indices, [3], [5], workspace=workspace), sample(indptr, indices, [3], [5]))
 
 
@@ -412,4 +395,4 @@ def test_wrong_arguments(change, error, message):
         "arena": Arena.of(4096).bytes,
     }
     with pytest.raises(error, match=message):
-        sample_layers(**(arguments | change))
+        sample_with(sample_layers, **(arguments | change))

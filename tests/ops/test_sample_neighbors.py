@@ -11,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Workspace, dispatch, instruction_sets, reference, sample_neighbors
+from lightning_gnnload.ops import (
+    DrawKey,
+    SamplerInput,
+    Workspace,
+    instruction_sets,
+    reference,
+    sample_neighbors,
+)
 
-from .graphs import KEY, Arena, instruction_set, random_graph, sample, star_graph
+from .graphs import KEY, Arena, instruction_set, random_graph, sample, sample_with, star_graph
 from .names import any_key, any_names
 
 
@@ -263,13 +270,11 @@ def test_batches_beyond_int32_are_refused():
     arena = Arena.of(1 << 14)
 
     def sample_up_to(max_local: int) -> Any:
-        workspace = Workspace(18).native
-        options = {"replace": False, "expand_new": False, "edge_ids": False, "max_local": max_local}
-        return dispatch.kernels.sample_neighbors(
-            workspace, indptr, indices, np.arange(10), [8], 0, 0, 0, 0, None, arena.bytes, **options
-        )
+        inputs = SamplerInput(Workspace(18), indptr, indices, np.arange(10), KEY, arena.bytes)
+        inputs.native.max_local = max_local
+        return sample_neighbors(inputs, [8])
 
-    assert sample_up_to(80)[0] == 18
+    assert sample_up_to(80).num_nodes == 18
     with pytest.raises(SamplerConfigError, match="more than 79 edges"):
         sample_up_to(79)
     with pytest.raises(SamplerConfigError, match="more than 9 nodes"):
@@ -320,7 +325,12 @@ def test_wrong_arguments(change, error, message):
         "arena": Arena.of(4096).bytes,
     }
     with pytest.raises(error, match=message):
-        sample_neighbors(**(arguments | change))
+        sample_with(sample_neighbors, **(arguments | change))
+
+
+def test_an_input_that_is_none():
+    with pytest.raises(SamplerConfigError, match="inputs is None, but must be a SamplerInput"):
+        sample_neighbors(None, [2])
 
 
 @pytest.mark.parametrize("name", ["indptr", "indices", "seeds"])
@@ -334,4 +344,4 @@ def test_an_arena_over_another_argument(name):
     shared[:] = arrays[name]
     arrays[name] = shared
     with pytest.raises(SamplerConfigError, match=f"arena and {name} share memory"):
-        sample_neighbors(Workspace(10), **arrays, fanouts=[2], key=KEY, arena=arena)
+        SamplerInput(Workspace(10), **arrays, key=KEY, arena=arena)

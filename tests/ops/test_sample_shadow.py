@@ -13,8 +13,8 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
     ArenaTooSmall,
     DrawKey,
+    SamplerInput,
     Workspace,
-    dispatch,
     reference,
     sample_neighbors,
     sample_shadow,
@@ -122,7 +122,8 @@ def test_arenas_of_every_size(table, edge_ids):
     for num_bytes in range(0, 64 * 500, 64):
         arena = Arena.of(num_bytes)
         try:
-            layout = sample_shadow(workspace, indptr, indices, seeds, fanouts, KEY, arena.bytes, **options)
+            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
+            layout = sample_shadow(inputs, fanouts, **options)
         except ArenaTooSmall as signal:
             needed_bytes = signal.needed_bytes
         else:
@@ -168,11 +169,10 @@ def test_batches_beyond_int32_are_refused():
     arena = Arena.of(1 << 14)
 
     def sample_up_to(max_local: int) -> Any:
-        workspace = Workspace(8).native
-        return dispatch.kernels.sample_shadow(
-            workspace, indptr, indices, np.arange(1), [-1], 0, 0, 0, 0, None, arena.bytes, 2, False, max_local=max_local
-        )
+        inputs = SamplerInput(Workspace(8), indptr, indices, np.arange(1), KEY, arena.bytes)
+        inputs.native.max_local = max_local
+        return sample_shadow(inputs, [-1], num_layers=2)
 
-    assert sample_up_to(64)[0] == 8
+    assert sample_up_to(64).num_nodes == 8
     with pytest.raises(SamplerConfigError, match="more than 63 edges"):
         sample_up_to(63)

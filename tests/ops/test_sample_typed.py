@@ -14,6 +14,7 @@ from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 from lightning_gnnload.ops import (
     ArenaTooSmall,
     DrawKey,
+    SamplerInput,
     Workspace,
     index_edge_types,
     instruction_sets,
@@ -33,10 +34,10 @@ def typed_graph(num_nodes: int, num_edges: int, num_types: int, seed: int) -> tu
 def sample(graph: Any, seeds: Any, fanouts: Any, table: Any = "auto", key: Any = KEY, **options: Any) -> Batch:
     indptr, indices, edge_type = graph
     types, workspace = index_edge_types(indptr, edge_type), Workspace(len(indptr) - 1, table)
-    seeds = np.asarray(seeds, np.int64)
+    inputs, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
     return sampled(
         lambda arena: sample_typed_neighbors(
-            workspace, indptr, indices, types, seeds, fanouts, key, arena, edge_ids=True, **options
+            SamplerInput(*inputs, arena, names), types, fanouts, edge_ids=True, **options
         )
     )
 
@@ -112,9 +113,8 @@ def test_every_arena_size():
     for num_bytes in range(0, 64 * 60, 64):
         arena = Arena.of(num_bytes)
         with contextlib.suppress(ArenaTooSmall):
-            layout = sample_typed_neighbors(
-                workspace, indptr, indices, types, np.array([3, 7]), [{0: 2, 2: 3}, 1], KEY, arena.bytes, edge_ids=True
-            )
+            inputs = SamplerInput(workspace, indptr, indices, np.array([3, 7]), KEY, arena.bytes)
+            layout = sample_typed_neighbors(inputs, types, [{0: 2, 2: 3}, 1], edge_ids=True)
             num_fits += 1
             got = read_batch(layout, arena.bytes)
             np.testing.assert_array_equal(got.hops[1].edge_types, want.hops[1].edge_types)
@@ -136,5 +136,6 @@ def test_wrong_arguments():
     with pytest.raises(GraphFormatError, match="29 entries"):
         index_edge_types(graph[0], graph[2][:-1])
     types = index_edge_types(np.zeros(5, np.int64), np.empty(0, np.int64))
+    inputs = SamplerInput(Workspace(10), *graph[:2], np.array([1]), KEY, Arena.of(4096).bytes)
     with pytest.raises(SamplerConfigError, match="index 4 nodes, but the graph has 10"):
-        sample_typed_neighbors(Workspace(10), *graph[:2], types, np.array([1]), [{0: 1}], KEY, Arena.of(4096).bytes)
+        sample_typed_neighbors(inputs, types, [{0: 1}])

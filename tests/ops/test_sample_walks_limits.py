@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Walks, Workspace, dispatch, sample_walks
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SamplerInput, Walks, Workspace, sample_walks
 
-from .graphs import KEY, Arena, random_graph, star_graph
+from .graphs import KEY, Arena, random_graph, sample_with, star_graph
 from .walk_batches import GNNLAB, WALKS, Batch, assert_equal, read, sample_batch
 
 
@@ -63,7 +63,8 @@ def test_arenas_of_every_size(table, expand):
         arena = Arena.of(num_bytes)
         needed_bytes = 0
         try:
-            layout = sample_walks(workspace, indptr, indices, seeds, WALKS, KEY, arena.bytes, expand=expand, **GNNLAB)
+            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
+            layout = sample_walks(inputs, WALKS, expand=expand, **GNNLAB)
         except ArenaTooSmall as signal:
             needed_bytes = signal.needed_bytes
         else:
@@ -79,7 +80,8 @@ def test_arenas_of_every_size(table, expand):
 def test_layout_is_aligned_and_does_not_overlap():
     indptr, indices = random_graph(300, 3000, seed=4)
     arena = Arena.of(64 * 1001 + 17)  # an end that is no multiple of 64
-    layout = sample_walks(Workspace(300), indptr, indices, np.array([5, 1]), WALKS, KEY, arena.bytes, **GNNLAB)
+    inputs = SamplerInput(Workspace(300), indptr, indices, np.array([5, 1]), KEY, arena.bytes)
+    layout = sample_walks(inputs, WALKS, **GNNLAB)
     parts = [(0, 8 * layout.num_nodes), (layout.free_begin, layout.free_end - layout.free_begin)]
     for hop in layout.hops:
         assert hop.edge_ids_offset == hop.edge_types_offset == -1
@@ -108,7 +110,8 @@ def test_bad_seeds_are_named_and_leave_the_workspace_clean(table, seeds, message
     with pytest.raises(SeedError, match=message):
         sample_batch(indptr, indices, seeds, workspace=workspace)
     with contextlib.suppress(ArenaTooSmall):
-        sample_walks(workspace, indptr, indices, np.arange(9), WALKS, KEY, Arena.of(640).bytes, **GNNLAB)
+        inputs = SamplerInput(workspace, indptr, indices, np.arange(9), KEY, Arena.of(640).bytes)
+        sample_walks(inputs, WALKS, **GNNLAB)
     assert_equal(
         sample_batch(indptr, indices, [7, 4, 8], workspace=workspace),
         sample_batch(indptr, indices, [7, 4, 8]),
@@ -120,25 +123,13 @@ def test_batches_beyond_int32_are_refused():
     # 200 walks of one step find all 8 neighbours of each hub.
     indptr, indices = star_graph(hubs=10, degree=8)
     arena = Arena.of(1 << 14)
-    numbers = {"num_hops": 1, "num_neighbors": 8, "num_walks": 200, "length": 1, "end_below": 0, "restart_below": 0}
-    key = {"seed": 0, "epoch": 0, "step": 0, "hop": 0, "names": None}
-    flags = {"include_self": True, "normalize": False, "expand_new": False}
 
     def sample_up_to(max_local: int) -> Any:
-        return dispatch.kernels.sample_walks(
-            Workspace(18).native,
-            indptr,
-            indices,
-            None,  # steps are alike, whatever edges weigh
-            np.arange(10),
-            arena=arena.bytes,
-            max_local=max_local,
-            **numbers,
-            **key,
-            **flags,
-        )
+        inputs = SamplerInput(Workspace(18), indptr, indices, np.arange(10), DrawKey(0, 0, 0), arena.bytes)
+        inputs.native.max_local = max_local
+        return sample_walks(inputs, Walks(1, 200), num_hops=1, num_neighbors=8)
 
-    assert sample_up_to(80)[0] == 18
+    assert sample_up_to(80).num_nodes == 18
     with pytest.raises(SamplerConfigError, match="more than 79 edges"):
         sample_up_to(79)
     with pytest.raises(SamplerConfigError, match="more than 9 nodes"):
@@ -175,4 +166,4 @@ def test_wrong_arguments(change, error, message):
         **GNNLAB,
     }
     with pytest.raises(error, match=message):
-        sample_walks(**(arguments | change))
+        sample_with(sample_walks, **(arguments | change))

@@ -15,15 +15,15 @@ from lightning_gnnload.ops import (
     AliasTable,
     ArenaTooSmall,
     DrawKey,
+    SamplerInput,
     Workspace,
     build_alias,
-    dispatch,
     instruction_sets,
     reference,
     sample_weighted,
 )
 
-from .graphs import KEY, Arena, instruction_set, random_graph, read_batch
+from .graphs import KEY, Arena, instruction_set, random_graph, read_batch, sample_with
 from .names import any_key, any_names
 from .weighted_graphs import WEIGHTS, WeightedGraph
 
@@ -153,18 +153,8 @@ def test_arenas_of_every_size(table, expand, edge_ids):
     for num_bytes in range(0, 64 * 400, 64):
         arena = Arena.of(num_bytes)
         try:
-            layout = sample_weighted(
-                workspace,
-                graph.indptr,
-                graph.indices,
-                graph.table,
-                seeds,
-                fanouts,
-                KEY,
-                arena.bytes,
-                expand=expand,
-                edge_ids=edge_ids,
-            )
+            inputs = SamplerInput(workspace, graph.indptr, graph.indices, seeds, KEY, arena.bytes)
+            layout = sample_weighted(inputs, graph.table, fanouts, expand=expand, edge_ids=edge_ids)
         except ArenaTooSmall as signal:
             needed_bytes = signal.needed_bytes
         else:
@@ -207,25 +197,11 @@ def test_batches_beyond_int32_are_refused():
     graph, arena = WeightedGraph.star(10, np.ones(8)), Arena.of(1 << 14)
 
     def sample_up_to(max_local: int, fanout: int) -> Any:
-        workspace = Workspace(18).native
-        options = {"replace": False, "expand_new": False, "edge_ids": False, "max_local": max_local}
-        return dispatch.kernels.sample_weighted(
-            workspace,
-            graph.indptr,
-            graph.indices,
-            graph.table.entries,
-            np.arange(10),
-            [fanout],
-            0,
-            0,
-            0,
-            0,
-            None,
-            arena.bytes,
-            **options,
-        )
+        inputs = SamplerInput(Workspace(18), graph.indptr, graph.indices, np.arange(10), KEY, arena.bytes)
+        inputs.native.max_local = max_local
+        return sample_weighted(inputs, graph.table, [fanout])
 
-    assert sample_up_to(80, 8)[0] == 18
+    assert sample_up_to(80, 8).num_nodes == 18
     for fanout, num_edges in ((8, 80), (5, 50)):
         with pytest.raises(SamplerConfigError, match=f"more than {num_edges - 1} edges"):
             sample_up_to(num_edges - 1, fanout)
@@ -245,7 +221,7 @@ def test_wrong_arguments():
         "key": KEY,
         "arena": Arena.of(4096).bytes,
     }
-    sample_weighted(**arguments)
+    sample_with(sample_weighted, **arguments)
     short = AliasTable(indptr, np.zeros(19, np.uint64))
     for change, message in (
         ({"table": short}, "of 10 nodes and 19 edges, but the graph has 10 and 20"),
@@ -253,4 +229,4 @@ def test_wrong_arguments():
         ({"workspace": Workspace(9)}, "9 nodes, but this graph has 10"),
     ):
         with pytest.raises(SamplerConfigError, match=message):
-            sample_weighted(**(arguments | change))
+            sample_with(sample_weighted, **(arguments | change))

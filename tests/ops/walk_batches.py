@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, Walks, Workspace, sample_walks
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, SamplerInput, Walks, Workspace, sample_walks
 
 from .graphs import KEY, Arena, Hop, read_batch
 
@@ -44,12 +44,12 @@ def sample_batch(
 ) -> Batch:
     """A batch in an arena that grows until it fits."""
     workspace = workspace or Workspace(len(indptr) - 1)
+    graph, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
     num_bytes = 1 << 12
     while True:
         arena = Arena.of(num_bytes)
         try:
-            seeds = np.asarray(seeds, np.int64)
-            layout = sample_walks(workspace, indptr, indices, seeds, walks, key, arena.bytes, **(GNNLAB | options))
+            layout = sample_walks(SamplerInput(*graph, arena.bytes, names), walks, **(GNNLAB | options))
         except ArenaTooSmall as signal:
             num_bytes = 2 * signal.needed_bytes // 64 * 64
         else:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.ops import AliasTable, DrawKey, Workspace, build_alias, sample_weighted
+from lightning_gnnload.ops import AliasTable, DrawKey, SamplerInput, Workspace, build_alias, sample_weighted
 
 from .graphs import KEY, Batch, random_graph, sampled, star_graph
 
@@ -46,10 +46,9 @@ class WeightedGraph(NamedTuple):
     ) -> Batch:
         """A batch with edge ids in an arena that grows until it fits."""
         workspace = workspace or Workspace(len(self.indptr) - 1)
-        seeds = np.asarray(seeds, np.int64)
+        graph = (workspace, self.indptr, self.indices, np.asarray(seeds, np.int64), key)
+        names = options.pop("names", None)
         options.setdefault("edge_ids", True)
         return sampled(
-            lambda arena: sample_weighted(
-                workspace, self.indptr, self.indices, self.table, seeds, fanouts, key, arena, **options
-            )
+            lambda arena: sample_weighted(SamplerInput(*graph, arena, names), self.table, fanouts, **options)
         )

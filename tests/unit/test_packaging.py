@@ -77,7 +77,8 @@ def test_wheel_holds_what_users_need_and_no_more(wheel: Path) -> None:
         names = archive.namelist()
     assert "lightning_gnnload/py.typed" in names
     assert "lightning_gnnload/data/datasets/debian_bookworm.npz" in names
-    assert any(name.startswith("lightning_gnnload/ops/_kernels.") for name in names)
+    assert any(name.startswith("lightning_gnnload/ops/_kernels.") and name.endswith(".so") for name in names)
+    assert "lightning_gnnload/ops/_kernels.pyi" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"lightning_gnnload"}

@@ -2,13 +2,13 @@
 // step by step, visits that are ranked afterwards, and layers that are drawn by their degrees.
 #include <map>
 
-#include "add_hop/add_hop.h"
+#include "collective/add_hop.h"
+#include "collective/rank_visits.h"
+#include "collective/step_walks.h"
 #include "draw_layer/draw_layer.h"
 #include "fuzz/graphs.h"
 #include "fuzz/sampling.h"
 #include "random_walk/random_walk.h"
-#include "rank_visits/rank_visits.h"
-#include "step_walks/step_walks.h"
 
 namespace lg::fuzz {
 namespace {

@@ -2,13 +2,13 @@
 // and nodes dealt out are of parts that there are.
 #include <numeric>
 
-#include "deal_nodes/deal_nodes.h"
 #include "fuzz/exact.h"
 #include "fuzz/graphs.h"
 #include "fuzz/target.h"
-#include "grow_blocks/grow_blocks.h"
-#include "join_blocks/join_blocks.h"
-#include "link_blocks/link_blocks.h"
+#include "partition/deal_nodes.h"
+#include "partition/grow_blocks.h"
+#include "partition/join_blocks.h"
+#include "partition/link_blocks.h"
 
 namespace lg::fuzz {
 namespace {

@@ -1,5 +1,5 @@
 // A search finds what a plain one does, however long the lists of roots, seeds and edges are.
-#include "breadth_first/breadth_first.h"
+#include "orders/breadth_first.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,6 +1,6 @@
 // The check agrees with a plain one on arrays spoiled anywhere, and what it lets through is safe to
 // sample from, from every node.
-#include "check_csc/check_csc.h"
+#include "graph/check_csc.h"
 
 #include <numeric>
 

@@ -1,6 +1,6 @@
 // Edges come out grouped by destination and otherwise in their order; ids that are no nodes are
 // refused.
-#include "coo_to_csc/coo_to_csc.h"
+#include "graph/coo_to_csc.h"
 
 #include <numeric>
 

@@ -1,5 +1,5 @@
 // A stream keeps to its quotas and counts what parts hold, however it is cut into calls.
-#include "deal_seeds/deal_seeds.h"
+#include "partition/deal_seeds.h"
 
 #include <algorithm>
 #include <numeric>

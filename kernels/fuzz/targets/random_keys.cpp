@@ -1,5 +1,5 @@
 // The key of an id is the same whatever ids stand around it.
-#include "random_keys/random_keys.h"
+#include "orders/random_keys.h"
 
 #include "common/draw.h"
 #include "fuzz/exact.h"

@@ -1,6 +1,6 @@
 // Turns give each position once, of the sequence whose turn it is; sequences that are no permutations
 // end in an error, or in a permutation all the same.
-#include "round_robin/round_robin.h"
+#include "orders/round_robin.h"
 
 #include <numeric>
 

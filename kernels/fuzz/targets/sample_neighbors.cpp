@@ -14,9 +14,11 @@ void request_batches(Choices& choose, const Csc<Index>& graph, int64_t max_hops,
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
     std::vector<int64_t> fanouts(size_t(choose.size(max_hops)));
     for (int64_t& fanout : fanouts) fanout = choose.one_of(possible_fanouts);
-    SampleRequest<Index> request{
-        graph,        {}, fanouts, choose.flag(), choose.flag() ? Expand::kAll : Expand::kNew,
-        choose.flag()};
+    SampleRequest<Index> request{{graph, {}},
+                                 fanouts,
+                                 choose.flag(),
+                                 choose.flag() ? Expand::kAll : Expand::kNew,
+                                 choose.flag()};
     request_batch(
         choose, workspace, graph.num_nodes, fanouts.size(), request.expand,
         {/*ids=*/request.edge_ids},

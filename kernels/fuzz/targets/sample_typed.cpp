@@ -4,7 +4,7 @@
 #include <map>
 
 #include "fuzz/node_wise.h"
-#include "index_edge_types/index_edge_types.h"
+#include "graph/index_edge_types.h"
 #include "sample_typed/pick_typed.h"
 
 namespace lg::fuzz {
@@ -41,9 +41,8 @@ void sample_random_graph(Choices& choose) {
   Workspace workspace = random_workspace(choose, graph.num_nodes());
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
     SampleTypedRequest<Index> request{
-        graph.csc(),
+        {graph.csc(), {}},
         {run_ptr.data(), run_type.data(), run_end.data(), sorted ? nullptr : order.data()},
-        {},
         {},
         num_types,
         choose.size(3),

@@ -1,10 +1,10 @@
 // Open nodes vote, then the rest is settled: every node has a part that may own it, and counts are right.
-#include "vote_nodes/vote_nodes.h"
+#include "partition/vote_nodes.h"
 
 #include "fuzz/exact.h"
 #include "fuzz/graphs.h"
 #include "fuzz/target.h"
-#include "settle_nodes/settle_nodes.h"
+#include "partition/settle_nodes.h"
 
 namespace lg::fuzz {
 namespace {

@@ -103,8 +103,7 @@ void sample(Choices& choose) {
   const Exact<AliasEntry> table = random_table(choose, graph);
   Workspace workspace = random_workspace(choose, graph.num_nodes());
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
-    WalkSampleRequest<Index> request{graph.csc(),
-                                     {},
+    WalkSampleRequest<Index> request{{graph.csc(), {}},
                                      random_walk_settings(choose, table),
                                      choose.size(3),
                                      1 + choose.size(50),

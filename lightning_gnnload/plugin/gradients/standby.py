@@ -21,9 +21,9 @@ from torchmetrics import Metric
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import SwitchingError
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.pool import SlotPool
 from lightning_gnnload.pipeline.service import SamplerService
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
+from lightning_gnnload.pipeline.slots import SlotPool
+from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
@@ -161,7 +161,7 @@ class Standby:
         self._open_loader = open_loader
         self._understudy: Understudy | None = None
         self._exchange: Exchange | None = None
-        self._leader: Trainer | None = None
+        self._leader: TrainerPeer | None = None
         self._slots = SlotPool()
         self._times = Timings()
         self._news = threading.Condition()
@@ -281,13 +281,13 @@ class Standby:
 
     # The service's reading thread. Only trainer 0 sends these.
 
-    def _on_task(self, trainer: Trainer, message: Message) -> None:
+    def _on_task(self, trainer: TrainerPeer, message: Message) -> None:
         with self._news:
             self._tasks.append((message["stream"], message["slice"]))
             self._num_asked -= 1
             self._news.notify_all()
 
-    def _on_parameters(self, trainer: Trainer, message: Message) -> None:
+    def _on_parameters(self, trainer: TrainerPeer, message: Message) -> None:
         with self._news:
             self._version = _Version(
                 message["copy"],
@@ -299,7 +299,7 @@ class Standby:
             )
             self._news.notify_all()
 
-    def _on_settled(self, trainer: Trainer, message: Message) -> None:
+    def _on_settled(self, trainer: TrainerPeer, message: Message) -> None:
         with self._news:
             self._free_copies.append(message["copy"])
             self._news.notify_all()

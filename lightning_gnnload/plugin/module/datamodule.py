@@ -26,9 +26,9 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OfOneLightning, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
-from lightning_gnnload.plugin.module.devices import SamplingDevice, Setting
 from lightning_gnnload.plugin.module.parting import Parting, Partitioned
 from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_expansion, check_numbers
+from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -108,7 +108,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         predict: Any = "all",
         drop_last: bool = False,
         partition: Partitioned = None,
-        sampling_device: Setting = "auto",
+        sampling_device: DeviceChoice = "auto",
         feature_name: str = "feat",
         label_name: str = "label",
         edge_feature_name: str = "feat",
@@ -142,7 +142,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self._copies = DeviceCopies()
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
-        self._sampling = SamplingDevice(sampling_device)
+        self._sampling = TrainerDevice(sampling_device)
         self.parting = Parting(partition)
 
     @classmethod
@@ -338,7 +338,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             convert=convert,
             pinned=pinned,
             on_device=partial(self._sampling.batches, self, source, convert),
-            arrivals=partial(self._sampling.arrivals, self, source),
+            prefetcher=partial(self._sampling.prefetcher, self, source),
             make_again=partial(self._loader_elsewhere, phase),
         )
         trainer = self.trainer

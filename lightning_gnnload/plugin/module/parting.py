@@ -20,12 +20,10 @@ from lightning_gnnload.data.partition_store import load_partition
 from lightning_gnnload.errors import LoaderConfigError, PartitionError
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.gathering import Gathering
-from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
-from lightning_gnnload.sample.distributed_exchange import DEFAULT_TIMEOUT_S, DistributedExchange
-from lightning_gnnload.sample.exchange import Exchange
+from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, DistributedExchange, Exchange, ThreadExchange
+from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts import PartSampler, check_reach
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
 from lightning_gnnload.sample.workload import Workload
 
 Partitioned = Partition | Path | str | None
@@ -183,7 +181,7 @@ class Collective:
     """
 
     def __init__(self) -> None:
-        self.colleagues: Colleagues | None = None
+        self.colleagues: SamplingGroup | None = None
         self._gathering: Gathering | None = None  # nobody has met yet: mini-batches are read by hand
 
     def meet(self, partition: Partition, trainer: pl.Trainer | None) -> None:

@@ -39,7 +39,7 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> None:
 
 def check_expansion(batch_format: str, sampler: Sampler) -> None:
     """A sampler whose mini-batches can be had in that format."""
-    if batch_format == "pyg" and sampler.num_layers > 1 and getattr(sampler, "expand", "all") != "new":
+    if batch_format == "pyg" and sampler.num_layers > 1 and sampler.expand != "new":
         raise LoaderConfigError(
             f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
             f"but it is {sampler}. Give NeighborSampler(..., expand='new')."

@@ -29,7 +29,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, RoleConfigError
 from lightning_gnnload.pipeline.loader import Convert, SampledLoader
-from lightning_gnnload.pipeline.pool import SlotPool
+from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
 

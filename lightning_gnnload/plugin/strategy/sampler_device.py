@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from lightning_gnnload.cache.opening import say
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
-from lightning_gnnload.pipeline.device_source import DeviceSource
-from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import Job
-from lightning_gnnload.plugin.module.device_agreement import UNAVAILABLE
-from lightning_gnnload.sample.device_check import check_device
-from lightning_gnnload.sample.on_device import OnDevice, can_sample, draws_by_weight, heed_zero_weights
+from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice
+from lightning_gnnload.sample.on_device import can_sample
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
     from lightning_gnnload.ops.cuda.runtime import Runtime
-    from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.plugin.compat import pl
 
 _STAMP_BYTES = 4
@@ -59,9 +55,8 @@ class SamplerDevice:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._topology: Topology | None = None
+        self._device = RankDevice(f"Sampler rank {job.global_rank} samples on the CPU")
         self._exporter: DeviceExporter | None = None
-        self._said: set[str] = set()
 
     def source(self, module: pl.LightningDataModule | None, source: BatchSource) -> BatchSource:
         """The same mini-batches, drawn on the device; or ``source``, where they are drawn on the host, for which
@@ -71,52 +66,39 @@ class SamplerDevice:
             CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``.
             LoaderConfigError: with ``"cuda"``, a sampler that has no kernels.
         """
+        setting = getattr(module, "sampling_device", None)
         if not _is_wanted(module, self._job.device):
             return source
-        reason = can_sample(source.workload.sampler)
+        if not self._device.allows(can_sample(source.workload.sampler), setting):
+            return source
         try:
-            if reason is not None:
-                raise LoaderConfigError(
-                    f"sampling_device='cuda', but {reason}. Give sampling_device='auto', which samples on the device "
-                    f"what it can, or 'cpu'."
-                )
             return self._on_device(module, source)
-        except (*UNAVAILABLE, LoaderConfigError) as error:
-            if getattr(module, "sampling_device", None) == "cuda":
+        except UNAVAILABLE as error:
+            if setting == "cuda":
                 raise
-            self._say(reason or str(error))
+            self._device.say(str(error))
             return source
 
     def _on_device(self, module: pl.LightningDataModule | None, source: BatchSource) -> DeviceSource:
         from lightning_gnnload.ops.cuda.opening import open_device
-        from lightning_gnnload.sample.placement import budget_alone, budget_beside_model, place
+        from lightning_gnnload.sample.placement import budget_alone, budget_beside_model
 
-        device, graph, sampler = open_device(self._job.device), source.workload.graph, source.workload.sampler
-        if self._topology is None:
-            is_shared = self._job.shares_devices or self._job.switching
-            room = budget_beside_model(device) if is_shared else budget_alone(device)
-            budget = max(room - self._job.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0)
-            weighted = any(draws_by_weight(getattr(module, name)) for name in ("sampler", "eval_sampler"))
-            trainer = getattr(module, "trainer", None)
-            progress = trainer is not None and trainer.progress_bar_callback is not None
-            self._topology = place(graph, device, weighted=weighted, budget_bytes=budget, progress=progress)
+        device, graph, trainer = open_device(self._job.device), source.workload.graph, getattr(module, "trainer", None)
+        is_shared = self._job.shares_devices or self._job.switching
+        room = budget_beside_model(device) if is_shared else budget_alone(device)
+        place = partial(
+            self._device.place,
+            device=device,
+            samplers=[getattr(module, name) for name in ("sampler", "eval_sampler")],
+            budget_bytes=max(room - self._job.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0),
+            about=f"Sampler rank {self._job.global_rank} samples on {device.torch_device}: ",
+            progress=trainer is not None and trainer.progress_bar_callback is not None,
+        )
+        request = BatchRequest(0, 0, 0, source.workload.num_ranks)
+        drawing = self._device.draws(source.workload, request, place, device)
+        if self._exporter is None:
             self._exporter = DeviceExporter(runtime_of(device))
-            if progress:
-                say(f"Sampler rank {self._job.global_rank} samples on {device.torch_device}: {self.about}")
-        heed_zero_weights(sampler, graph)
-        drawing = OnDevice(sampler, self._topology, device)
-        check_device(drawing, source.workload, BatchRequest(0, 0, 0, source.workload.num_ranks))
         return DeviceSource(source, drawing, device, self._exporter)
-
-    def _say(self, reason: str) -> None:
-        if reason not in self._said:
-            self._said.add(reason)
-            _log.warning("Sampler rank %d samples on the CPU: %s", self._job.global_rank, reason)
-
-    @property
-    def about(self) -> str:
-        """What of the graph lies where; nothing before it is placed."""
-        return self._topology.about if self._topology is not None else ""
 
 
 def _is_wanted(module: pl.LightningDataModule | None, device: torch.device) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from lightning_gnnload import Graph, GraphData, NeighborSampler, ops
 from tests.fuzz.spoil import spoil
 from tests.fuzz.targets.stored_graphs import use
+from tests.ops.graphs import sample_with
 
 Arguments = dict[str, Any]
 INDPTR, INDICES, TYPES = np.array([0, 2, 3, 3, 6]), np.array([1, 2, 0, 3, 3, 0]), np.array([1, 0, 1, 0, 1, 0])
@@ -189,13 +191,13 @@ def _rows_of_four(random: Random) -> Arguments:
 
 
 OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
-    "sample_neighbors": (_graph_first(ops.sample_neighbors), _neighbors),
-    "sample_typed_neighbors": (_graph_first(ops.sample_typed_neighbors), _typed),
-    "sample_weighted": (_graph_first(ops.sample_weighted), _weighted),
-    "sample_labor": (_graph_first(ops.sample_labor), _labor),
-    "sample_shadow": (_graph_first(ops.sample_shadow), _shadow),
-    "sample_walks": (_graph_first(ops.sample_walks), _walks),
-    "sample_layers": (_graph_first(ops.sample_layers), _layers),
+    "sample_neighbors": (_graph_first(partial(sample_with, ops.sample_neighbors)), _neighbors),
+    "sample_typed_neighbors": (_graph_first(partial(sample_with, ops.sample_typed_neighbors)), _typed),
+    "sample_weighted": (_graph_first(partial(sample_with, ops.sample_weighted)), _weighted),
+    "sample_labor": (_graph_first(partial(sample_with, ops.sample_labor)), _labor),
+    "sample_shadow": (_graph_first(partial(sample_with, ops.sample_shadow)), _shadow),
+    "sample_walks": (_graph_first(partial(sample_with, ops.sample_walks)), _walks),
+    "sample_layers": (_graph_first(partial(sample_with, ops.sample_layers)), _layers),
     "add_hop": (_growing(ops.add_hop), _hop),
     "random_walk": (
         _graph_first(ops.random_walk),

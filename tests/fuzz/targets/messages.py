@@ -20,9 +20,10 @@ from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.ops.cuda.shared_memory import Ticket
 from lightning_gnnload.pipeline import sealed, wire
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import Payload, TableLayout
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
+from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
+from lightning_gnnload.pipeline.tables import TableLayout
 from tests.fuzz.damage import damage_bytes, damage_json, odd_value
 
 SLOT_BYTES = 4096
@@ -110,7 +111,8 @@ def _message(random: Random) -> bytes:
 def _payload() -> dict[str, Any]:
     hops = (HopLayout(2, 3, 4, 3008, 3072, 3136), HopLayout(3, 5, 6, 2944, 2880))
     tables = TableLayout(64, (5, 3), "float32"), TableLayout(128, (2,), "int64")
-    payload = Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, 1, "t", 9.5, 0.5, 0.25, 0.5)
+    timing = Timing(1, "t", 9.5, 0.5, 0.25, 0.5)
+    payload = Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, timing)
     return replace(
         payload,
         tables={"age": TableLayout(192, (5, 1), "int8"), "paper": TableLayout(256, (3, 2), "float16")},
@@ -144,7 +146,7 @@ def _understand(random: Random, message: wire.Message) -> None:
     elif kind == "open":
         StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
     elif kind == "share":
-        trainer = Trainer(channel=None, index=0, rank=0)  # type: ignore[arg-type]
+        trainer = TrainerPeer(channel=None, index=0, rank=0)  # type: ignore[arg-type]
         stream = Stream(trainer, 0, StreamSpec("train", 0, 0, 0, 2, 9), 1)
         stream.add_share(message["ranges"], message["slots"])
         assert all(2 <= steps[0] <= steps[-1] < 9 for steps in stream.shares)

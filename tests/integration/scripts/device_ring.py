@@ -19,7 +19,7 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
-from lightning_gnnload.pipeline.device_source import DeviceSource
+from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.plugin.strategy import sampler_device as device_ring
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
@@ -63,7 +63,7 @@ class Watch(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         self.slots |= {
-            type(slot).__name__ for peer in trainer.strategy.queue._crew.peers for slot in peer._slots.values()
+            type(slot).__name__ for peer in trainer.strategy.queue._pool.peers for slot in peer._slots.values()
         }
 
 

@@ -18,13 +18,13 @@ from lightning_gnnload import (
     Synthetic,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.cache import chances, presence
-from lightning_gnnload.cache.chances import WeightedChances
 from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.structure import Degree
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.sample import chances, presence
+from lightning_gnnload.sample.chances import WeightedChances
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_workload
 

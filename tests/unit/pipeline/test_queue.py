@@ -169,7 +169,7 @@ def test_batches_that_outgrow_their_slots() -> None:
         loader = running.loader(running.queue())
         reading = iter(loader)
         first = next(reading)
-        assert max(slot.num_bytes for slot in running.queues[0]._crew.peers[0]._slots.values()) == 1 << 20
+        assert max(slot.num_bytes for slot in running.queues[0]._pool.peers[0]._slots.values()) == 1 << 20
         batches = [first, *reading]
         # Held all the while: the first batch's map must not have moved when other slots grew.
         assert [content(batch) for batch in batches] == running.wanted()
@@ -183,7 +183,7 @@ def test_tensors_lie_in_the_slot_and_slots_are_used_again() -> None:
         for epoch in range(6):
             loader.set_epoch(epoch)
             for batch in loader:
-                places = [(s.array.ctypes.data, s.num_bytes) for s in queue._crew.peers[0]._slots.values()]
+                places = [(s.array.ctypes.data, s.num_bytes) for s in queue._pool.peers[0]._slots.values()]
                 for tensor in (batch.nodes, batch.x, batch.y, batch.blocks[0].indices):
                     assert any(begin <= tensor.data_ptr() < begin + size for begin, size in places)
                 del batch, tensor
@@ -213,8 +213,8 @@ def test_slots_are_given_back_from_any_thread() -> None:
                 thread = threading.Thread(target=holder.clear)
                 thread.start()
                 thread.join()
-        queue._crew.free_returned()
-        assert queue._crew.peers[0].num_lent == 0
+        queue._pool.free_returned()
+        assert queue._pool.peers[0].num_lent == 0
 
 
 def test_statistics_come_with_the_batches() -> None:

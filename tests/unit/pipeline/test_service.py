@@ -18,9 +18,8 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import crew as crew_module
+from lightning_gnnload.pipeline import sampler_pool, wire
 from lightning_gnnload.pipeline import service as service_module
-from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
@@ -34,7 +33,7 @@ SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=3)
 @pytest.fixture(autouse=True)
 def _kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer ends a sampler that does not answer its last words: here it would be this process."""
-    monkeypatch.setattr(crew_module, "_kill", lambda pid: pytest.fail("a sampler did not part in time"))
+    monkeypatch.setattr(sampler_pool, "_kill", lambda pid: pytest.fail("a sampler did not part in time"))
 
 
 class Failing(NeighborSampler):
@@ -90,7 +89,7 @@ def test_opening_may_take_longer_than_a_stall() -> None:
 
 def test_opening_waits_for_no_trainer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # One that computes for minutes: a connection holds some 280 signs of life.
-    monkeypatch.setattr(service_module, "_SIGN_OF_LIFE_S", 5e-4)
+    monkeypatch.setattr(service_module, "_HEARTBEAT_S", 5e-4)
 
     def open_source(spec: StreamSpec):
         time.sleep(1.5)
@@ -136,7 +135,7 @@ def test_a_trainer_that_vanishes_is_noticed() -> None:
     with job(num_trainers=2) as running:
         dying, other = running.queue(0), running.queue(1)
         iter(running.loader(dying))
-        dying._crew.peers[0].channel.close()
+        dying._pool.peers[0].channel.close()
         running.queues.remove(dying)
         error = other.failure_behind(timeout_s=5)
         assert isinstance(error, TrainerDiedError)
@@ -265,7 +264,7 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
 def test_a_trainer_that_sends_what_it_must_not(kind: str, fields: dict[str, Any], message: str) -> None:
     with job() as running:
         queue = running.queue()
-        queue._crew.peers[0].channel.send(kind, **fields)
+        queue._pool.peers[0].channel.send(kind, **fields)
         error = queue.failure_behind(timeout_s=5)
         assert isinstance(error, SamplerFailedError)
         assert message in str(error)
@@ -280,7 +279,7 @@ def test_a_slot_freed_twice_is_noticed() -> None:
         queue = running.queue()
         next(iter(running.loader(queue)))
         for _ in range(3):
-            queue._crew.peers[0].channel.send("free", slot=0)
+            queue._pool.peers[0].channel.send("free", slot=0)
         error = queue.failure_behind(timeout_s=5)
         assert error is not None
         assert "freed twice" in str(error)
@@ -289,7 +288,7 @@ def test_a_slot_freed_twice_is_noticed() -> None:
 def test_a_malformed_message_of_a_trainer_ends_the_job() -> None:
     with job() as running:
         queue = running.queue()
-        queue._crew.peers[0].channel._socket.send(b"}{")
+        queue._pool.peers[0].channel._socket.send(b"}{")
         error = queue.failure_behind(timeout_s=5)
         assert "malformed message" in str(error)
 

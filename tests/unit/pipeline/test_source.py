@@ -8,8 +8,8 @@ from lightning_gnnload import GraphData, NeighborSampler
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueProtocolError, SeedError
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import Payload
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 

@@ -3,14 +3,14 @@ from typing import Any
 import pytest
 
 from lightning_gnnload.errors import QueueProtocolError
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, Trainer
+from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
 from tests.unit.toy import toy_source
 
 SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=4, stop=20)
 
 
 def stream(depth: int = 2) -> Stream:
-    return Stream(Trainer(channel=None, index=0, rank=0), 0, SPEC, depth, source=toy_source())
+    return Stream(TrainerPeer(channel=None, index=0, rank=0), 0, SPEC, depth, source=toy_source())
 
 
 def test_steps_come_the_lowest_first_over_all_shares() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, TrainerDiedError
-from lightning_gnnload.pipeline import crew as crew_module
-from lightning_gnnload.pipeline import flags, wire
+from lightning_gnnload.pipeline import flags, sampler_pool, wire
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
@@ -49,7 +48,7 @@ def sequential() -> BatchSource:
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Who would have been killed: here, this process."""
     pids: list[int] = []
-    monkeypatch.setattr(crew_module, "_kill", pids.append)
+    monkeypatch.setattr(sampler_pool, "_kill", pids.append)
     return pids
 
 
@@ -107,7 +106,7 @@ def test_an_heir_hears_at_once_of_all_it_inherits(monkeypatch: pytest.MonkeyPatc
     broken = {0: Breaking(4), 1: Breaking(7)}
     with job(sequential(), broken=broken, num_samplers=3, queue_depth=1, takeover=True) as running:
         queue = running.queue()
-        heir = queue._crew.peers[2]
+        heir = queue._pool.peers[2]
         send, shares = heir.send, []
 
         def heard(kind: str, *args: Any, **fields: Any) -> None:
@@ -144,7 +143,7 @@ def test_a_sampler_that_raised_still_tells_of_trainers() -> None:
     with job(sequential(), broken={0: Breaking(0)}, num_trainers=2, takeover=True) as running:
         dying, other = running.queue(0), running.queue(1)
         list(running.loader(other, rank=1))
-        dying._crew.leave()
+        dying._pool.close()
         running.queues.remove(dying)
         error = other.failure_behind(timeout_s=5)
         assert isinstance(error, TrainerDiedError)

@@ -12,10 +12,9 @@ import numpy as np
 
 from lightning_gnnload import Graph
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import open_colleagues
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
+from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
+from lightning_gnnload.sample.group.group import SamplingGroup
 from tests.unit.parts import partition_of
 
 
@@ -25,7 +24,7 @@ def disjoint(graph: Graph, part_of: np.ndarray, num_parts: int) -> Partition:
 
 
 class Slow(Exchange):
-    """An exchange whose rank comes late to some turns, and leaves some late."""
+    """An exchange whose rank comes late to some rounds, and leaves some late."""
 
     def __init__(self, inner: Exchange) -> None:
         self.inner, self.rank, self.num_ranks = inner, inner.rank, inner.num_ranks
@@ -64,7 +63,7 @@ def on_ranks(work: Callable[[Any], Any], ranks: Sequence[Any], timeout_s: float 
 
 
 def over_parts(
-    partition: Partition, work: Callable[[Colleagues], Any], exchanges: Sequence[Exchange] | None = None
+    partition: Partition, work: Callable[[SamplingGroup], Any], exchanges: Sequence[Exchange] | None = None
 ) -> list[Any]:
     """What each rank does with its colleagues, who part when all are done; raises what any of them raised."""
 

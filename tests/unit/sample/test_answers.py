@@ -11,14 +11,11 @@ import pytest
 
 from lightning_gnnload import LayerSampler, NeighborSampler, Sampler, ShadowSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import ExchangeError
-from lightning_gnnload.sample.answers import Answer
-from lightning_gnnload.sample.colleagues import Colleagues, Holding
-from lightning_gnnload.sample.collective import OPERATIONS, CollectiveSampler
+from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
-from lightning_gnnload.sample.exchange import Exchange
-from lightning_gnnload.sample.messages import Message, join
-from lightning_gnnload.sample.parcels import Parcel
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
+from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
+from lightning_gnnload.sample.group.group import OPERATIONS, Holding, SamplingGroup
+from lightning_gnnload.sample.group.messages import Answer, Message, Parcel, join
 from tests.unit.sample.ranks import disjoint, on_ranks
 from tests.unit.sample.test_collective import random_graph
 
@@ -51,7 +48,7 @@ def sample_beside(operations: Mapping[str, Any], sampler: Sampler | None, paradi
     """What the first of two ranks gets or raises, where the second does these operations."""
 
     def work(exchange: Exchange) -> Any:
-        with Colleagues(PARTITION, exchange, operations if exchange.rank == 1 else OPERATIONS) as colleagues:
+        with SamplingGroup(PARTITION, exchange, operations if exchange.rank == 1 else OPERATIONS) as colleagues:
             if exchange.rank == 1:
                 return None
             if sampler is None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, LaborSampler, NeighborSampler, Sampler, WeightedNeighborSampler
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, SamplerConfigError, SeedError
-from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
-from lightning_gnnload.sample.thread_exchange import ThreadExchange
+from lightning_gnnload.sample.group.exchange import ThreadExchange
+from lightning_gnnload.sample.group.group import SamplingGroup
 from tests.unit.parts import partition_of
 from tests.unit.sample.ranks import Slow, disjoint, on_ranks, over_parts
 from tests.unit.toy import content
@@ -63,7 +63,7 @@ def test_equals_the_single_rank(sampler: Sampler, paradigm: Any) -> None:
     for num_parts in (1, 3):
         part_of = np.random.default_rng(num_parts).integers(0, num_parts, graph.num_nodes)
 
-        def work(colleagues: Colleagues) -> Any:
+        def work(colleagues: SamplingGroup) -> Any:
             return sample_all(CollectiveSampler(sampler, colleagues, paradigm), graph, colleagues.rank)
 
         for rank, found in enumerate(over_parts(disjoint(graph, part_of, num_parts), work)):
@@ -90,7 +90,7 @@ def test_any_graph_in_any_parts(
         sampler = SAMPLERS[-1]
     part_of = np.random.default_rng(seed).integers(0, num_parts, num_nodes)
 
-    def work(colleagues: Colleagues) -> Any:
+    def work(colleagues: SamplingGroup) -> Any:
         return sample_all(CollectiveSampler(sampler, colleagues, paradigm), graph, colleagues.rank, 1)
 
     for rank, found in enumerate(over_parts(disjoint(graph, part_of, num_parts), work)):
@@ -98,11 +98,11 @@ def test_any_graph_in_any_parts(
 
 
 def test_three_threads_on_each_of_three_slow_ranks() -> None:
-    """Threads of a rank share its turns, and none gets what another asked for."""
+    """Threads of a rank share its rounds, and none gets what another asked for."""
     graph, sampler = random_graph(4), NeighborSampler([3, 2, 2], edge_ids=True)
     partition = disjoint(graph, np.arange(graph.num_nodes) % 3, 3)
 
-    def work(colleagues: Colleagues) -> list[Any]:
+    def work(colleagues: SamplingGroup) -> list[Any]:
         collective = CollectiveSampler(sampler, colleagues)
         return on_ranks(lambda thread: sample_all(collective, graph, 10 * colleagues.rank + thread), range(3))
 
@@ -117,7 +117,7 @@ def test_a_hop_of_no_nodes_keeps_its_columns() -> None:
     graph = Graph.from_coo([1, 0, 2], [0, 1, 1], num_nodes=6, edge_weight=[1.0, 2.0, 1.0], edge_type=[4, 1, 0])
     partition, batches = disjoint(graph, np.arange(6) % 2, 2), ([3, 4], [0, 1, 2], [])
 
-    def work(colleagues: Colleagues) -> None:
+    def work(colleagues: SamplingGroup) -> None:
         for sampler in SAMPLERS:
             for paradigm in ("push", "pull"):
                 collective = CollectiveSampler(sampler, colleagues, paradigm)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def test_an_arena_too_small_gives_the_same_batch() -> None:
     partition = disjoint(graph, np.arange(4000) % 2, 2)
     seeds = np.arange(3500)  # more than a first arena holds
 
-    def work(colleagues: Colleagues) -> Any:
+    def work(colleagues: SamplingGroup) -> Any:
         return content(CollectiveSampler(sampler, colleagues).sample(None, seeds))
 
     assert over_parts(partition, work) == [content(sampler.sample(graph, seeds))] * 2
@@ -149,7 +149,7 @@ def test_push_moves_less_than_pull_by_weight() -> None:
     partition = disjoint(graph, np.arange(2000) % 2, 2)
 
     def moved(paradigm: Any) -> int:
-        def work(colleagues: Colleagues) -> int:
+        def work(colleagues: SamplingGroup) -> int:
             sampler = CollectiveSampler(WeightedNeighborSampler([5, 5]), colleagues, paradigm)
             sampler.sample(None, np.arange(100))
             [traffic] = colleagues.traffic.values()
@@ -178,7 +178,7 @@ def test_refuses_what_it_cannot_sample(sampler: Sampler, error: type[Exception],
     graph = random_graph(0, num_edges=150)
     partition = disjoint(graph, np.arange(graph.num_nodes) % 2, 2)
 
-    def work(colleagues: Colleagues) -> None:
+    def work(colleagues: SamplingGroup) -> None:
         with pytest.raises(error, match=message):
             CollectiveSampler(sampler, colleagues)
 
@@ -189,7 +189,7 @@ def test_bad_seeds_end_nothing() -> None:
     graph = random_graph(0)
     partition = disjoint(graph, np.arange(graph.num_nodes) % 2, 2)
 
-    def work(colleagues: Colleagues) -> Any:
+    def work(colleagues: SamplingGroup) -> Any:
         sampler = CollectiveSampler(NeighborSampler([2]), colleagues)
         for seeds, message in (([60], "seeds.0. is 60"), ([4, 4], "same node")):
             with pytest.raises(SeedError, match=message):

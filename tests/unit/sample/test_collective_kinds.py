@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, LayerSampler, RandomWalkSampler, Sampler, ShadowSampler
 from lightning_gnnload.errors import ExchangeError, SamplerConfigError, SeedError
-from lightning_gnnload.sample.colleagues import Colleagues
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
+from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.walk import random_walk
 from tests.ops.graphs import random_weights
 from tests.unit.sample.ranks import disjoint, over_parts
@@ -28,7 +28,7 @@ SEEDS = np.array([17, 3, 250, 99, 42])
 def assert_equal_batches(sampler: Sampler, graph: Graph, parts: np.ndarray, seeds: Any, paradigm: Any) -> None:
     """Every rank's batch of one step, and the only rank's."""
 
-    def work(colleagues: Colleagues) -> Any:
+    def work(colleagues: SamplingGroup) -> Any:
         mine = CollectiveSampler(sampler, colleagues, paradigm)
         return content(mine.sample(graph, seeds, 1, 2, colleagues.rank))
 
@@ -106,10 +106,10 @@ def test_random_walks_equal_the_whole_graphs(graph: Graph, paradigm: Any) -> Non
         assert traces == [random_walk(graph, SEEDS, 6, **options).tolist()] * 3
 
 
-def test_kinds_that_meet_in_a_turn_keep_their_tasks_apart() -> None:
+def test_kinds_that_meet_in_a_round_keep_their_tasks_apart() -> None:
     kinds = [LAYERS[0], WALKS[0], SCOPES[0]]
 
-    def work(colleagues: Colleagues) -> list[Any]:
+    def work(colleagues: SamplingGroup) -> list[Any]:
         samplers = [CollectiveSampler(kind, colleagues) for kind in kinds]
 
         def sample(turn: int) -> Any:
@@ -126,7 +126,7 @@ def test_kinds_that_meet_in_a_turn_keep_their_tasks_apart() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    def work(colleagues: Colleagues) -> None:
+    def work(colleagues: SamplingGroup) -> None:
         with pytest.raises(SamplerConfigError, match="whole graph, which no rank holds"):
             CollectiveSampler(LayerSampler([5], "fastgcn"), colleagues)
         with pytest.raises(SeedError, match="300"):
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_a_place_beyond_its_list_ends_in_an_error() -> None:
     # A rank that speaks of another graph is told, and reads no memory of others.
-    def work(colleagues: Colleagues) -> None:
+    def work(colleagues: SamplingGroup) -> None:
         nodes = np.arange(GRAPH.num_nodes)
         colleagues.ask("edges", nodes, {"edge_ids": False}, {"places": np.full(len(nodes), 10**6)})
 

@@ -14,7 +14,7 @@ from torch import distributed
 from lightning_gnnload import NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import ExchangeError
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
-from lightning_gnnload.sample.distributed_exchange import DistributedExchange
+from lightning_gnnload.sample.group.exchange import DistributedExchange
 from tests.unit.sample.ranks import disjoint
 from tests.unit.sample.test_collective import random_graph, sample_all
 
@@ -107,7 +107,7 @@ def test_a_process_that_ends_without_closing_tells_the_others(tmp_path: Path) ->
     def work(exchange: DistributedExchange) -> None:
         colleagues = open_colleagues(partition, exchange)
         if exchange.rank == 1:
-            colleagues._turns._exit()  # as the interpreter does at its end, which a fork of a test does not come to
+            colleagues._all_to_all._exit()  # as the interpreter does, which a fork of a test does not come to
             return
         sampler = CollectiveSampler(NeighborSampler([3, 3]), colleagues)
         try:

@@ -25,8 +25,7 @@ from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
-from lightning_gnnload.sample.parts import PartSampler
-from lightning_gnnload.sample.partworkload import PartWorkload
+from lightning_gnnload.sample.parts import PartSampler, PartWorkload
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.partition.by_id import Given
 from tests.unit.parts import partition_of

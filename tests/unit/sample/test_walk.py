@@ -13,8 +13,8 @@ from lightning_gnnload.conform.suites import run, suite
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import Payload
 from tests.runif import RunIf
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 

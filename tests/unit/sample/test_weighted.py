@@ -13,8 +13,8 @@ from lightning_gnnload.conform import Promise, check_draws, check_sampler
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.source import Payload
 from tests.unit.toy import content, toy_graph, toy_source
 
 SEEDS = [17, 3, 250, 99]

@@ -1,0 +1,63 @@
+"""What every sampling kernel is given: a graph, seeds, the key of their draws, and memory to sample into.
+
+Shapes: N graph nodes, E edges, S seeds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import SamplerConfigError, SeedError
+from .checks import ARENA_ALIGNMENT, check_apart, check_array, check_graph, check_kind, check_names
+from .dispatch import DrawKey, Workspace, kernels
+
+
+class SamplerInput:
+    """One mini-batch's input of a sampling kernel, checked; all that is left to a sampler's op are its own settings.
+
+    The arrays are not copied: they must not change while a kernel samples.
+
+    Args:
+        workspace: scratch memory, of this thread alone.
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
+            :func:`check_csc`.
+        seeds: int64 ``[S]``, distinct.
+        key: decides every draw.
+        arena: uint8, writable, starting at a multiple of 64 bytes: the batch is laid into it.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
+
+    Raises:
+        GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only,
+            misaligned, or memory of another argument. Whether seeds are distinct nodes, a kernel checks.
+    """
+
+    __slots__ = ("indices", "indptr", "key", "native", "seeds")
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        indptr: np.ndarray,
+        indices: np.ndarray,
+        seeds: np.ndarray,
+        key: DrawKey,
+        arena: np.ndarray,
+        names: np.ndarray | None = None,
+    ) -> None:
+        check_kind("workspace", workspace, Workspace)
+        check_kind("key", key, DrawKey)
+        check_graph(indptr, indices)
+        check_names(names, indptr)
+        check_array("seeds", seeds, (np.int64,), 1, SeedError)
+        check_array("arena", arena, (np.uint8,), 1, SamplerConfigError, writable=True)
+        if arena.size and arena.ctypes.data % ARENA_ALIGNMENT:
+            raise SamplerConfigError(
+                f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of {ARENA_ALIGNMENT} "
+                "bytes."
+            )
+        for name, array in (("indptr", indptr), ("indices", indices), ("seeds", seeds), ("names", names)):
+            if array is not None:
+                check_apart("arena", arena, name, array)
+        self.indptr, self.indices, self.seeds, self.key = indptr, indices, seeds, key
+        self.native = kernels.SamplerInput(
+            workspace.native, indptr, indices, seeds, key.seed, key.epoch, key.step, key.hop, names, arena
+        )

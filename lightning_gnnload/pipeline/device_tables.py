@@ -1,0 +1,70 @@
+"""Tables whose rows a device gathers, for mini-batches that come to lie there."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
+from lightning_gnnload.pipeline.tables import summed_reads
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device
+
+
+class DeviceTable(Protocol):
+    """A table whose rows a device gathers: :class:`.DeviceFeatures`, or :class:`HostTable`."""
+
+    def gather(self, ids: torch.Tensor) -> torch.Tensor:
+        """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
+
+    def reads(self) -> Reads:
+        """Since the last call, from where. The host may wait; raises what went wrong unnoticed."""
+
+    def close(self) -> None:
+        """No gather may be under way."""
+
+
+class HostTable:
+    """Rows that the host gathers, from any store, and copies to a device. Thread-safe.
+
+    The host waits for the ids, once more a batch.
+
+    Args:
+        store: the table.
+        device: where rows come to lie.
+    """
+
+    def __init__(self, store: FeatureStore, device: Device) -> None:
+        self.store = store
+        self.device = device
+        self._telling = threading.Lock()
+        self._reads: Reads = ()
+
+    def gather(self, ids: torch.Tensor) -> torch.Tensor:
+        """Row ``ids[b]``, ``[B, F]`` of the store's dtype.
+
+        Args:
+            ids: int64 ``[B]``, on the device.
+
+        Raises:
+            SeedError: an id is not in ``[0, N)``.
+        """
+        rows = torch.empty((len(ids), self.store.shape[1]), dtype=self.store.dtype)
+        if not rows.numel():
+            return rows.to(self.device.torch_device)
+        reads = self.store.gather(torch.from_numpy(self.device.read(ids)), rows)
+        with self._telling:
+            self._reads = summed_reads([self._reads, reads or ()])
+        return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)
+
+    def reads(self) -> Reads:
+        """Since the last call, from where; nothing from a store that does not count."""
+        with self._telling:
+            reads, self._reads = self._reads, ()
+        return reads
+
+    def close(self) -> None:
+        """Leaves the store open."""

@@ -1,0 +1,194 @@
+"""Payload: where a mini-batch lies in a slot, and what it took to make; what a sampler sends of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import torch
+
+from lightning_gnnload.data.block import EDGE_COLUMNS, MiniBatch, hop_arrays
+from lightning_gnnload.data.features import Reads, TierReads
+from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
+from lightning_gnnload.pipeline.tables import TableLayout, edge_spans, num_edge_rows
+
+_MAX_SIZE = 1 << 48
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Who made a mini-batch, when, and how long it took.
+
+    Attributes:
+        made_by: global rank that made it; the trainer's own unless a sampler says otherwise.
+        thread: name of the thread that did.
+        began_s: when sampling began, by ``time.monotonic``, the one clock of all processes of a machine.
+        sample_ms: sampling.
+        gather_ms: gathering features and labels, from then on.
+        cpu_ms: of these two, the time that the thread ran on a core.
+    """
+
+    made_by: int
+    thread: str
+    began_s: float
+    sample_ms: float
+    gather_ms: float
+    cpu_ms: float
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Where a mini-batch lies in a slot, and what it took to make.
+
+    Attributes:
+        reads: where the features came from, nearest tier first; empty where their store does not count.
+        tables: named tables; ``positions`` are those of node types, as in :class:`.tables.TablePlaces`.
+        edge_tables: edge features of all hops by name, as in :class:`.tables.TablePlaces`.
+    """
+
+    layout: SampleLayout
+    num_seeds: int
+    key: DrawKey
+    x: TableLayout | None
+    y: TableLayout | None
+    timing: Timing
+    reads: Reads = ()
+    tables: dict[str, TableLayout] = field(default_factory=dict)
+    positions: dict[str, TableLayout] = field(default_factory=dict)
+    edge_tables: dict[str, TableLayout] = field(default_factory=dict)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.layout.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all blocks; hops that share one array (``expand="new"``) count once."""
+        by_place = {hop.indices_offset: hop.num_edges for hop in self.layout.hops}
+        return sum(by_place.values())
+
+    @property
+    def num_bytes(self) -> int:
+        """What the mini-batch's arrays take of its slot, without the gaps between them."""
+        total = 8 * self.layout.num_nodes + sum(table.num_bytes for table in self._all_tables)
+        for hop in {hop.indices_offset: hop for hop in self.layout.hops}.values():
+            total += sum(count * dtype.itemsize for _, count, dtype in hop_arrays(hop).values())
+        return total
+
+    @property
+    def _all_tables(self) -> list[TableLayout]:
+        single = (table for table in (self.x, self.y) if table is not None)
+        return [*single, *self.tables.values(), *self.positions.values(), *self.edge_tables.values()]
+
+    @property
+    def end(self) -> int:
+        """Of the slot's bytes, those before it are all that the mini-batch takes."""
+        ends = [8 * self.layout.num_nodes, *(table.offset + table.num_bytes for table in self._all_tables)]
+        for hop in self.layout.hops:
+            ends += [offset + count * dtype.itemsize for offset, count, dtype in hop_arrays(hop).values()]
+        return max(ends)
+
+    def view(self, buffer: Any) -> MiniBatch:
+        """The mini-batch, without a copy; its tensors keep ``buffer``'s memory alive.
+
+        Raises:
+            QueueProtocolError: parts of it lie beyond the end of ``buffer``.
+        """
+        try:
+            batch = MiniBatch.view(buffer, self.layout, self.num_seeds, epoch=self.key.epoch, step=self.key.step)
+            x, y = (None if table is None else table.view(buffer) for table in (self.x, self.y))
+            tables, positions, of_edges = (
+                {name: table.view(buffer) for name, table in named.items()}
+                for named in (self.tables, self.positions, self.edge_tables)
+            )
+        except ValueError as error:  # torch looks at where the buffer ends
+            raise QueueProtocolError(f"a mini-batch does not lie in its slot: {error}.") from error
+        blocks = batch.blocks
+        if of_edges:
+            edge_x, spans = of_edges.pop("edge_x", None), edge_spans(self.layout.hops)[::-1]
+            blocks = [
+                replace(
+                    block,
+                    x=None if edge_x is None else edge_x[span],
+                    tables={name: rows[span] for name, rows in of_edges.items()},
+                )
+                for block, span in zip(blocks, spans, strict=True)
+            ]
+        return replace(batch, blocks=blocks, x=x, y=y, tables=tables, positions=positions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields, and those of the timing in its place."""
+        before, after = asdict(self), dict[str, Any]()
+        for name, value in before.items():
+            after |= value if name == "timing" else {name: value}
+        return after
+
+    @classmethod
+    def from_json(cls, message: Any) -> Payload:
+        """Raises QueueProtocolError: ``message`` is not what :meth:`to_json` gives."""
+        try:
+            layout = message["layout"]
+            hops = tuple(HopLayout(**hop) for hop in layout["hops"])
+            single = {name: _table(message[name]) for name in ("x", "y") if message[name] is not None}
+            named = {
+                name: {key: _table(table) for key, table in message[name].items()}
+                for name in ("tables", "positions", "edge_tables")
+            }
+            timing = {each.name: message[each.name] for each in fields(Timing)}
+            payload = cls(
+                **{
+                    **{name: value for name, value in message.items() if name not in timing},
+                    **single,
+                    **named,
+                    "layout": SampleLayout(**{**layout, "hops": hops}),
+                    "key": DrawKey(**message["key"]),
+                    "timing": Timing(**timing),
+                    "reads": tuple(TierReads(*read) for read in message["reads"]),
+                }
+            )
+            payload._check()
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise QueueProtocolError(
+                f"a mini-batch's description is malformed: {error!r} in {message!r:.200}"
+            ) from error
+        return payload
+
+    def _check(self) -> None:
+        """What :meth:`view` relies on. Raises ValueError, TypeError."""
+        tables = self._all_tables
+        sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
+        sizes += [number for table in tables for number in (table.offset, *table.shape)]
+        optional = {column.offset for column in EDGE_COLUMNS}
+        for hop in self.layout.hops:
+            sizes += [number for name, number in vars(hop).items() if number != -1 or name not in optional]
+        for number in sizes:
+            if type(number) is not int or not 0 <= number < _MAX_SIZE:
+                raise ValueError(f"{number!r} is no size")
+        if any(math.prod(table.shape) >= _MAX_SIZE for table in tables):
+            raise ValueError("a table is too large")
+        if self.num_seeds > self.layout.num_nodes:
+            raise ValueError(f"{self.num_seeds} seeds of {self.layout.num_nodes} nodes")
+        for table in tables:
+            if not isinstance(getattr(torch, table.dtype, None), torch.dtype):
+                raise ValueError(f"{table.dtype!r} is no dtype")
+        for name, positions in self.positions.items():
+            if positions.dtype != "int64" or positions.shape != self.tables[name].shape[:1]:
+                raise ValueError(f"{positions!r} are no positions of {self.tables[name]!r}")
+        for table in self.edge_tables.values():
+            if table.shape[:1] != (num_edge_rows(self.layout.hops),):
+                raise ValueError(f"{table!r} is no row an edge")
+        for read in self.reads:
+            if type(read.tier) is not str or any(type(n) is not int or not 0 <= n < _MAX_SIZE for n in read[1:]):
+                raise ValueError(f"{read!r:.100} is no count of reads")
+        made_by, thread, *times = vars(self.timing).values()
+        if type(made_by) is not int or type(thread) is not str:
+            raise ValueError("its maker has no rank, or no name")
+        for time_taken in times:
+            if not isinstance(time_taken, int | float) or not math.isfinite(time_taken):
+                raise ValueError(f"{time_taken!r} is no time")
+
+
+def _table(fields: Any) -> TableLayout:
+    return TableLayout(**{**fields, "shape": tuple(fields["shape"])})

@@ -1,0 +1,169 @@
+"""SamplerPeer: one sampler, as a trainer sees it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
+from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
+from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.slots import LentBuffers, Slot
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Event
+
+
+class SamplerPeer:
+    """A connection, the steps that are expected from it, and its slots in this process.
+
+    A sampler that comes back after its end is another peer: this one stays until the last of its slots is free.
+
+    Args:
+        index: which of the machine's samplers it is.
+        rank: its global rank.
+        is_successor: another one answered in its place before, and is lost.
+
+    Attributes:
+        channel: None before it is connected, and after it is gone.
+        pid: the process that samples; 0 until it has said welcome.
+        end: why it makes no more mini-batches. One that raised is still connected, and says what becomes of trainers.
+        shares: by stream, the steps that it was asked for, those that came included.
+        heard_at: when its last message came, monotonic seconds.
+    """
+
+    def __init__(self, index: int, rank: int, *, is_successor: bool = False) -> None:
+        self.index = index
+        self.rank = rank
+        self.is_successor = is_successor
+        self.channel: wire.Channel | None = None
+        self.pid = 0
+        self.end: PeerError | None = None
+        self.shares: dict[int, list[range]] = {}
+        self.heard_at = time.monotonic()
+        self._slots: dict[int, Slot | OpenedSlot] = {}
+        self._filled: set[int] = set()
+        self._lent: LentBuffers[int] = LentBuffers()  # by slot number
+        self._copies: deque[tuple[Event, int]] = deque()  # from device slots, in the order of their stream
+
+    @property
+    def is_alive(self) -> bool:
+        """It has said welcome, and makes mini-batches."""
+        return self.pid > 0 and self.end is None
+
+    @property
+    def is_awaited(self) -> bool:
+        """It has not said welcome yet, but may."""
+        return self.pid == 0 and self.end is None
+
+    @property
+    def num_slots_used(self) -> int:
+        """Slots with mini-batches that have come and are not given back."""
+        return len(self._filled)
+
+    def send(self, kind: str, fds: tuple[int, ...] = (), **fields: object) -> None:
+        """To one that is gone, nothing is sent: its end is read later, or is known."""
+        if self.channel is not None:
+            with suppress(OSError):
+                self.channel.send(kind, fds, **fields)
+
+    def fill(self, message: wire.Message, fds: list[int], *, pinned: bool, reader: DeviceReader | None = None) -> bool:
+        """Takes note of a mini-batch that came in a slot. Without one, where the slot's memory cannot be opened here:
+        it comes again in another slot, as the sampler is told to.
+
+        Raises:
+            QueueProtocolError: the slot's memory is not known, or came twice.
+        """
+        number, num_bytes = message["slot"], message["slot_bytes"]
+        known = self._slots.get(number)
+        if message["ticket"]:
+            if not fds or number in self._filled or isinstance(known, Slot) or reader is None:
+                self._close(fds)
+                raise QueueProtocolError(f"sampler rank {self.rank} sent a ticket for slot {number}, which is none")
+            if known is not None:  # it has grown, and what it was is freed when nobody has it open
+                self._slots.pop(number).close()
+            try:
+                self._slots[number] = reader.open(message["ticket"], fds[0])
+            except DeviceShareError as error:
+                self.send("refuse", slot=number, text=str(error))
+                return False
+        elif fds:
+            if known is not None:
+                self._close(fds)
+                raise QueueProtocolError(f"sampler rank {self.rank} sent the memory of slot {number} twice")
+            self._slots[number] = Slot(num_bytes, fds[0], pinned=pinned)
+        elif known is None:
+            raise QueueProtocolError(f"sampler rank {self.rank} named slot {number}, whose memory it never sent")
+        elif isinstance(known, Slot) and num_bytes > known.num_bytes:
+            known.remap()
+        self._filled.add(number)
+        return True
+
+    def lend(self, number: int, payload: Payload) -> MiniBatch:
+        """The mini-batch in a slot, which is free again when its last tensor is gone.
+
+        From a device's slot, a copy on this process's device, as work of the current stream; the slot is free when
+        that is done.
+        """
+        slot = self._slots[number]
+        if isinstance(slot, Slot):
+            return payload.view(self._lent.lend(slot, number))
+        copied, done = slot.copy(payload.end)
+        self._copies.append((done, number))
+        return payload.view(copied)
+
+    def is_on_device(self, number: int) -> bool:
+        """A slot lies in the sampler's device memory, which ends with the sampler."""
+        return isinstance(self._slots.get(number), OpenedSlot)
+
+    @property
+    def num_lent(self) -> int:
+        return len(self._lent)
+
+    def free_returned(self) -> None:
+        """Gives the slots back whose tensors are gone, and those that are copied."""
+        for number in self._lent.returned():
+            self.free(number)
+        while self._copies and self._copies[0][0].is_done():
+            self.free(self._copies.popleft()[1])
+
+    def finish_copies(self) -> None:
+        """Waits for the copies from device slots, and gives these back."""
+        while self._copies:
+            done, number = self._copies.popleft()
+            done.synchronize()
+            self.free(number)
+        self.free_returned()
+
+    def free(self, number: int) -> None:
+        """Gives a slot back to the sampler, or to the system if that is gone."""
+        self._filled.discard(number)
+        if self.channel is not None:
+            self.send("free", slot=number)
+        elif number in self._slots:
+            self._slots.pop(number).close()
+
+    def disconnect(self) -> None:
+        """Closes the connection. Mini-batches that came stay, and tensors over them."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        for number in self._slots.keys() - self._filled:
+            self._slots.pop(number).close()
+
+    def close(self) -> None:
+        """Disconnects, and leaves every slot to the tensors that use it."""
+        self.disconnect()
+        for slot in self._slots.values():
+            slot.close()
+        self._slots.clear()
+        self._copies.clear()
+
+    def _close(self, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)

@@ -1,0 +1,256 @@
+"""SamplerPool: the samplers of a machine, as one trainer sees them; who comes, who is lost, and what they say."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Container
+from contextlib import suppress
+
+from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
+from lightning_gnnload.pipeline import flags, wire
+from lightning_gnnload.pipeline.failure import Failure, not_started, stalled
+from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
+
+_log = logging.getLogger(__name__)
+_CONNECT_INTERVAL_S = 0.02
+_GOODBYE_S = 2.0
+_LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
+
+
+class SamplerPool:
+    """Connections of one trainer to all samplers of its machine. Used by one thread.
+
+    Args:
+        job: name that the ranks of this job share.
+        trainer: local index of this trainer, of ``num_trainers``.
+        rank: its global rank.
+        sampler_ranks: global ranks of the machine's samplers.
+        takeover: go on without a sampler that is lost; else its loss is raised.
+        stall_timeout_s: for messages: what others mean when they say that a sampler stalled.
+        known_gone: ranks of samplers whose loss has been told in an earlier launch.
+        device: by which this trainer reads samplers' device memory, if it does.
+
+    Attributes:
+        peers: the samplers, by index.
+        report: what the last sampler that raised said of it, with its traceback.
+        on_message: called with a sampler's message and file descriptors, which it owns if it returns True.
+        on_lost: called with a sampler that makes no more mini-batches.
+        on_welcome: called with one that is ready to.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        *,
+        trainer: int,
+        num_trainers: int,
+        rank: int,
+        sampler_ranks: range,
+        takeover: bool,
+        stall_timeout_s: float,
+        known_gone: Container[int],
+        device: str = "",
+    ) -> None:
+        self.known_gone = known_gone
+        self.device = device
+        self.job = job
+        self.trainer = trainer
+        self.num_trainers = num_trainers
+        self.rank = rank
+        self.takeover = takeover
+        self.stall_timeout_s = stall_timeout_s
+        self.peers = [SamplerPeer(index, rank) for index, rank in enumerate(sampler_ranks)]
+        self.report: PeerError | None = None
+        self.on_message: Callable[[SamplerPeer, wire.Message, list[int]], bool] = lambda *_: False
+        self.on_lost: Callable[[SamplerPeer], None] = lambda _: None
+        self.on_welcome: Callable[[SamplerPeer], None] = lambda _: None
+        self._departed: list[SamplerPeer] = []
+        self._flags = [Flag(flags.trainer_lives(job, trainer))]
+
+    @property
+    def alive(self) -> list[SamplerPeer]:
+        """Those that make mini-batches."""
+        return [peer for peer in self.peers if peer.is_alive]
+
+    @property
+    def gone(self) -> list[int]:
+        """Ranks of the samplers that have no process any more."""
+        return [peer.rank for peer in self.peers if peer.channel is None and peer.end is not None]
+
+    def await_all(self, timeout_s: float, has_ended: Callable[[int], bool]) -> None:
+        """Connects to each; loses those that do not answer in time, or whose process is known to have ended."""
+        deadline = time.monotonic() + timeout_s
+        while awaited := [peer for peer in self.peers if peer.is_awaited]:
+            is_late = time.monotonic() > deadline
+            for peer in awaited:
+                if is_late or (not self._call(peer) and has_ended(peer.index)):
+                    self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
+            self.pump(_CONNECT_INTERVAL_S)
+
+    def call_lost(self) -> None:
+        """Connects to those that are gone, where somebody listens: another process of the rank, or a late one."""
+        for peer in self.peers:
+            if peer.end is not None and peer.channel is None:
+                self._call_successor(peer)
+
+    def pump(self, timeout_s: float) -> bool:
+        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
+
+        Raises:
+            PeerError: a trainer has ended, or without ``takeover`` a sampler.
+            QueueProtocolError: a sampler sent what it must not.
+        """
+        by_channel = {peer.channel: peer for peer in self.peers if peer.channel is not None}
+        readable = wire.readable(list(by_channel), timeout_s)
+        for channel in readable:
+            self._hear(by_channel[channel], channel)
+        return bool(readable)
+
+    def free_returned(self) -> None:
+        """Gives the slots back whose tensors are gone."""
+        for peer in (*self.peers, *self._departed):
+            peer.free_returned()
+        self._departed = [peer for peer in self._departed if peer.num_slots_used]
+
+    def finish_copies(self) -> None:
+        """Waits for the copies from samplers' devices, and gives these slots back."""
+        for peer in (*self.peers, *self._departed):
+            peer.finish_copies()
+
+    def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True) -> None:
+        """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers."""
+        if not self.takeover or (reason.failure is not None and reason.failure.is_final):
+            raise reason
+        if is_gone:
+            peer.disconnect()
+        if peer.end is not None:  # it was lost before, and has parted now
+            return
+        peer.end = reason
+        if isinstance(reason, SamplerFailedError):
+            self.report = reason
+        if is_gone:
+            self._call_successor(peer)
+        if peer.is_successor and not peer.pid:
+            # The call was the dying one's: its listening socket can outlast its connections by an instant.
+            return
+        # Each trainer loses it in each launch, but it is lost once.
+        is_news = self.trainer == 0 and peer.rank not in self.known_gone
+        _log.log(logging.WARNING if is_news else logging.DEBUG, "%s\n%s", reason, self._heirs())
+        self.on_lost(peer)
+
+    def lose_stalled(self, peer: SamplerPeer, step: int) -> None:
+        """Ends a sampler that owes a step and is silent, lest it wake up one day and serve those who gave it up."""
+        reason = stalled(peer.rank, f"step {step}", self.stall_timeout_s)
+        if self.takeover:
+            self._flags.append(Flag(flags.sampler_stalled(self.job, peer.pid)))
+            _kill(peer.pid)
+        self.lose(peer, reason)
+
+    def failure_behind(self, timeout_s: float) -> PeerError | None:
+        """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
+        gone = self._trainers_gone()
+        deadline = time.monotonic() + timeout_s
+        try:
+            while time.monotonic() < deadline:
+                self.pump(0.1)
+        except PeerError as error:
+            return error
+        # No sampler was left to say why. Who is gone first is the cause; its flag may go down after its collectives.
+        gone = gone or self._trainers_gone()
+        if not gone:
+            return None
+        rank = self.rank - self.trainer + gone[0]
+        return Failure("trainer", rank, True, "train", "It has left the job.").error()
+
+    def _trainers_gone(self) -> list[int]:
+        others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
+        return [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
+
+    def goodbye(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
+        """Says goodbye to all, in peace or in failure, and closes the outcome."""
+        for peer in self.peers:
+            if failure is None:
+                told = () if outcome is None else (outcome.fd,)
+                peer.send("bye", told, num_bytes=0 if outcome is None else len(outcome.array))
+            else:
+                peer.send("failed", **failure.to_json())
+            if peer.channel is not None:
+                peer.channel.finish()
+        if outcome is not None:
+            outcome.close()
+        for channel in [peer.channel for peer in self.peers if peer.channel is not None]:
+            channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
+            if failure is not None and not wire.readable([channel], 0):
+                _kill(channel.peer_pid)  # it is stopped, or amid something long, and the job is over
+        self.close()
+
+    def close(self) -> None:
+        """Closes everything; tensors over slots stay valid."""
+        for peer in (*self.peers, *self._departed):
+            peer.close()
+        for flag in self._flags:
+            flag.lower()
+
+    def _call(self, peer: SamplerPeer) -> bool:
+        """Connects and introduces itself, if somebody listens."""
+        if peer.channel is None:
+            peer.channel = wire.connect(self.job, peer.index)
+            peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank, device=self.device)
+        return peer.channel is not None
+
+    def _call_successor(self, peer: SamplerPeer) -> None:
+        """Where a rank outlives its sampling process, its listening socket does too, and it answers itself."""
+        successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
+        if self._call(successor):
+            self._departed.append(peer)
+            self.peers[peer.index] = successor
+
+    def _hear(self, peer: SamplerPeer, channel: wire.Channel) -> None:
+        try:
+            message, fds = channel.receive()
+        except EOFError:
+            self.lose(peer, self._reason_of_end(peer))
+            return
+        peer.heard_at = time.monotonic()
+        kind = message["kind"]
+        if peer.pid and self.on_message(peer, message, fds):
+            return
+        for fd in fds:
+            os.close(fd)
+        if kind == "failed":
+            failure = Failure.from_message(message)
+            if (failure.role, failure.rank) != ("sampler", peer.rank):
+                raise failure.error()
+            self.lose(peer, failure.error(), is_gone=False)
+        elif peer.pid:
+            raise QueueProtocolError(f"sampler rank {peer.rank} sent {kind!r} in mid-stream")
+        elif kind == "welcome" and message["version"] == wire.PROTOCOL_VERSION:
+            peer.rank, peer.pid = message["rank"], message["pid"]
+            self.on_welcome(peer)
+        else:
+            raise QueueProtocolError(
+                f"sampler {peer.index} answered {message!r:.200} instead of welcome. Do all ranks run one release?"
+            )
+
+    def _reason_of_end(self, peer: SamplerPeer) -> PeerError:
+        if peer.pid and flags.is_up(flags.sampler_stalled(self.job, peer.pid)):
+            return stalled(peer.rank, "as another trainer saw", self.stall_timeout_s)
+        stage = "sample" if peer.pid else "start"
+        return Failure("sampler", peer.rank, True, stage, "Its connection closed without a goodbye.").error()
+
+    def _heirs(self) -> str:
+        ranks = [str(peer.rank) for peer in self.alive]
+        if not ranks:
+            return "The trainers sample themselves from here on, the same mini-batches, unless a sampler comes back."
+        return f"Sampler rank {' and '.join(ranks)} takes its work over: the same mini-batches."
+
+
+def _kill(pid: int) -> None:
+    if pid != os.getpid():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,244 @@
+"""Where a data module's mini-batches are made: on the host or, where that can be, on the device that trains on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from lightning_gnnload.cache.sharers import Meeting
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError
+from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher
+from lightning_gnnload.pipeline.device_tables import DeviceTable
+from lightning_gnnload.pipeline.source import BatchSource, Draws
+from lightning_gnnload.plugin.module.caching import CachedModule
+from lightning_gnnload.plugin.module.device_tables import DeviceTables
+from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
+from lightning_gnnload.plugin.module.settings import check_choice
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.on_device import Uploaded, can_sample_parts, can_upload
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.device import Device
+
+DeviceChoice = Literal["auto", "cpu", "cuda"]
+
+
+class TrainerDevice:
+    """Makes a data module's mini-batches on its trainer's device, which is opened when the first one is needed.
+
+    Args:
+        setting: as ``GraphDataModule(sampling_device=...)`` takes it.
+
+    Raises:
+        LoaderConfigError: no such setting.
+    """
+
+    def __init__(self, setting: DeviceChoice) -> None:
+        check_choice("sampling_device", setting, ("auto", "cpu", "cuda"))
+        self.setting = setting
+        self._opening = threading.Lock()
+        self._device = RankDevice("Mini-batches are made on the CPU")
+        self._drawings: dict[Sampler, Draws] = {}
+        self._tables = DeviceTables()
+        self._agreed: set[object] = set()  # samplers, and DevicePrefetcher, that all ranks have devices for
+        self._refused: set[object] = set()  # those that one of them has none for
+
+    def batches(
+        self, module: CachedModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
+    ) -> DeviceBatches | None:
+        """A phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None where
+        the host makes them. With ``"auto"``, what the device cannot do is said once.
+
+        Raises:
+            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
+            LoaderConfigError: with ``"cuda"`` here, mini-batches that no device can make.
+        """
+        computes_on = _root_device(module)
+        caches = _cache_devices(module)
+        must = self.setting == "cuda" or "cuda" in caches
+        if not must and computes_on.type != "cuda":
+            return None
+        draws = self.setting != "cpu" and self._device.allows(can_sample_parts(source.workload.sampler), self.setting)
+        if not draws and caches <= {"cpu"}:
+            return None
+        sampler = source.workload.sampler
+        reason = why_not_gathered(source, module.batch_format) or (None if draws else can_upload(sampler))
+        if not self._device.allows(reason, self.setting):
+            return None
+        if sampler in self._refused:
+            return None
+        try:
+            with self._opening:
+                return self._open(module, source, convert, computes_on, draws=draws)
+        except UNAVAILABLE as error:
+            if must:
+                raise
+            self._refused.add(sampler)
+            self._drawings.pop(sampler, None)
+            if not self._drawings:
+                self._device.clear()
+            self._device.say(str(error))
+            return None
+
+    def prefetcher(self, module: CachedModule, source: BatchSource) -> DevicePrefetcher | None:
+        """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
+        gather them, for which ``"auto"`` says why, once.
+
+        Raises:
+            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
+        """
+        computes_on, caches = _root_device(module), _cache_devices(module)
+        must = self.setting == "cuda" or "cuda" in caches
+        if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
+            return None
+        if DevicePrefetcher in self._refused:
+            return None
+        if (reason := why_not_gathered(source, module.batch_format)) is None:
+            gathering = Gathering.of_devices(module.trainer)
+            try:
+                with self._opening, self._meeting(DevicePrefetcher, module, gathering) as meeting:
+                    device, _ = agreed(lambda: (_device(module, computes_on), None), meeting)
+                    return DevicePrefetcher(source, self._opened_tables(module, source, device, meeting), device)
+            except UNAVAILABLE as error:
+                if must:
+                    raise
+                self._refused.add(DevicePrefetcher)
+                reason = str(error)
+        self._device.say(reason, "Features are gathered by the samplers")
+        return None
+
+    def begin_step(self, num_updates: int) -> None:
+        """Before each training step, after so many optimizer steps."""
+        self._tables.begin_step(num_updates)
+
+    def close(self) -> None:
+        """Gives back the device's memory. What lay there is put there again when it is next needed."""
+        with self._opening:
+            self._device.clear()
+            self._drawings.clear()
+            self._agreed.clear()
+            self._refused.clear()
+            self._tables.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process has a device of its own."""
+        return {"setting": self.setting}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["setting"])  # type: ignore[misc]
+
+    def _open(
+        self,
+        module: CachedModule,
+        source: BatchSource,
+        convert: Callable[[MiniBatch], Any],
+        computes_on: torch.device,
+        *,
+        draws: bool,
+    ) -> DeviceBatches:
+        def drawing() -> tuple[Device, Draws]:
+            device = _device(module, computes_on)
+            return device, self._drawing(module, source, device) if draws else _uploaded(source, device)
+
+        with self._meeting(source.workload.sampler, module, Gathering.of(module.trainer)) as meeting:
+            device, draw = agreed(drawing, meeting)
+            tables = self._opened_tables(module, source, device, meeting)
+        return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
+
+    def _meeting(
+        self, what: object, module: CachedModule, gathering: Gathering
+    ) -> AbstractContextManager[Meeting | None]:
+        """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
+        not be waited for. None once they have agreed."""
+        if what in self._agreed or _cache_devices(module) <= {"cpu"}:
+            return nullcontext()
+        self._agreed.add(what)
+        sharers = gathering.sharers("devices")
+        return nullcontext() if sharers is None else sharers.meet()
+
+    def _opened_tables(
+        self, module: CachedModule, source: BatchSource, device: Device, meeting: Meeting | None
+    ) -> dict[str, DeviceTable]:
+        """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
+
+        def opened() -> dict[str, DeviceTable]:
+            try:
+                return self._tables.open(module, source, device)
+            except CacheDisagreementError:
+                raise
+            except CacheShareError as error:
+                if self.setting == "cuda" or "cuda" in _cache_devices(module):
+                    raise
+                raise CudaUnavailableError(f"there is no cache on the devices: {error}") from error
+
+        try:
+            return agreed(opened, meeting)
+        except UNAVAILABLE:
+            self._tables.close()
+            raise
+
+    def _drawing(self, module: CachedModule, source: BatchSource, device: Device) -> Draws:
+        workload, trainer = source.workload, module.trainer
+        if workload.sampler not in self._drawings:
+            rank, num_ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
+            place = partial(
+                self._device.place,
+                device=device,
+                samplers=(module.sampler, module.eval_sampler),
+                progress=trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None,
+            )
+            self._drawings[workload.sampler] = self._device.draws(
+                workload, BatchRequest(0, 0, rank, num_ranks), place, device
+            )
+        return self._drawings[workload.sampler]
+
+
+def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
+    """Why features of this source, whoever draws its mini-batches, have to be gathered on the host."""
+    sampler, data = source.workload.sampler, source.data
+    if data.edge_stores:
+        return f"the data has tables of edges ({', '.join(data.edge_stores)}), which are gathered on the host"
+    for name, table in data.tables.items():
+        if isinstance(table, NodeTable):
+            return f"table {name!r} has rows of one node type alone, which are found on the host"
+    if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
+        return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
+    return None
+
+
+def _uploaded(source: BatchSource, device: Device) -> Uploaded:
+    return Uploaded(source.workload.sampler, source.workload.graph, device)
+
+
+def _device(module: CachedModule, computes_on: torch.device) -> Device:
+    """Raises CudaUnavailableError: why it cannot be used, or not for such mini-batches."""
+    from lightning_gnnload.ops.cuda.opening import open_device
+
+    device = open_device(computes_on)
+    if module.batch_format == "dgl":
+        from lightning_gnnload.adapters.dgl import why_no_blocks
+
+        if (reason := why_no_blocks(device.torch_device)) is not None:
+            raise CudaUnavailableError(f"{reason}. Install a DGL that is built for CUDA, or take another batch_format.")
+    return device
+
+
+def _cache_devices(module: CachedModule) -> set[str]:
+    """Where the caches are wanted."""
+    return {level.device for levels in module.caching.levels.values() for level in levels}
+
+
+def _root_device(module: CachedModule) -> torch.device:
+    """Where the trainer computes; without a trainer, where mini-batches by hand are wanted."""
+    if module.trainer is not None:
+        return module.trainer.strategy.root_device
+    return torch.device("cuda" if "cuda" in {module.sampling_device, *_cache_devices(module)} else "cpu")

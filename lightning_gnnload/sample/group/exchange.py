@@ -1,0 +1,222 @@
+"""Exchange: how ranks that sample together pass each other tasks and results, as threads or as processes."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import numpy as np
+import torch
+from torch import distributed
+
+from lightning_gnnload.errors import ExchangeError
+
+DEFAULT_TIMEOUT_S = 300.0
+"""A rank's thread comes to every round, whatever the others of its process do."""
+
+
+class Exchange(ABC):
+    """All-to-all among the ranks that hold one part each.
+
+    One thread a rank calls it, so that all ranks call in one order (DSP, PPoPP'23, section 5, by construction).
+
+    Attributes:
+        rank: this rank, which holds part ``rank``.
+        num_ranks: how many there are.
+    """
+
+    rank: int
+    num_ranks: int
+
+    @abstractmethod
+    def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Sends ``outgoing[r]`` to rank ``r``, and returns what each rank sent here: uint8 ``[bytes]`` each way.
+
+        Returns when every rank has called it. What a rank sends to itself is not copied.
+
+        Raises:
+            ExchangeError: a rank is gone, or has not come in time.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Gives back what it took. Safe to call twice."""
+
+
+class ThreadExchange(Exchange):
+    """Connects ranks of one process; made together by :meth:`connect`.
+
+    Example:
+        >>> left, right = ThreadExchange.connect(2)
+        >>> left.rank, right.rank, left.num_ranks
+        (0, 1, 2)
+    """
+
+    def __init__(self, table: _Table, rank: int) -> None:
+        self.rank = rank
+        self.num_ranks = len(table.brought)
+        self._table = table
+
+    @classmethod
+    def connect(cls, num_ranks: int, timeout_s: float = 60.0) -> list[ThreadExchange]:
+        """The exchanges of all ranks.
+
+        Args:
+            num_ranks: how many.
+            timeout_s: a rank that keeps the others waiting for longer is an error.
+        """
+        table = _Table(num_ranks, timeout_s)
+        return [cls(table, rank) for rank in range(num_ranks)]
+
+    def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self._table.meet(self.rank, outgoing)
+
+    def close(self) -> None:
+        self._table.leave(self.rank)
+
+
+class _Table:
+    """What all ranks see. Each lays down what it brings to a round, and takes what is its own when all have come.
+
+    Two rounds' things lie here at most: a rank that has come to round t + 1 has taken all of round t, and nobody comes
+    to round t + 2 before it has.
+    """
+
+    def __init__(self, num_ranks: int, timeout_s: float) -> None:
+        self.brought: list[dict[int, Sequence[np.ndarray]]] = [{} for _ in range(num_ranks)]
+        self._timeout_s = timeout_s
+        self._num_rounds = [0] * num_ranks
+        self._gone: set[int] = set()
+        self._changed = threading.Condition()
+
+    def meet(self, rank: int, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with self._changed:
+            at = self._num_rounds[rank]
+            self._num_rounds[rank] += 1
+            self.brought[rank].pop(at - 2, None)
+            self.brought[rank][at] = outgoing
+            self._changed.notify_all()
+            all_came = self._changed.wait_for(lambda: self._have_come(at) or self._lost(at), self._timeout_s)
+            if lost := self._lost(at):
+                raise ExchangeError(f"rank {rank} lost {_ranks(lost)}, which closed while others still sampled.")
+            if not all_came:
+                late = [each for each, rounds in enumerate(self._num_rounds) if rounds <= at]
+                raise ExchangeError(
+                    f"rank {rank} waited {self._timeout_s:g} s for {_ranks(late)}. All ranks open and close the "
+                    "exchange alike; if one only takes long, give a larger timeout_s."
+                )
+            return [brought[at][rank] for brought in self.brought]
+
+    def leave(self, rank: int) -> None:
+        with self._changed:
+            self._gone.add(rank)
+            self._changed.notify_all()
+
+    def _have_come(self, at: int) -> bool:
+        return min(self._num_rounds) > at
+
+    def _lost(self, at: int) -> list[int]:
+        return [rank for rank in sorted(self._gone) if self._num_rounds[rank] <= at]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+class DistributedExchange(Exchange):
+    """Connects the ranks of a process group. The group is for this alone: no other collective may come between.
+
+    The group's own timeout says how long a rank waits for the others; where one is killed, gloo tells at once.
+
+    Args:
+        group: of the ranks that hold one part each, rank ``p`` part ``p``.
+        device: where the group communicates: the CPU with gloo; a GPU with NCCL, by way of which all bytes go then.
+            NCCL has not been run yet.
+        destroy: gives the group back; called by :meth:`close`.
+    """
+
+    def __init__(
+        self,
+        group: distributed.ProcessGroup,
+        device: torch.device | str = "cpu",
+        destroy: Callable[[distributed.ProcessGroup], None] | None = None,
+    ) -> None:
+        self.rank = group.rank()
+        self.num_ranks = group.size()
+        self._group: distributed.ProcessGroup | None = group
+        self._device = torch.device(device)
+        self._destroy = destroy
+
+    @classmethod
+    def connect(
+        cls,
+        store: distributed.Store,
+        rank: int,
+        num_ranks: int,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        interface: str | None = None,
+    ) -> DistributedExchange:
+        """Over gloo, in processes that need have no default group.
+
+        Args:
+            store: where the ranks find each other; for this exchange alone.
+            rank: this one, of ``num_ranks``.
+            num_ranks: how many.
+            timeout_s: how long to wait for the others, when they meet and in each round.
+            interface: of the network, ``"lo"`` for ranks of one machine; None leaves it to gloo.
+
+        Raises:
+            ExchangeError: a rank has not come in time.
+        """
+        gloo = distributed.ProcessGroupGloo
+        options = gloo._Options()  # type: ignore[attr-defined]
+        options._timeout = timedelta(seconds=timeout_s)
+        try:
+            options._devices = [gloo.create_device(interface=interface) if interface else gloo.create_default_device()]
+            group = gloo(store, rank, num_ranks, options)
+        except RuntimeError as error:
+            raise ExchangeError(
+                f"rank {rank} of {num_ranks} did not meet all others in {timeout_s:g} s ({str(error).strip()}). All "
+                "ranks that sample together open their exchange; their own logs say why one has not."
+            ) from error
+        return cls(group)  # type: ignore[arg-type]
+
+    def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
+        own = outgoing[self.rank]
+        sent = [data if rank != self.rank else data[:0] for rank, data in enumerate(outgoing)]
+        try:
+            # Everyone tells everyone the largest of its messages: so all know alike whether there is anything.
+            largest = max(map(len, sent))
+            heads = np.array([[len(data), largest] for data in sent], np.int64)
+            told = self._move(heads.view(np.uint8).reshape(-1), [16] * self.num_ranks, [16] * self.num_ranks)
+            sizes, largest_of = told.view(np.int64).reshape(-1, 2).T.tolist()
+            if not any(largest_of):
+                received = [own[:0]] * self.num_ranks
+            else:
+                moved = self._move(np.concatenate(sent), list(map(len, sent)), sizes)
+                received = np.split(moved, np.cumsum(sizes)[:-1])
+        except RuntimeError as error:
+            others = [str(rank) for rank in range(self.num_ranks) if rank != self.rank]
+            whom = f"rank {others[0]}" if len(others) == 1 else f"one of the ranks {', '.join(others)}"
+            reason = str(error).strip().split(". ")[0]
+            raise ExchangeError(
+                f"rank {self.rank} lost {whom}, with which it samples: it ended, or kept the others waiting for too "
+                f"long. Its own log says more; the network says: {reason}."
+            ) from error
+        received[self.rank] = own
+        return received
+
+    def close(self) -> None:
+        group, self._group = self._group, None
+        if group is not None and self._destroy is not None:
+            self._destroy(group)
+
+    def _move(self, data: np.ndarray, sent_bytes: list[int], received_bytes: list[int]) -> np.ndarray:
+        if self._group is None:
+            raise ExchangeError(f"rank {self.rank} has closed its exchange.")
+        outgoing = torch.from_numpy(data).to(self._device)
+        incoming = torch.empty(sum(received_bytes), dtype=torch.uint8, device=self._device)
+        self._group.alltoall_base(incoming, outgoing, received_bytes, sent_bytes).wait()
+        return incoming.cpu().numpy()

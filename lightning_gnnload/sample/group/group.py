@@ -1,0 +1,247 @@
+"""SamplingGroup: the ranks that sample together, each with the adjacency lists of one part."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.errors import ExchangeError, PartitionError, PartitionMismatchError
+from lightning_gnnload.sample.group.all_to_all import AllToAll
+from lightning_gnnload.sample.group.exchange import Exchange
+from lightning_gnnload.sample.group.messages import Answer, Message, narrow
+
+PROTOCOL = 2
+"""Of messages; ranks that speak another refuse each other."""
+
+
+class Holding:
+    """What one rank holds of the graph, and serves to all.
+
+    Attributes:
+        graph: n nodes of the part, with the lists of its own, which come first.
+        num_own: how many.
+        new_ids: of the part's nodes, int64 ``[n]``.
+        num_nodes: N, of the whole graph.
+    """
+
+    def __init__(self, partition: Partition, rank: int) -> None:
+        part = partition.parts[rank]
+        if part.graph.origin is None:
+            raise PartitionError(f"part {rank} does not say where its nodes come from: it needs graph.origin.")
+        self.graph = part.graph
+        self.num_own = part.num_own
+        self.new_ids = np.asarray(partition.new_ids)[part.graph.origin.node_ids]
+        self.num_nodes = partition.num_nodes
+
+
+Operation = Callable[[Holding, np.ndarray, Message], Mapping[str, np.ndarray]]
+"""Serves a task: ``(what this rank holds, int64 rows of its own nodes, the task) -> arrays of the result``."""
+OPERATIONS: dict[str, Operation] = {}
+"""What ranks can ask each other for; alike on all of them."""
+
+
+def operation(serve: Operation) -> Operation:
+    """Enters a function in :data:`OPERATIONS`, by its name."""
+    OPERATIONS[serve.__name__] = serve
+    return serve
+
+
+@dataclass
+class Traffic:
+    """What one rank asked for by one operation.
+
+    Attributes:
+        num_tasks: sent to other ranks.
+        num_nodes: asked for, of all ranks.
+        num_remote: of them, those that other ranks own.
+        bytes_sent: tasks to other ranks.
+        bytes_received: their results.
+    """
+
+    num_tasks: int = 0
+    num_nodes: int = 0
+    num_remote: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return self.bytes_sent + self.bytes_received
+
+
+class SamplingGroup:
+    """The ranks that hold one part each and sample together; to be opened by all of them.
+
+    Any thread may :meth:`ask`. Close it on every rank when nothing is sampled any more, or :meth:`fail`.
+
+    Args:
+        partition: in which each list lies with its owner; this rank reads part ``exchange.rank`` alone.
+        exchange: connects the ranks; it is closed with this.
+        operations: what ranks can be asked for, by name, alike on all.
+
+    Attributes:
+        traffic: what this rank asked for so far, by operation.
+
+    Raises:
+        PartitionError: the partition has another number of parts than there are ranks.
+        PartitionMismatchError: another rank has another partition.
+        ExchangeError: another rank is gone, late, or runs another version.
+    """
+
+    def __init__(
+        self, partition: Partition, exchange: Exchange, operations: Mapping[str, Operation] = OPERATIONS
+    ) -> None:
+        self.partition = partition
+        self.traffic: dict[str, Traffic] = {}
+        self._exchange = exchange
+        self._operations = operations
+        self._counting = threading.Lock()
+        try:
+            self.holding = self._meet()
+        except BaseException:
+            exchange.close()
+            raise
+        self._all_to_all = AllToAll(exchange, self._serve)
+
+    @property
+    def rank(self) -> int:
+        return self._exchange.rank
+
+    @property
+    def num_ranks(self) -> int:
+        return self._exchange.num_ranks
+
+    @property
+    def num_rounds(self) -> int:
+        """All-to-alls so far."""
+        return self._all_to_all.num_rounds
+
+    def ask(
+        self,
+        operation: str,
+        nodes: np.ndarray,
+        settings: Mapping[str, Any] | None = None,
+        columns: Mapping[str, np.ndarray] | None = None,
+        shared: Mapping[str, np.ndarray] | None = None,
+    ) -> list[Answer]:
+        """Has each node's owner do something with it. This rank serves its own nodes meanwhile.
+
+        Args:
+            operation: by name.
+            nodes: new ids, int64 ``[D]``; the owners are told the rows.
+            settings: JSON values, for all nodes.
+            columns: further arrays ``[D]``, of which each owner is sent its nodes' values.
+            shared: further arrays, of which each owner is sent all.
+
+        Returns:
+            An answer of each rank that owns any.
+
+        Raises:
+            ExchangeError: a rank cannot answer.
+        """
+        owners = self.partition.owner_of(nodes)
+        about = {"operation": operation, **(settings or {})}
+        places, tasks = {}, {}
+        for rank in range(self.num_ranks):
+            at = np.flatnonzero(owners == rank)
+            if len(at):
+                rows = narrow(nodes[at] - self.partition.starts[rank])
+                places[rank] = at
+                own = {name: array[at] for name, array in (columns or {}).items()}
+                tasks[rank] = Message(about, {"rows": rows, **own, **(shared or {})})
+        return self._answers(operation, places, tasks)
+
+    def ask_all(self, operation: str, settings: Mapping[str, Any] | None = None) -> list[Answer]:
+        """As :meth:`ask`, of every rank, about none of its nodes."""
+        task = Message({"operation": operation, **(settings or {})}, {"rows": np.empty(0, np.uint8)})
+        nowhere = dict.fromkeys(range(self.num_ranks), np.empty(0, np.int64))
+        return self._answers(operation, nowhere, dict.fromkeys(nowhere, task))
+
+    def close(self) -> None:
+        """Serves the others until they close too, and returns then. Safe to call twice.
+
+        Raises:
+            ExchangeError: a rank failed meanwhile.
+        """
+        self._all_to_all.close()
+
+    def fail(self, reason: str) -> None:
+        """Tells all ranks that this one cannot go on, and waits for none of them. Safe to call twice."""
+        self._all_to_all.fail(reason)
+
+    def __enter__(self) -> SamplingGroup:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.fail(f"{type(error).__name__}: {error}")
+
+    def _answers(self, operation: str, places: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
+        remote = {rank: task.to_bytes() for rank, task in tasks.items() if rank != self.rank}
+        pending = self._all_to_all.ask(remote)
+        arrays: dict[int, Mapping[str, np.ndarray]] = {}
+        if self.rank in tasks:
+            arrays[self.rank] = self._do(tasks[self.rank])
+        results = pending.wait()
+        arrays |= {rank: Message.from_bytes(result).arrays for rank, result in results.items()}
+        with self._counting:
+            traffic = self.traffic.setdefault(operation, Traffic())
+            traffic.num_tasks += len(remote)
+            traffic.num_nodes += sum(map(len, places.values()))
+            traffic.num_remote += sum(len(places[rank]) for rank in remote)
+            traffic.bytes_sent += sum(map(len, remote.values()))
+            traffic.bytes_received += sum(map(len, results.values()))
+        return [Answer(rank, at, arrays[rank]) for rank, at in places.items()]
+
+    def _serve(self, rank: int, task: np.ndarray) -> np.ndarray:
+        return Message({}, self._do(Message.from_bytes(task))).to_bytes()
+
+    def _do(self, task: Message) -> Mapping[str, np.ndarray]:
+        rows = task.arrays["rows"].astype(np.int64)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < self.holding.num_own):
+            raise ExchangeError(f"rows span [{rows.min()}, {rows.max()}], but the part owns {self.holding.num_own}.")
+        return self._operations[task.about["operation"]](self.holding, rows, task)
+
+    def _meet(self) -> Holding:
+        """What this rank holds, when all ranks have found that they belong together."""
+        partition, rank, num_ranks = self.partition, self._exchange.rank, self._exchange.num_ranks
+        own = {
+            "protocol": PROTOCOL,
+            "fingerprint": partition.fingerprint,
+            "starts": partition.starts.tolist(),
+            # Parts may be of equal sizes and yet of other nodes, which would answer for each other unnoticed.
+            "numbering": f"{zlib.crc32(np.ascontiguousarray(partition.node_ids).data):08x}",
+        }
+        received = self._exchange.all_to_all([Message(own, {}).to_bytes()] * num_ranks)
+        # Every rank has said who it is before any refuses: so all learn why.
+        for other, data in enumerate(received):
+            said = Message.from_bytes(data).about
+            for name, value in own.items():
+                if said.get(name) != value:
+                    error = ExchangeError if name == "protocol" else PartitionMismatchError
+                    raise error(
+                        f"rank {other} has another partition than rank {rank}, or another version of this package: "
+                        f"its {name} is {said.get(name)}, not {value}. Give all ranks one folder, made once."
+                    )
+        if partition.num_parts != num_ranks:
+            raise PartitionError(
+                f"the partition has {partition.num_parts} parts, but {num_ranks} ranks sample together, one a part. "
+                f"Make one of {num_ranks} parts, or start {partition.num_parts} ranks."
+            )
+        if partition.is_self_reliant:
+            raise PartitionError(
+                f"{partition}: parts that hold {partition.hops} hops of their seeds are sampled each by itself. "
+                "Ranks sample together over a partition made with hops=0."
+            )
+        return Holding(partition, rank)

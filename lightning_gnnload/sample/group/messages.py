@@ -1,0 +1,203 @@
+"""What ranks that sample together tell each other, as bytes: messages, the answers in them, and what a round carries.
+
+A message is self-describing, so that ranks need agree on nothing before they meet. Nothing in it is executed, and of
+what comes back nothing is believed before it is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from lightning_gnnload.errors import ExchangeError
+
+MOST = 2**63
+"""Below it lies every int64."""
+OPEN, LEAVING, FAILED = range(3)
+"""States of a rank: it asks and serves; it only serves, until all do; it does neither."""
+_KINDS = "iuf"  # of the dtypes that an array may have
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one rank tells another.
+
+    Attributes:
+        about: JSON values by name.
+        arrays: of numbers, one dimension, by name.
+    """
+
+    about: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+    def to_bytes(self) -> np.ndarray:
+        """uint8 ``[bytes]``, a multiple of 8."""
+        shapes = [[name, array.dtype.str, len(array)] for name, array in self.arrays.items()]
+        head = json.dumps([self.about, shapes]).encode()
+        sizes = np.array([len(head)], np.int64)
+        return join([sizes.view(np.uint8), np.frombuffer(head, np.uint8), *map(as_bytes, self.arrays.values())])
+
+    @classmethod
+    def from_bytes(cls, data: np.ndarray) -> Message:
+        """The message, whose arrays are views of ``data``, uint8 aligned to 8 bytes.
+
+        Raises:
+            ExchangeError: these bytes are no message.
+        """
+        try:
+            [size] = data[:8].view(np.int64).tolist()
+            about, shapes = json.loads(data[8 : 8 + size].tobytes())
+            if not isinstance(about, dict):
+                raise ValueError(f"about a {type(about).__name__}")
+            arrays, begin = {}, 8 + aligned(size)
+            for name, kind, length in shapes:
+                dtype = np.dtype(kind)
+                end = begin + length * dtype.itemsize
+                if not isinstance(name, str) or dtype.kind not in _KINDS or length < 0 or end > len(data):
+                    raise ValueError(f"array {name} of {length} x {kind}")
+                arrays[name], begin = data[begin:end].view(dtype), aligned(end)
+            return cls(about, arrays)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ExchangeError(
+                f"a rank sent {len(data)} bytes that are no message ({error}): do all ranks run the same version?"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one rank says about its nodes.
+
+    Attributes:
+        rank: which.
+        places: int64 ``[D]``, where they stand among the nodes that were asked for.
+        arrays: the result, as it came.
+    """
+
+    rank: int
+    places: np.ndarray
+    arrays: Mapping[str, np.ndarray]
+
+    def numbers(self, name: str, below: int, length: int | None = None) -> np.ndarray:
+        """Whole numbers in ``[0, below)``, of any integer dtype that int64 holds: ``[length]``, or as many as came.
+
+        Raises:
+            ExchangeError: the rank sent none, or others.
+        """
+        array = self.arrays.get(name)
+        if array is None or not np.can_cast(array.dtype, np.int64):
+            self.refuse(name, "whole numbers")
+        if length is not None and len(array) != length:
+            self.refuse(name, f"{length} numbers")
+        if len(array) and not (array.min() >= 0 and array.max() < below):
+            self.refuse(name, f"numbers in [0, {below})")
+        return array
+
+    def fractions(self, name: str, length: int) -> np.ndarray:
+        """Floats ``[length]``.
+
+        Raises:
+            ExchangeError: the rank sent none, or something else.
+        """
+        array = self.arrays.get(name)
+        if array is None or array.dtype.kind != "f" or len(array) != length:
+            self.refuse(name, f"{length} floats")
+        return array
+
+    def refuse(self, name: str, wanted: str) -> NoReturn:
+        """Raises ExchangeError: an array is not what was wanted."""
+        array = self.arrays.get(name)
+        found = f"no {name}"
+        if array is not None:
+            spans = f" in [{array.min()}, {array.max()}]" if len(array) else ""
+            found = f"{name} {array.dtype} [{len(array)}]{spans}"
+        raise ExchangeError(
+            f"rank {self.rank} answered with {found}, but {wanted} were asked for. Do all ranks run the same version, "
+            f"over parts that pass load_partition(folder, verify=True)?"
+        )
+
+
+@dataclass
+class Parcel:
+    """Tasks and results, each uint8 ``[bytes]`` by the number that its asker gave it.
+
+    Attributes:
+        state: of the rank that brings it.
+        reason: why that rank has failed.
+        is_busy: the rank brings somebody something to this round, here or to another rank.
+    """
+
+    state: int = OPEN
+    reason: str = ""
+    tasks: dict[int, np.ndarray] = field(default_factory=dict)
+    results: dict[int, np.ndarray] = field(default_factory=dict)
+    is_busy: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.tasks and not self.results
+
+    def to_bytes(self) -> np.ndarray:
+        """uint8 ``[bytes]``; none at all from a rank that is idle."""
+        if self.state == OPEN and not self.is_busy:
+            return np.empty(0, np.uint8)
+        arrays = {f"task {number}": data for number, data in self.tasks.items()}
+        arrays |= {f"result {number}": data for number, data in self.results.items()}
+        about = {"state": self.state, "reason": self.reason, "busy": self.is_busy}
+        return Message(about, arrays).to_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: np.ndarray) -> Parcel:
+        """Raises ExchangeError: these bytes are no parcel."""
+        if not len(data):
+            return cls()
+        message = Message.from_bytes(data)
+        try:
+            about, tasks, results = message.about, _called("task", message.arrays), _called("result", message.arrays)
+            if about["state"] not in (OPEN, LEAVING, FAILED):
+                raise ValueError(f"state {about['state']}")
+            return cls(int(about["state"]), str(about["reason"]), tasks, results, bool(about["busy"]))
+        except (LookupError, ValueError, TypeError) as error:
+            raise ExchangeError(f"a rank sent a message that is no parcel ({error!r}).") from error
+
+
+def _called(kind: str, arrays: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+    found = {}
+    for name, data in arrays.items():
+        which, number = name.split()
+        if which == kind:
+            found[int(number)] = data
+    return found
+
+
+def narrow(values: np.ndarray, bound: int | None = None) -> np.ndarray:
+    """Whole numbers of at least 0 in the smallest dtype that holds them all, for the wire.
+
+    Args:
+        values: integers.
+        bound: they lie below it; None to look.
+    """
+    largest = int(values.max(initial=0)) if bound is None else max(bound - 1, 0)
+    dtype = np.min_scalar_type(largest)
+    return values.astype(np.int64 if dtype == np.uint64 else dtype, copy=False)  # a graph has no 2**63 of anything
+
+
+def join(pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """uint8 pieces one after the other, each from a multiple of 8 bytes on."""
+    joined = np.zeros(sum(aligned(len(piece)) for piece in pieces), np.uint8)
+    begin = 0
+    for piece in pieces:
+        joined[begin : begin + len(piece)] = piece
+        begin += aligned(len(piece))
+    return joined
+
+
+def as_bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+def aligned(num_bytes: int) -> int:
+    return -(-num_bytes // 8) * 8

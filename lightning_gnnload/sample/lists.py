@@ -1,0 +1,255 @@
+"""What a rank does with the adjacency lists that it holds, for itself and, where one asks, for others.
+
+Operations are what ranks can ask each other for, by name. Each reads the rank's own part alone.
+
+Shapes: D nodes, E edges.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import DrawKey, Walks
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.group.group import Holding, operation
+from lightning_gnnload.sample.group.messages import Message, narrow
+from lightning_gnnload.sample.naming import edge_names
+
+FATE_BITS = 2
+"""Of the number that a step of a walk comes to: its fate, below the node that it reached."""
+
+
+@dataclass(frozen=True)
+class HopEdges:
+    """What the nodes of a frontier draw at one hop, those of the first node first.
+
+    Attributes:
+        counts: integer ``[D]``, edges of each node.
+        neighbors: integer ``[E]``, node ids.
+        edge_ids: integer ``[E]``, positions in the whole graph's ``indices``; None where nobody asked.
+        edge_weight: float ``[E]``, or None.
+        edge_type: integer ``[E]``, or None.
+
+    Shapes: D nodes of the frontier, E edges.
+    """
+
+    counts: np.ndarray
+    neighbors: np.ndarray
+    edge_ids: np.ndarray | None = None
+    edge_weight: np.ndarray | None = None
+    edge_type: np.ndarray | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By name, without those that there are not."""
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: array for name, array in held.items() if array is not None}
+
+    def after(self, before: HopEdges | None) -> HopEdges:
+        """The edges of a frontier and those of the nodes before it, which have drawn already."""
+        if before is None:
+            return self
+        known = before.arrays()
+        return HopEdges(**{name: np.concatenate([known[name], array]) for name, array in self.arrays().items()})
+
+
+def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> HopEdges:
+    """What some nodes of a part draw, by a sampler of one hop.
+
+    Args:
+        sampler: of one layer.
+        graph: with an origin, n nodes.
+        rows: int64 ``[D]``, distinct nodes of it, whose lists it holds.
+        key: ``key.hop`` says which hop this is.
+
+    Returns:
+        ``neighbors`` in the graph's own ids, ``edge_ids`` in the whole graph's.
+    """
+    arena, layout = sampler.sample_here(graph, rows, key, aside=True)
+    batch = MiniBatch.view(arena, layout, len(rows))
+    [block] = batch.blocks
+    counts = np.diff(block.indptr.numpy())
+    edge_ids = None if block.edge_ids is None else edge_names(graph, np.repeat(rows, counts), block.edge_ids.numpy())
+    return HopEdges(
+        counts,
+        batch.nodes.numpy()[block.indices.numpy()],
+        edge_ids,
+        *(None if column is None else column.numpy().copy() for column in (block.edge_weight, block.edge_type)),
+    )
+
+
+def describe(sampler: Sampler, hop: int) -> dict[str, Any]:
+    """The sampler of one hop alone, as JSON values: its class by name, and its settings."""
+    return {"kind": name_of(type(sampler)), "settings": sampler.hop_settings(hop)}
+
+
+def described(about: Mapping[str, Any], graph: Graph) -> Sampler:
+    """The sampler that :func:`describe` described, for a part.
+
+    Raises:
+        SamplerConfigError: no class that this process knows.
+    """
+    return class_named(about["kind"]).of_hop(about["settings"], graph)
+
+
+def name_of(kind: type[Sampler]) -> str:
+    """By which other ranks find the class."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def class_named(name: str) -> type[Sampler]:
+    """The class, which is one of this package's or has been imported: a name that another rank sends loads no code.
+
+    Raises:
+        SamplerConfigError: there is none.
+    """
+    module, _, path = name.partition(":")
+    if module.startswith("lightning_gnnload.sample."):
+        importlib.import_module(module)
+    found: Any = sys.modules.get(module)
+    for attribute in path.split("."):
+        found = getattr(found, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Sampler)):
+        raise SamplerConfigError(
+            f"{name} is no sampler that this process has imported. Ranks that sample together find its class by that "
+            f"name: define it in a module, not in a function, and import that in every rank."
+        )
+    return found
+
+
+def walk_table(graph: Graph, weighted: bool) -> ops.AliasTable | None:
+    """What walks choose by: the graph's alias table, or nothing."""
+    return graph.alias_table if weighted and graph.edge_weight is not None else None
+
+
+def places_of(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The lengths of some nodes' lists, and the positions of their edges in ``graph.indices``: int64 both."""
+    counts = graph.indptr[rows + 1] - graph.indptr[rows]
+    return counts, np.repeat(graph.indptr[rows] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+
+
+def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.ndarray, edge_ids: bool) -> HopEdges:
+    """Of some nodes' lists, the edges whose sources lie in a scope.
+
+    Args:
+        graph: n nodes of the whole graph.
+        rows: int64, those whose lists it holds and we want.
+        new_ids: int64 ``[n]``, of its nodes.
+        scope: new ids, ascending.
+        edge_ids: whether they are asked for.
+    """
+    counts, edges = places_of(graph, rows)
+    sources = graph.indices[edges]
+    at = np.searchsorted(scope, new_ids[sources])
+    kept = np.append(scope, -1)[at] == new_ids[sources]
+    ends = np.append(0, np.cumsum(kept))[np.cumsum(counts)]
+    destinations = np.repeat(rows, counts)[kept]
+    ids = edge_names(graph, destinations, edges[kept]) if edge_ids else None
+    return HopEdges(np.diff(ends, prepend=0), sources[kept], ids)
+
+
+def on_wire(holding: Holding, edges: HopEdges) -> dict[str, np.ndarray]:
+    """Edges of a part as others know them, in as few bytes as hold them."""
+    arrays = edges.arrays()
+    arrays |= {
+        "counts": narrow(edges.counts),
+        "neighbors": narrow(holding.new_ids[edges.neighbors], holding.num_nodes),
+    }
+    if edges.edge_ids is not None:
+        arrays["edge_ids"] = narrow(edges.edge_ids)
+    if edges.edge_type is not None:
+        arrays["edge_type"] = narrow(edges.edge_type)
+    return arrays
+
+
+@operation
+def draw(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """The one hop that a sampler draws, as the task describes it."""
+    sampler = described(task.about["sampler"], holding.graph)
+    return on_wire(holding, draw_hop(sampler, holding.graph, rows, DrawKey(*task.about["key"])))
+
+
+@operation
+def lists(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """Adjacency lists, with the columns that the task names."""
+    graph, columns = holding.graph, task.about["columns"]
+    counts, edges = places_of(graph, rows)
+    found = HopEdges(
+        counts,
+        graph.indices[edges],
+        None,
+        *(getattr(graph, name)[edges] if name in columns else None for name in ("edge_weight", "edge_type")),
+    )
+    starts = {"edge_starts": graph.origin.edge_starts[rows]} if "edge_starts" in columns and graph.origin else {}
+    return {**on_wire(holding, found), **starts}
+
+
+@operation
+def num_types(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """How many edge types the part has, by the largest."""
+    return {"num_types": np.array([holding.graph.edge_type_index.num_types])}
+
+
+@operation
+def zero_nodes(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """The nodes whose edges all weigh zero, by their ids in the whole graph."""
+    return {"nodes": holding.graph.names_of(holding.graph.alias_table.zero_nodes)}
+
+
+@operation
+def degrees(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """The lengths of lists."""
+    indptr = holding.graph.indptr
+    return {"degrees": narrow(indptr[rows + 1] - indptr[rows])}
+
+
+@operation
+def edges(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """Single edges, by their places in the lists.
+
+    Raises:
+        SamplerConfigError: a place beyond its list.
+    """
+    graph = holding.graph
+    places = task.arrays["places"].astype(np.int64)
+    begins = graph.indptr[rows]
+    if len(bad := np.flatnonzero((places < 0) | (places >= graph.indptr[rows + 1] - begins))):
+        raise SamplerConfigError(f"places[{bad[0]}] is {places[bad[0]]}, beyond the list of row {rows[bad[0]]}.")
+    found = {"neighbors": narrow(holding.new_ids[graph.indices[begins + places]], holding.num_nodes)}
+    if task.about["edge_ids"] and graph.origin is not None:
+        found["edge_ids"] = narrow(graph.origin.edge_starts[rows] + places)
+    return found
+
+
+@operation
+def within(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """Of lists, the edges whose sources lie in a scope."""
+    scope = task.arrays["scope"].astype(np.int64)
+    return on_wire(holding, edges_within(holding.graph, rows, holding.new_ids, scope, task.about["edge_ids"]))
+
+
+@operation
+def step(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """A step of each walk; the node it reaches and its fate are one number."""
+    nodes, fates = ops.step_walks(
+        holding.graph.indptr,
+        holding.graph.indices,
+        rows,
+        task.arrays["names"].astype(np.int64),
+        task.arrays["numbers"].astype(np.int64),
+        Walks(*task.about["walks"]),
+        DrawKey(*task.about["key"]),
+        task.about["t"],
+        table=walk_table(holding.graph, task.about["weighted"]),
+    )
+    reached = np.where(fates == ops.STUCK, 0, holding.new_ids[nodes])
+    return {"steps": narrow(reached << FATE_BITS | fates, holding.num_nodes << FATE_BITS)}

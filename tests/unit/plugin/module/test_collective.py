@@ -1,0 +1,107 @@
+"""Collective: what each rank samples, by who makes mini-batches, how many they are, and how many parts there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.seeds import Shuffled
+from lightning_gnnload.errors import PartitionError
+from lightning_gnnload.plugin.module import parting
+from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.parting import Collective
+from lightning_gnnload.sample.collective import CollectiveSampler
+from lightning_gnnload.sample.group.exchange import ThreadExchange
+from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.workload import Workload
+from tests.unit.parts import partition_of
+from tests.unit.sample.ranks import on_ranks
+from tests.unit.toy import toy_data, toy_workload
+
+DATA = toy_data()
+PARTS = partition_of(DATA.graph, np.arange(300) % 3 % 2, {}, hops=0)  # uneven: 200 nodes and 100
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, gatherings: list[Gathering]) -> list[Collective]:
+    """One of each rank, which have met where they are two."""
+    exchanges = ThreadExchange.connect(2, timeout_s=10)
+    monkeypatch.setattr(parting, "_exchange", lambda gathering: exchanges[gathering.index])
+    monkeypatch.setattr(Gathering, "of", classmethod(lambda _, trainer: trainer))
+
+    def of(gathering: Gathering) -> Collective:
+        made = Collective()
+        made.meet(PARTS, gathering)  # type: ignore[arg-type]
+        return made
+
+    return on_ranks(of, gatherings)
+
+
+def leave(ranks: list[Collective]) -> None:
+    assert on_ranks(lambda rank: rank.leave(), ranks) == [None] * len(ranks)
+    assert [rank.colleagues for rank in ranks] == [None] * len(ranks)
+
+
+def workload(rank: Collective, num_ranks: int, phase: str = "train") -> Workload:
+    return rank.workload(toy_workload(DATA, num_ranks=num_ranks), PARTS, phase)
+
+
+def test_trainers_that_sample_take_the_seeds_of_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainers = meet(monkeypatch, [Gathering(index=index, count=2, trainer=index) for index in range(2)])
+    found = [workload(rank, num_ranks=2) for rank in trainers]
+    order = found[0].order
+    assert isinstance(order, LocalOrder)
+    assert [set(PARTS.part_of(seeds)) for seeds in order.parts] == [{0}, {1}]
+    assert np.array_equal(np.sort(np.concatenate(order.parts)), np.sort(DATA.train))
+    assert all(isinstance(each.sampler, CollectiveSampler) for each in found)
+    with pytest.raises(PartitionError, match="2 parts, one for each trainer of this machine, but 4 trainers are here"):
+        workload(trainers[0], num_ranks=4)  # on two machines
+    assert isinstance(workload(trainers[0], num_ranks=4, phase="val").sampler, NeighborSampler)
+    leave(trainers)
+    # By hand, after the fit, the same mini-batches come of the whole graph.
+    after = workload(trainers[0], num_ranks=2)
+    assert isinstance(after.sampler, NeighborSampler)
+    assert after.order.name == order.name
+
+
+def test_samplers_keep_the_order_of_all_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
+    samplers = meet(monkeypatch, [Gathering(index=index, count=2) for index in range(2)])
+    for rank in samplers:
+        found = workload(rank, num_ranks=5)
+        assert isinstance(found.order, Shuffled)
+        assert isinstance(found.sampler, CollectiveSampler)
+    leave(samplers)
+
+
+@pytest.mark.parametrize(
+    ("gathering", "num_ranks", "message"),
+    [
+        (Gathering(count=3), 2, "but 3 samplers are here"),
+        (Gathering(count=3, trainer=0), 3, "but 3 trainers are here"),
+        (None, 1, "but 1 trainer is here"),
+    ],
+)
+def test_as_many_ranks_as_parts(monkeypatch: pytest.MonkeyPatch, gathering: Any, num_ranks: int, message: str) -> None:
+    [rank] = meet(monkeypatch, [gathering])
+    assert rank.colleagues is None
+    with pytest.raises(PartitionError, match=message):
+        workload(rank, num_ranks)
+    evaluated = workload(rank, num_ranks, phase="val")
+    assert isinstance(evaluated.sampler, NeighborSampler)
+    assert isinstance(evaluated.order, Shuffled)
+
+
+def test_a_trainer_that_others_sample_for_plans_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    [rank] = meet(monkeypatch, [Gathering(is_here=False)])
+    whole = toy_workload(DATA, num_ranks=3)
+    assert rank.workload(whole, PARTS, "train") is whole
+    rank.leave()
+
+
+def test_the_failure_of_one_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = meet(monkeypatch, [Gathering(index=index, count=2, trainer=index) for index in range(2)])
+    first.leave(RuntimeError("the model diverged"))
+    [error] = on_ranks(lambda rank: rank.leave(), [second])
+    assert "rank 0: RuntimeError: the model diverged" in str(error)
