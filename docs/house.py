@@ -42,7 +42,7 @@ class Room:
 
 # From the top down. A layer may import those below it; .importlinter enforces it.
 WINGS = [
-    Room("commands", "gnnload fit, cache, partition, doctor", 0, 0, 6),
+    Room("commands", "gnnload fit, conform, cache, partition, doctor", 0, 0, 6),
     Room("strategy", "FactoredStrategy: roles, ranks, launching", 1, 0, 4),
     Room("monitor", "where the time of a step goes", 1, 4, 2),
     Room("gradients", "late gradients, idle samplers that train", 2, 0, 2),
@@ -68,8 +68,9 @@ Edges = set[tuple[str, str]]
 
 
 def modules() -> dict[str, Path]:
-    """The package's files by their dotted names."""
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
+    """The package's files by their dotted names; the stub that lists the public names stands for what loads them."""
+    paths = [*sorted(PACKAGE.rglob("*.py")), *PACKAGE.glob("__init__.pyi")]
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
     return {name.removesuffix(".__init__"): path for name, path in names.items()}
 
 
@@ -80,7 +81,7 @@ def parsed(path: Path) -> ast.Module:
 
 def imports(name: str, path: Path, known: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Each module of the package that a file imports, and the name it takes from there; "" for the module itself."""
-    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
