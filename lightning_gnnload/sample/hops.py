@@ -118,7 +118,7 @@ def list_columns(sampler: Sampler, group: SamplingGroup) -> list[str]:
 
 def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
     """What has to come with lists that are drawn from by weight where the graph has weights."""
-    return ["edge_weight"] if weighted and group.holding.graph.edge_weight is not None else []
+    return ["edge_weight"] if weighted and group.owned.graph.edge_weight is not None else []
 
 
 def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:

@@ -21,7 +21,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, Walks
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.group.group import Holding, operation
+from lightning_gnnload.sample.group.group import OwnedLists, operation
 from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.naming import edge_names
 
@@ -157,12 +157,12 @@ def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.
     return HopEdges(np.diff(ends, prepend=0), sources[kept], ids)
 
 
-def on_wire(holding: Holding, edges: HopEdges) -> dict[str, np.ndarray]:
+def on_wire(owned: OwnedLists, edges: HopEdges) -> dict[str, np.ndarray]:
     """Edges of a part as others know them, in as few bytes as hold them."""
     arrays = edges.arrays()
     arrays |= {
         "counts": narrow(edges.counts),
-        "neighbors": narrow(holding.new_ids[edges.neighbors], holding.num_nodes),
+        "neighbors": narrow(owned.new_ids[edges.neighbors], owned.num_nodes),
     }
     if edges.edge_ids is not None:
         arrays["edge_ids"] = narrow(edges.edge_ids)
@@ -172,16 +172,16 @@ def on_wire(holding: Holding, edges: HopEdges) -> dict[str, np.ndarray]:
 
 
 @operation
-def draw(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def draw(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """The one hop that a sampler draws, as the task describes it."""
-    sampler = described(task.about["sampler"], holding.graph)
-    return on_wire(holding, draw_hop(sampler, holding.graph, rows, DrawKey(*task.about["key"])))
+    sampler = described(task.about["sampler"], owned.graph)
+    return on_wire(owned, draw_hop(sampler, owned.graph, rows, DrawKey(*task.about["key"])))
 
 
 @operation
-def lists(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def lists(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Adjacency lists, with the columns that the task names."""
-    graph, columns = holding.graph, task.about["columns"]
+    graph, columns = owned.graph, task.about["columns"]
     counts, edges = places_of(graph, rows)
     found = HopEdges(
         counts,
@@ -190,66 +190,66 @@ def lists(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.
         *(getattr(graph, name)[edges] if name in columns else None for name in ("edge_weight", "edge_type")),
     )
     starts = {"edge_starts": graph.origin.edge_starts[rows]} if "edge_starts" in columns and graph.origin else {}
-    return {**on_wire(holding, found), **starts}
+    return {**on_wire(owned, found), **starts}
 
 
 @operation
-def num_types(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def num_types(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """How many edge types the part has, by the largest."""
-    return {"num_types": np.array([holding.graph.edge_type_index.num_types])}
+    return {"num_types": np.array([owned.graph.edge_type_index.num_types])}
 
 
 @operation
-def zero_nodes(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def zero_nodes(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """The nodes whose edges all weigh zero, by their ids in the whole graph."""
-    return {"nodes": holding.graph.names_of(holding.graph.alias_table.zero_nodes)}
+    return {"nodes": owned.graph.names_of(owned.graph.alias_table.zero_nodes)}
 
 
 @operation
-def degrees(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def degrees(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """The lengths of lists."""
-    indptr = holding.graph.indptr
+    indptr = owned.graph.indptr
     return {"degrees": narrow(indptr[rows + 1] - indptr[rows])}
 
 
 @operation
-def edges(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Single edges, by their places in the lists.
 
     Raises:
         SamplerConfigError: a place beyond its list.
     """
-    graph = holding.graph
+    graph = owned.graph
     places = task.arrays["places"].astype(np.int64)
     begins = graph.indptr[rows]
     if len(bad := np.flatnonzero((places < 0) | (places >= graph.indptr[rows + 1] - begins))):
         raise SamplerConfigError(f"places[{bad[0]}] is {places[bad[0]]}, beyond the list of row {rows[bad[0]]}.")
-    found = {"neighbors": narrow(holding.new_ids[graph.indices[begins + places]], holding.num_nodes)}
+    found = {"neighbors": narrow(owned.new_ids[graph.indices[begins + places]], owned.num_nodes)}
     if task.about["edge_ids"] and graph.origin is not None:
         found["edge_ids"] = narrow(graph.origin.edge_starts[rows] + places)
     return found
 
 
 @operation
-def within(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def within(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Of lists, the edges whose sources lie in a scope."""
     scope = task.arrays["scope"].astype(np.int64)
-    return on_wire(holding, edges_within(holding.graph, rows, holding.new_ids, scope, task.about["edge_ids"]))
+    return on_wire(owned, edges_within(owned.graph, rows, owned.new_ids, scope, task.about["edge_ids"]))
 
 
 @operation
-def step(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def step(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """A step of each walk; the node it reaches and its fate are one number."""
     nodes, fates = ops.step_walks(
-        holding.graph.indptr,
-        holding.graph.indices,
+        owned.graph.indptr,
+        owned.graph.indices,
         rows,
         task.arrays["names"].astype(np.int64),
         task.arrays["numbers"].astype(np.int64),
         Walks(*task.about["walks"]),
         DrawKey(*task.about["key"]),
         task.about["t"],
-        table=walk_table(holding.graph, task.about["weighted"]),
+        table=walk_table(owned.graph, task.about["weighted"]),
     )
-    reached = np.where(fates == ops.STUCK, 0, holding.new_ids[nodes])
-    return {"steps": narrow(reached << FATE_BITS | fates, holding.num_nodes << FATE_BITS)}
+    reached = np.where(fates == ops.STUCK, 0, owned.new_ids[nodes])
+    return {"steps": narrow(reached << FATE_BITS | fates, owned.num_nodes << FATE_BITS)}

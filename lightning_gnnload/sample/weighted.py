@@ -101,7 +101,7 @@ class WeightedNeighborSampler(NeighborSampler):
         return sample_weighted_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        _ = group.holding.graph.alias_table  # made now, before others wait for it
+        _ = group.owned.graph.alias_table  # made now, before others wait for it
         if self.on_zero != "ignore":
             num_nodes, answers = group.partition.num_nodes, group.ask_all("zero_nodes")
             self._tell_zero(np.sort(np.concatenate([answer.numbers("nodes", num_nodes) for answer in answers])))

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import MiniBatch, NeighborSampler
+from lightning_gnnload import Graph, MiniBatch, NeighborSampler
 from lightning_gnnload.data.block import view_of
+from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey
 from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack
@@ -44,6 +45,15 @@ def test_a_packed_sample_is_the_cpus_mini_batch(sampler, more_bytes: int | None)
         assert offset % 64 == 0
         slot.put(offset, tensor)
     assert content(MiniBatch.view(slot.array, packing.layout, len(SEEDS))) == content(wanted)
+
+
+def test_edge_types_that_nobody_declared_are_refused() -> None:
+    class Undeclared(NeighborSampler):
+        columns = None  # type: ignore[assignment]
+
+    graph = Graph.from_coo([1, 2], [0, 0], edge_type=[0, 1])
+    with pytest.raises(SamplerConfigError, match=r"Declare them in Sampler\.columns"):
+        Uploaded(Undeclared([{0: 1}]), graph, EmulatedDevice()).sample(np.array([0]), KEY)
 
 
 def test_a_slot_that_is_a_byte_too_small_is_told_what_it_takes() -> None:

@@ -210,7 +210,8 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):
             return f"table {name!r} has rows of one node type alone, which are found on the host"
-    if batch_format != "blocks" and getattr(sampler, "edge_ids", False) and data.graph.edge_order is not None:
+    carries_ids = sampler.columns is None or "edge_ids" in sampler.columns
+    if batch_format != "blocks" and carries_ids and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"
     return None
 

@@ -21,7 +21,7 @@ PROTOCOL = 2
 """Of messages; ranks that speak another refuse each other."""
 
 
-class Holding:
+class OwnedLists:
     """What one rank holds of the graph, and serves to all.
 
     Attributes:
@@ -41,7 +41,7 @@ class Holding:
         self.num_nodes = partition.num_nodes
 
 
-Operation = Callable[[Holding, np.ndarray, Message], Mapping[str, np.ndarray]]
+Operation = Callable[[OwnedLists, np.ndarray, Message], Mapping[str, np.ndarray]]
 """Serves a task: ``(what this rank holds, int64 rows of its own nodes, the task) -> arrays of the result``."""
 OPERATIONS: dict[str, Operation] = {}
 """What ranks can ask each other for; alike on all of them."""
@@ -104,7 +104,7 @@ class SamplingGroup:
         self._operations = operations
         self._counting = threading.Lock()
         try:
-            self.holding = self._meet()
+            self.owned = self._meet()
         except BaseException:
             exchange.close()
             raise
@@ -209,11 +209,11 @@ class SamplingGroup:
 
     def _do(self, task: Message) -> Mapping[str, np.ndarray]:
         rows = task.arrays["rows"].astype(np.int64)
-        if len(rows) and not (rows.min() >= 0 and rows.max() < self.holding.num_own):
-            raise ExchangeError(f"rows span [{rows.min()}, {rows.max()}], but the part owns {self.holding.num_own}.")
-        return self._operations[task.about["operation"]](self.holding, rows, task)
+        if len(rows) and not (rows.min() >= 0 and rows.max() < self.owned.num_own):
+            raise ExchangeError(f"rows span [{rows.min()}, {rows.max()}], but the part owns {self.owned.num_own}.")
+        return self._operations[task.about["operation"]](self.owned, rows, task)
 
-    def _meet(self) -> Holding:
+    def _meet(self) -> OwnedLists:
         """What this rank holds, when all ranks have found that they belong together."""
         partition, rank, num_ranks = self.partition, self._exchange.rank, self._exchange.num_ranks
         own = {
@@ -244,4 +244,4 @@ class SamplingGroup:
                 f"{partition}: parts that hold {partition.hops} hops of their seeds are sampled each by itself. "
                 "Ranks sample together over a partition made with hops=0."
             )
-        return Holding(partition, rank)
+        return OwnedLists(partition, rank)

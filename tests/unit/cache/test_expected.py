@@ -154,6 +154,17 @@ def test_laws_that_are_not_known_are_refused(sampler: Sampler) -> None:
         Expected().hotness(toy_workload(sampler=sampler), 0)
 
 
+class OfKnownPresence(LaborSampler):
+    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray:
+        return np.maximum(seeds, 0.5)
+
+
+def test_a_sampler_of_ones_own_says_how_it_draws() -> None:
+    workload = toy_workload(sampler=OfKnownPresence([3]), batch_size=10)
+    num_batches = len(list(workload.requests(0)))
+    assert Expected().hotness(workload, 0).min() == pytest.approx(num_batches / 2)
+
+
 def test_chunks_of_edges_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = toy_workload(sampler=NeighborSampler([3, 2]))
     whole = Expected().hotness(workload, 0)

@@ -238,6 +238,10 @@ class OtherTypes(FloydSampler):
         build.add_hop(counts, graph.indices[edges], edge_ids=edges, edge_type=np.full(len(edges), 7))
 
 
+class OtherColumns(FloydSampler):
+    columns = ("edge_weight",)  # type: ignore[assignment]
+
+
 class NeedsSeeds(FloydSampler):
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return super().sample_into(graph, seeds[np.r_[0, 1 : len(seeds)]], key, arena)

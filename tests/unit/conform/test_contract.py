@@ -66,6 +66,7 @@ def test_a_report_names_every_property() -> None:
         (samplers.PositionsForIds, "edge ids point at edges"),
         (samplers.NegativeWeights, "weights are finite"),
         (samplers.OtherTypes, "types are those of the graph"),
+        (samplers.OtherColumns, "columns are declared"),
         (samplers.NeedsSeeds, "samples"),
         (samplers.WritesToTheGraph, "samples"),
         (samplers.SortsSeeds, "seeds first"),

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import ExchangeError
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
-from lightning_gnnload.sample.group.group import OPERATIONS, Holding, SamplingGroup
+from lightning_gnnload.sample.group.group import OPERATIONS, OwnedLists, SamplingGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, Parcel, join
 from tests.unit.sample.ranks import disjoint, on_ranks
 from tests.unit.sample.test_collective import random_graph
@@ -61,8 +61,8 @@ def sample_beside(operations: Mapping[str, Any], sampler: Sampler | None, paradi
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(("operation", "name", "sampler", "paradigm"), CASES)
 def test_damaged_answers(operation: str, name: str, sampler: Sampler | None, paradigm: str, damage: str) -> None:
-    def badly(holding: Holding, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-        arrays = dict(OPERATIONS[operation](holding, rows, task))
+    def badly(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+        arrays = dict(OPERATIONS[operation](owned, rows, task))
         damaged = DAMAGES[damage](arrays.pop(name))
         return arrays if damaged is None else {**arrays, name: damaged}
 

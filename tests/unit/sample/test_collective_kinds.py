@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,11 +13,15 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, LayerSampler, RandomWalkSampler, Sampler, ShadowSampler
 from lightning_gnnload.errors import ExchangeError, SamplerConfigError, SeedError
+from lightning_gnnload.sample.base import LayBatch, Paradigm
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.hops import lay_hops, node_wise
+from lightning_gnnload.sample.lists import class_named
 from lightning_gnnload.sample.walk import random_walk
 from tests.ops.graphs import random_weights
+from tests.unit.conform.samplers import FloydSampler
 from tests.unit.sample.ranks import disjoint, over_parts
 from tests.unit.toy import content, toy_graph
 
@@ -143,3 +148,58 @@ def test_a_place_beyond_its_list_ends_in_an_error() -> None:
 
     with pytest.raises((ExchangeError, SamplerConfigError), match="beyond the list"):
         over_parts(disjoint(GRAPH, PARTS, 3), work)
+
+
+class Declared(FloydSampler):
+    """A sampler in Python that says what other ranks have to know of it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("edge_ids",)
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        return lay_hops(self, group, node_wise(self, group, paradigm))
+
+    def hop_settings(self, hop: int) -> dict[str, Any]:
+        return {"fanouts": [self.fanouts[hop]]}
+
+
+class Undeclared(Declared):
+    """It may draw otherwise."""
+
+
+class OfUnknownColumns(Declared):
+    columns = None  # type: ignore[assignment]
+    collective = Declared.collective
+
+
+@pytest.mark.parametrize("paradigm", ["push", "pull"])
+def test_a_sampler_in_python(paradigm: Any) -> None:
+    # Each hop draws by its own number: a one-hop sampler that begins at 0 again differs in the second.
+    assert_equal_batches(Declared([4, 3, 2]), GRAPH, PARTS, SEEDS, paradigm)
+
+
+def test_a_sampler_in_python_that_says_too_little() -> None:
+    class OfAFunction(Declared):
+        collective = Declared.collective
+
+    def work(colleagues: SamplingGroup) -> None:
+        for sampler, message in (
+            (FloydSampler([2]), "does not say how, by Sampler.collective"),
+            (Undeclared([2]), "does not say how, by Sampler.collective"),
+            (OfUnknownColumns([2]), "does not declare its columns"),
+            (OfAFunction([2]), "define it in a module"),
+        ):
+            with pytest.raises(SamplerConfigError, match=message):
+                CollectiveSampler(sampler, colleagues)
+
+    over_parts(disjoint(GRAPH, PARTS, 3), work)
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "lightning_gnnload.sample.base:thread_workspace", "antigravity:fly", ":"]
+)
+def test_what_another_rank_names_is_a_sampler_or_refused(name: str) -> None:
+    with pytest.raises(SamplerConfigError, match="is no sampler"):
+        class_named(name)
+    assert "antigravity" not in sys.modules
