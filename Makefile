@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-gpu test-lightning bench bench-strategy bench-features bench-partition bench-gpu docs lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup train test test-gpu test-lightning bench bench-strategy bench-features bench-partition bench-gpu docs house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-gpu: $(ready)  ## measure the CUDA path on a GPU (ARGS='--parts gpu_gather
 
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict
+
+house: $(ready)  ## redraw the picture of the layers, and list the classes in the glossary
+	$(BIN)/python docs/house.py
 
 lint: ruff mypy imports clang-format kernels cuda  ## every static check (make -k lint goes on after a failure)
 

@@ -31,7 +31,7 @@ EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its
 
 
 class ToDGL:
-    """Makes of a MiniBatch the triple ``(input_nodes, output_nodes, blocks)`` that DGL's DataLoader yields.
+    """Converts a MiniBatch to the triple ``(input_nodes, output_nodes, blocks)`` of DGL's DataLoader.
 
     ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Every block has features, tables of nodes under their
     names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``; labels are ``blocks[-1].dstdata``. ``edata``, in

@@ -18,7 +18,7 @@ from lightning_gnnload.sample.base import Sampler
 
 @dataclass(frozen=True)
 class Promise:
-    """What a sampler says of its batches, beyond what every sampler must keep.
+    """What a sampler promises of its batches, beyond the contract that every sampler keeps.
 
     Attributes:
         random: other seeds, epochs and steps draw other neighbours, where a node has many.
@@ -39,7 +39,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Case:
-    """The arguments of one call of :meth:`Sampler.sample`, and what the sampler promises."""
+    """The arguments of one call of :meth:`.Sampler.sample`, and what the sampler promises of the result."""
 
     graph_name: str
     graph: Graph
@@ -66,7 +66,7 @@ class Case:
 
 
 class Broken(Exception):  # noqa: N818  the finding of a check, told on as a Violation
-    """A property does not hold.
+    """Raised by a check: a property does not hold.
 
     Attributes:
         expected: what should be.
@@ -79,7 +79,7 @@ class Broken(Exception):  # noqa: N818  the finding of a check, told on as a Vio
 
 
 class OnCase(Exception):  # noqa: N818
-    """What its cause tells of came to light on this case."""
+    """Wraps an error with the case on which it came to light."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(str(case))

@@ -15,7 +15,7 @@ import torch
 
 
 class Chance(NamedTuple):
-    """How probable a deviation at least as large is.
+    """The p-value of a deviation, and a proven upper bound of it.
 
     Attributes:
         p: approximate probability.
@@ -27,7 +27,7 @@ class Chance(NamedTuple):
 
 
 def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Chance:
-    """Of ``counts`` ``[K]`` of independent trials, each of which falls into cell ``i`` with ``probabilities[i]``.
+    """Tests ``counts`` ``[K]`` of independent trials, each of which falls into cell ``i`` with ``probabilities[i]``.
 
     The statistic is the likelihood ratio G = 2 n KL(counts / n || probabilities). Approximation: chi-square with
     K - 1 degrees of freedom. Bound: ``exp(-g) (e g / (K - 1)) ** (K - 1)`` for g = G / 2 > K - 1.
@@ -53,7 +53,7 @@ def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Chance:
 
 
 def binomials(counts: np.ndarray, num_trials: int, probabilities: np.ndarray | float) -> Chance:
-    """Of the worst of K counts ``[K]``, each of ``num_trials`` independent trials with its own probability.
+    """Tests the worst of K counts ``[K]``, each of ``num_trials`` independent trials with its own probability.
 
     The counts may depend on one another (Bonferroni). Each may also be a sum of draws without replacement, which
     deviates less (Hoeffding 1963, theorem 4). Approximation: the signed root of the deviance is normal. Bound:

@@ -23,7 +23,7 @@ KEY = DrawKey(seed=7, epoch=1, step=2)
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one setting of one check found.
+    """The result of one check in one setting.
 
     Attributes:
         setting: for example "degree 6, fanout 3".
@@ -180,7 +180,7 @@ def coincidences(draw: Draw, settings: Sequence[tuple[int, int]], num_trials: in
 
 
 def hubs(draw: Draw, weights: np.ndarray, fanout: int, num_trials: int) -> Iterator[Evidence]:
-    """Of a node with very many neighbours, each 64th of the list and both ends get their share of the draws.
+    """Checks a node with very many neighbours: each 64th of its list, and both ends, get their share of the draws.
 
     A draw of too few bits, or one that stops short, fails here. Where weights differ, the fanout must be 1.
     """

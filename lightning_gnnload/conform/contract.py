@@ -20,12 +20,12 @@ from lightning_gnnload.sample.base import Sampler
 
 Graphs = Graph | Mapping[str, Graph]
 """One graph, or several by name."""
-_MAX_SEEDS = 200
+_MAX_SEEDS = 200  # the checks compare in Python, node by node
 
 
 @dataclass(frozen=True)
 class Violation:
-    """How a property is broken.
+    """Describes how a property is violated, and on which case.
 
     Attributes:
         case: the input that shows it.
@@ -42,7 +42,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class PropertyResult:
-    """One property of the contract.
+    """The result of checking one property of the contract.
 
     Attributes:
         name: for example "seeds first".
@@ -61,7 +61,7 @@ class PropertyResult:
 
 @dataclass(frozen=True)
 class ContractReport:
-    """Every property of the contract, and whether a sampler keeps it."""
+    """The result of checking a sampler against every property of the contract."""
 
     sampler: str
     properties: list[PropertyResult]
@@ -139,7 +139,7 @@ def _results(sampler: Sampler, graphs: Graphs | None, promise: Promise | None) -
 
 
 def _cases(name: str, graph: Graph, promise: Promise) -> list[Case]:
-    """From no seeds to all of a small graph's; the last one has several, in no order."""
+    """Makes cases from no seeds to all of a small graph's; the last one has several, in no order."""
     nodes = np.random.default_rng(0).permutation(graph.num_nodes)[:_MAX_SEEDS]
     seeds = [nodes[:0], nodes[:1], nodes, nodes[: -(-len(nodes) // 2)]]
     return [

@@ -19,7 +19,7 @@ _MAX_HUBS, _MAX_EDGES = 20_000, 2_000_000  # of one star graph; more trials come
 
 
 class Drawn(NamedTuple):
-    """The edges that one hop drew, as node ids: int64 ``[E]`` each, those of one destination in order of draws."""
+    """The edges that one hop drew, as node ids int64 ``[E]``, grouped by destination in the order of draws."""
 
     dst: np.ndarray
     src: np.ndarray

@@ -45,6 +45,6 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
 
 
 def _positions(graph: Graph, nodes: np.ndarray) -> np.ndarray:
-    """Of all edges into these nodes, one node after the other."""
+    """Gives the positions of all edges into these nodes, one node after the other."""
     lists = [np.arange(graph.indptr[node], graph.indptr[node + 1]) for node in nodes]
     return np.concatenate([np.empty(0, np.int64), *lists])

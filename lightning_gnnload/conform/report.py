@@ -17,7 +17,7 @@ from lightning_gnnload.conform.suites import FAMILY_ERROR, CheckResult, run
 
 @dataclass(frozen=True)
 class Row:
-    """One check of one subject.
+    """One line of the report: one check of one subject.
 
     Attributes:
         subject: what was examined.

@@ -222,7 +222,7 @@ BATCH_PROPERTIES: tuple[BatchProperty, ...] = (
 
 
 def _graph_codes(case: Case) -> np.ndarray:
-    """One number an edge of the graph."""
+    """Gives each edge of the graph a number of its own."""
     graph = case.graph
     return np.repeat(np.arange(graph.num_nodes), graph.in_degrees) * graph.num_nodes + graph.indices
 

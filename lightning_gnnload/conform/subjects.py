@@ -28,7 +28,8 @@ from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 @dataclass(frozen=True)
 class Contract:
-    """A sampler, what it promises, and the graphs to hold it against: the examples, or those that it can sample."""
+    """A sampler with its promises, and the graphs that its contract is checked on: the examples, or those it can
+    sample."""
 
     sampler: Sampler
     promise: Promise
@@ -37,7 +38,7 @@ class Contract:
 
 @dataclass(frozen=True)
 class Subject:
-    """What ``gnnload conform`` examines as one.
+    """One thing that ``gnnload conform`` examines: a sampler of ours or of a peer.
 
     Attributes:
         name: as reports print it.

@@ -42,7 +42,7 @@ _WEIGHTS: list[tuple[list[float], int]] = [
 
 @dataclass(frozen=True)
 class Check:
-    """A null hypothesis, and how it is put to the test."""
+    """A null hypothesis about a sampler's draws, and the test of it."""
 
     name: str
     run: Callable[[Draw], Iterator[Evidence]]
@@ -55,7 +55,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found in all its settings.
+    """The results of one check in all its settings.
 
     Attributes:
         name: of the check.
@@ -81,7 +81,7 @@ class CheckResult:
 
     @property
     def chance(self) -> Chance:
-        """Of the worst setting, among so many."""
+        """The significance of the worst setting, corrected for the number of settings."""
         p, bound = (min(1.0, len(self.evidence) * value) for value in self.worst.chance)
         return Chance(p, bound)
 
@@ -142,7 +142,7 @@ def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
 
 
 def run(draw: Draw, suite: Sequence[Check]) -> Iterator[CheckResult]:
-    """One result a check, as they come."""
+    """Runs the checks, and yields the result of each."""
     for check in suite:
         began, evidence = time.perf_counter(), []
         try:

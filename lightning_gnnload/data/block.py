@@ -118,7 +118,7 @@ class Block:
 
 @dataclass(eq=False)
 class MiniBatch:
-    """A mini-batch: seeds, the nodes their sampled neighbourhood needs, and one block a layer.
+    """A mini-batch: its seeds, the nodes that their sampled neighbourhood needs, and one block a layer.
 
     Attributes:
         nodes: int64 ``[V]``, input node ids in order of first occurrence; ``nodes[:num_seeds]`` are the seeds.
@@ -173,7 +173,7 @@ class MiniBatch:
         return self.nodes.numel()
 
     def expect_layers(self, num_layers: int) -> None:
-        """For a model to say how many blocks it consumes.
+        """Checks that there are as many blocks as a model consumes.
 
         Raises:
             SamplerConfigError: the sampler drew another number of hops.

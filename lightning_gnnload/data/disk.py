@@ -18,11 +18,11 @@ from lightning_gnnload.data.manifest import StoredArray, read_manifest, stored_a
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
-_UNITS = (512, 1024, 2048, 4096)
+_UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells
 
 
 class DiskFeatureStore(FeatureStore):
-    """All rows in a file on disk, of which memory holds none, or what the system chooses to keep.
+    """A feature store whose rows lie in a file on disk; memory holds none of them, or what the system chooses to keep.
 
     Direct reads go past the system's page cache: a gather sorts its rows by place, joins those whose sectors touch,
     and keeps ``in_flight`` reads going at once, so that the disk always has work and other programs' memory stays

@@ -17,7 +17,7 @@ from lightning_gnnload.errors import GraphDataError
 
 
 class TierReads(NamedTuple):
-    """What one gather took from one tier.
+    """Counts the rows and bytes that one gather took from one tier.
 
     Attributes:
         tier: ``"memory"``, ``"disk"``, ``"cache"`` and so on; a name comes once in a gather.
@@ -50,7 +50,7 @@ def summed_reads(gathers: Iterable[Reads]) -> Reads:
 
 
 class FeatureStore(ABC):
-    """A table of feature rows, one a node, that batches are gathered from. Threads gather at once.
+    """A table of feature rows, one a node, from which mini-batches gather theirs. Threads gather at once.
 
     Every tier is one: a table in memory or on disk, and a cache, which stands in front of another store and gives
     the same rows. A store of one's own needs :attr:`shape`, :attr:`dtype` and :meth:`gather`.
@@ -120,7 +120,7 @@ class FeatureStore(ABC):
 
 
 class MemoryFeatureStore(FeatureStore):
-    """All rows in this process's address space: a tensor, an array, or a memory map shared by all ranks.
+    """A feature store whose rows lie in this process's address space: a tensor, an array, or a shared memory map.
 
     Rows are not padded to whole cache lines: that saves up to 3 % of a gather's time for 12 to 28 % more memory
     (rows of 400 and 100 bytes, at random).

@@ -21,7 +21,7 @@ from lightning_gnnload.data.manifest import FORMAT, MANIFEST, VERSION
 from lightning_gnnload.data.pages import let_go
 from lightning_gnnload.errors import StoreFormatError
 
-CHUNK_BYTES = 1 << 24
+CHUNK_BYTES = 1 << 24  # large enough for a disk's full speed, small enough for Ctrl-C to be heard at once
 _SUFFIX = ".partial"
 
 

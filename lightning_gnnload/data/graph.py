@@ -15,13 +15,13 @@ from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.origin import Origin, Places
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
-_deriving = threading.Lock()
+_deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
 _CHUNK_EDGES = 1 << 22
 _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 class Graph:
-    """A directed graph as the in-neighbours of each node, checked once when it is built.
+    """A directed graph, stored as the in-neighbours of each node (CSC) and checked once when it is built.
 
     Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`.
 
@@ -220,8 +220,8 @@ class Graph:
 
     @property
     def edge_type_index(self) -> ops.EdgeTypeIndex:
-        """In-neighbours by edge type; made on first use and kept: 4 bytes an edge, unless stored by type, and 8 for
-        each node and type that it has.
+        """An index of in-neighbours by edge type, made on first use and kept: 4 bytes an edge, unless stored by type,
+        and 8 for each node and type that it has.
 
         Raises:
             GraphFormatError: the graph has no edge types, or some not in [0, 4095).
@@ -233,7 +233,7 @@ class Graph:
 
     @property
     def alias_table(self) -> ops.AliasTable:
-        """From which in-neighbours are drawn by edge weight; made on first use and kept: 8 bytes an edge.
+        """The table to draw in-neighbours by edge weight from, made on first use and kept: 8 bytes an edge.
 
         Raises:
             SamplerConfigError: the graph has no edge weights.

@@ -27,7 +27,7 @@ SPLITS = ("train", "val", "test")
 
 
 class GraphData:
-    """What a model trains on.
+    """The data that a model trains on: a graph, its features, labels and splits.
 
     Args:
         graph: the topology, N nodes.
@@ -110,7 +110,7 @@ class GraphData:
 
     @property
     def edge_stores(self) -> dict[str, FeatureStore]:
-        """Those of them that have rows of edges: ``"edge_x"``, and edge tables as ``"edge.<name>"``."""
+        """The stores that have rows of edges: ``"edge_x"``, and edge tables as ``"edge.<name>"``."""
         tables = {EDGE_PREFIX + name: table for name, table in self.edge_tables.items()}
         return {**({} if self.edge_x is None else {"edge_x": self.edge_x}), **tables}
 
@@ -123,7 +123,7 @@ class GraphData:
         return data
 
     def put(self, name: str, store: FeatureStore) -> None:
-        """From now on ``store``, which has the same rows, is the one of that name in :attr:`stores`."""
+        """Replaces the store of that name in :attr:`stores` by one with the same rows."""
         table = self.tables.get(name)
         if isinstance(table, NodeTable):
             self.tables[name] = NodeTable(store, table.first)

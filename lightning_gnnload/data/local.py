@@ -16,7 +16,7 @@ from lightning_gnnload.errors import PartitionError
 
 
 class LocalOrder(SeedOrder):
-    """Local shuffling: part ``p``'s seeds, in an order of their own, fill rank ``p``'s slices of each step.
+    """An order that shuffles each part's seeds on their own; part ``p``'s seeds fill rank ``p``'s slices of each step.
 
     Every seed comes once an epoch, and every rank has as many steps, whatever the parts' sizes. Where parts are of
     the sizes that the slices have, ``floor(S (p + 1) / K) - floor(S p / K)``, each rank has its part's seeds alone.
@@ -56,7 +56,8 @@ class LocalOrder(SeedOrder):
 
     @property
     def name(self) -> str:
-        """With a checksum of the parts: an epoch goes on only where each rank has the seeds that it had."""
+        """The order's name, with a checksum of the parts: an epoch is resumed only if each rank has the seeds that it
+        had."""
         checksum = 0
         for seeds in self.parts:
             checksum = zlib.crc32(np.int64(len(seeds)).tobytes() + np.sort(seeds).tobytes(), checksum)
@@ -130,7 +131,7 @@ class _BoundLocalOrder(SeedOrder):
 
 
 def _spread(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Both, each in its order, with the others at equal distances.
+    """Merges both, each in its order, with the second spread evenly over the first.
 
     Example:
         >>> _spread(np.array([0, 1, 2, 3, 4, 5]), np.array([8, 9])).tolist()

@@ -19,16 +19,16 @@ from lightning_gnnload.errors import StoreFormatError
 FORMAT = "lightning_gnnload.graph"
 VERSION = 1
 MANIFEST = "manifest.json"
-_MAX_BYTES = 1 << 24
-_MAX_ROWS = 1 << 48
-_MAX_DIMS = 8
+_MAX_BYTES = 1 << 24  # a manifest is read whole, and a file of anyone's could be any size
+_MAX_ROWS = 1 << 48  # products with row sizes stay within int64
+_MAX_DIMS = 8  # shapes come from a file that anyone may have written
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array of the folder: its file, which has the size that dtype and shape ask for, and what it should hold."""
+    """The manifest's entry of one array: its file, dtype, shape and limits."""
 
     file: Path
     dtype: torch.dtype
@@ -120,17 +120,17 @@ def _stored_array(folder: Path, name: str, entry: Any) -> StoredArray:
 
 
 def _are_first_nodes(tables: Any) -> bool:
-    """Of each table the first node that it has rows for; None where it has rows for all."""
+    """Checks the first node that each table has rows for; None where it has rows for all."""
     return isinstance(tables, dict) and all(first is None or _is_count(first) for first in tables.values())
 
 
 def _are_names(tables: Any) -> bool:
-    """Of the tables of edges; None where none were named."""
+    """Checks the names of the tables of edges; None where none were named."""
     return tables is None or (isinstance(tables, list) and all(isinstance(name, str) for name in tables))
 
 
 def _are_floats(quantized: Any) -> bool:
-    """Of each quantised array the dtype of what it stands for."""
+    """Checks the dtype that each quantised array stands for."""
     return isinstance(quantized, dict) and all(
         dtype in ("float32", "float16", "bfloat16") for dtype in quantized.values()
     )

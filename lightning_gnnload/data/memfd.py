@@ -17,8 +17,9 @@ _SEAL_FUTURE_WRITE = 0x0010  # linux/fcntl.h; Python 3.13 is the first to name i
 
 
 class MemoryFile:
-    """A memfd, mapped. It has no name in any folder: a killed process leaves nothing behind, and takes nothing away
-    from those that have mapped it. It is sealed: as its size cannot change, no page goes from under a reader.
+    """A memfd that is mapped into memory. It has no name in any folder: a killed process leaves nothing behind, and
+    takes nothing away from those that have mapped it. It is sealed: as its size cannot change, no page goes from under
+    a reader.
 
     Args:
         fd: the descriptor, which is this object's from now on, and closed with it at the latest.

@@ -21,12 +21,12 @@ def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 
 
 def reserve_bytes(total: int) -> int:
-    """Of a device's memory, what is left to its fragments, to libraries and to other programs: 1 GiB, or 5 %."""
+    """The memory of a device that is left for fragments, libraries and other programs: 1 GiB, or 5 %."""
     return max(1 << 30, total // 20)
 
 
 def in_units(num_bytes: int) -> str:
-    """For people.
+    """Writes a number of bytes for people to read.
 
     Example:
         >>> in_units(1_500_000), in_units(-3 << 30)

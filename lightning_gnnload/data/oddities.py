@@ -19,7 +19,7 @@ _MOST_ROWS = 1 << 12
 
 
 class Oddity(NamedTuple):
-    """A sentence, and whether it is more than likely a mistake."""
+    """One finding of the sanity checks, and whether it is probably a mistake."""
 
     text: str
     is_suspicious: bool
@@ -82,6 +82,6 @@ def _empty_seeds(data: GraphData) -> list[Oddity]:
 
 
 def _seeds(data: GraphData, split: str) -> np.ndarray:
-    """Those that are nodes. Others, written to the split later, are an error where they are sampled."""
+    """Gives the seeds that are nodes. Others, written to the split later, are an error where they are sampled."""
     seeds = data.split(split)
     return seeds[(seeds >= 0) & (seeds < data.num_nodes)]

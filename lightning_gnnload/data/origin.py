@@ -11,8 +11,8 @@ from lightning_gnnload.errors import GraphFormatError, PartReachError
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a graph that is part of another lies in it. A node keeps its random draws wherever its list lies: kernels
-    draw in the name of ``node_ids``, so that a mini-batch of a part is one of the whole.
+    """The position of a part in the whole graph. A node keeps its random draws wherever its list lies: kernels draw in
+    the name of ``node_ids``, so that a mini-batch of a part is one of the whole.
 
     Attributes:
         node_ids: int64 ``[n]``, each node's id in the whole graph, all different.
@@ -40,7 +40,7 @@ class Origin:
 
 
 class Places:
-    """Where the nodes of a part stand in it, by their ids in the whole graph.
+    """Maps ids of the whole graph to the local ids of one part.
 
     Args:
         node_ids: int64 ``[n]``, all different; 16 bytes each are taken.

@@ -21,7 +21,7 @@ HUGE_PAGE_BYTES = 2 << 20
 
 
 def buffer_memory(num_bytes: int, fd: int = -1) -> mmap.mmap:
-    """At least so many zeroed bytes, in whole pages; those never touched cost nothing.
+    """Allocates at least so many zeroed bytes, in whole pages; pages that are never touched cost nothing.
 
     Args:
         num_bytes: size; from 2 MB on it is rounded up to whole pages of that size.
@@ -47,7 +47,7 @@ def buffer_memory(num_bytes: int, fd: int = -1) -> mmap.mmap:
 
 
 def private_bytes(num_bytes: int) -> np.ndarray:
-    """So many zeroed bytes of this process's own, uint8, and not a page more. Raises MemoryError."""
+    """Allocates so many zeroed bytes, uint8, for this process alone, and not a page more. Raises MemoryError."""
     try:
         memory = mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, ValueError, OverflowError) as error:

@@ -17,7 +17,7 @@ from lightning_gnnload.errors import PartitionMismatchError
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One part of a graph.
+    """One part of a partitioned graph.
 
     Attributes:
         index: which.
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A graph in parts.
+    """A graph that was divided into parts.
 
     Nodes are renumbered so that those of a part are consecutive: part ``p`` owns the new ids ``starts[p]`` to
     ``starts[p + 1] - 1``, by ascending id in the whole graph. So the owner of a new id is found by comparing.
@@ -86,7 +86,7 @@ class Partition:
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graph."""
+        """The number of nodes of the whole graph."""
         return len(self.node_ids)
 
     @property
@@ -94,7 +94,7 @@ class Partition:
         return self.hops > 0
 
     def check(self, graph: Graph) -> None:
-        """That the parts are of this graph.
+        """Checks that the parts are of this graph.
 
         Raises:
             PartitionMismatchError: they were made of another.
@@ -107,7 +107,7 @@ class Partition:
             )
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
-        """Of each part, its seeds, int64, ids in the whole graph; None where the parts were made for other phases."""
+        """The seeds of each part, int64, as ids in the whole graph; None where the parts were made for other phases."""
         found = [part.seeds[phase] for part in self.parts if phase in part.seeds]
         return found if len(found) == self.num_parts else None
 

@@ -45,7 +45,7 @@ class StoredPartition(Partition):
     features: Literal["mapped", "disk"] = "mapped"
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
-        """As :meth:`.Partition.seeds_of`; no part's lists are touched."""
+        """Reads the seeds of each part, as :meth:`.Partition.seeds_of`, without the parts' lists."""
         assert isinstance(self.parts, StoredParts)
         return self.parts.seeds_of(phase)
 

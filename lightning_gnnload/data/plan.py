@@ -12,7 +12,7 @@ SMALLEST_LAST_STEP = 32
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """Names a mini-batch: rank ``rank`` of ``num_ranks``'s slice of global step ``step`` of epoch ``epoch``."""
+    """Names one mini-batch: the slice of rank ``rank`` of ``num_ranks`` in global step ``step`` of epoch ``epoch``."""
 
     epoch: int
     step: int

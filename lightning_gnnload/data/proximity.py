@@ -24,7 +24,7 @@ _LONG = 2**32  # edges to follow, some seconds
 
 
 class ProximityOrder(SeedOrder):
-    """Proximity-aware order: breadth-first sequences in turns, each from another random place in every epoch.
+    """An order that keeps neighbours together: it interleaves breadth-first sequences, rotated anew in each epoch.
 
     Nearby mini-batches then need the same rows again, which a cache that evicts (FIFO) has kept. The price is that
     the labels of a mini-batch are less mixed than a shuffle's, the less the fewer sequences there are.

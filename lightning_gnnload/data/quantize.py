@@ -72,7 +72,7 @@ def quantize(
 
 
 class QuantizationError(NamedTuple):
-    """By column, float64 ``[F]``: the largest difference, and the root of the mean square."""
+    """The error of quantization by column, float64 ``[F]``: the largest difference, and the root of the mean square."""
 
     max: torch.Tensor
     rms: torch.Tensor

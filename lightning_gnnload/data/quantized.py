@@ -19,7 +19,8 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class QuantizedFeatureStore(FeatureStore):
-    """``codes * scale + offset``, made floats while they are gathered: a quarter of float32's memory and traffic.
+    """A feature store of 8-bit codes, decoded as ``codes * scale + offset`` as they are gathered: a quarter of
+    float32's memory.
 
     :func:`.quantize` makes one. Another quantiser's bytes serve as well, if they are linear in each column.
 

@@ -13,7 +13,7 @@ from lightning_gnnload.errors import LoaderConfigError
 
 
 class SeedOrder(ABC):
-    """Orders the seeds of an epoch as a pure function of (seeds, seed, epoch)."""
+    """Orders the seeds of an epoch, as a pure function of (seeds, seed, epoch)."""
 
     @abstractmethod
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
@@ -38,14 +38,14 @@ class SeedOrder(ABC):
 
 
 class Sequential(SeedOrder):
-    """As given."""
+    """Keeps the seeds in the order in which they are given."""
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         return seeds
 
 
 class Shuffled(SeedOrder):
-    """A uniformly random order: each node draws a 64-bit key from (seed, epoch, node), and keys are sorted.
+    """Orders seeds at random: each draws a 64-bit key from (seed, epoch, node), and the keys are sorted.
 
     So the order does not depend on how the seeds were given, and needs no generator with state.
     """

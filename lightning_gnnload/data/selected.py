@@ -14,7 +14,7 @@ from lightning_gnnload.data.scratch import scratch_rows
 
 
 class SelectedFeatureStore(FeatureStore):
-    """Row ``i`` is row ``rows[i]`` of another store; no row is copied before it is gathered.
+    """A view of some rows of another store: row ``i`` is row ``rows[i]`` there. No row is copied before it is gathered.
 
     Args:
         store: ``[M, F]``.

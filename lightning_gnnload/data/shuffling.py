@@ -12,7 +12,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.sequences import epoch_order
 
-_JUDGED_EPOCHS = range(8)
+_JUDGED_EPOCHS = range(8)  # one epoch's rotation can be lucky
 
 
 @dataclass(frozen=True)

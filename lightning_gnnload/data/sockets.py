@@ -18,14 +18,15 @@ from typing import Any, ClassVar, TypeVar
 
 from lightning_gnnload.errors import GnnLoadError
 
-MAX_MESSAGE_BYTES = 1 << 17
+MAX_MESSAGE_BYTES = 1 << 17  # below Linux's default send buffer (208 KiB), so that a message is sent whole
 
 Message = dict[str, Any]
 AnyChannel = TypeVar("AnyChannel", bound="Channel")
 
 
 class Channel:
-    """One end of a connection. Sending is atomic a message, so that any thread may send.
+    """One end of a socket connection between processes. A message is sent whole or not at all, so that any thread may
+    send.
 
     Who speaks over it derives a class of its own.
 

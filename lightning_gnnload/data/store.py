@@ -189,8 +189,8 @@ def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[
 
 
 def table_name(name: str) -> str:
-    """Of the array that holds a table; of others, only tables of edges and a quantised table's scale and offset have a
-    dot."""
+    """The table's name, of the array that holds it; of others, only tables of edges and a quantised table's scale and
+    offset have a dot."""
     return f"table.{name}"
 
 
@@ -216,7 +216,7 @@ def raw_stores(stores: Mapping[str, FeatureStore]) -> dict[str, torch.Tensor | F
 
 
 def quantized_dtypes(stores: Mapping[str, FeatureStore]) -> dict[str, str]:
-    """Of each quantised store the dtype of what it gives."""
+    """The dtype that each quantised store gives."""
     return {
         name: str(store.dtype).removeprefix("torch.")
         for name, store in stores.items()
@@ -225,7 +225,7 @@ def quantized_dtypes(stores: Mapping[str, FeatureStore]) -> dict[str, str]:
 
 
 def _stores(data: GraphData) -> dict[str, FeatureStore]:
-    """By the name of the array that holds the rows."""
+    """The stores by the name of the array that holds their rows."""
     return {table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
 
 

@@ -23,8 +23,8 @@ from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
 
 class StoredParts(Sequence[Part]):
-    """The parts of a folder, each loaded when it is first asked for: a rank touches its own alone. Threads may share
-    it."""
+    """The parts of a partition's folder, each loaded when it is first asked for, so that a rank touches its own alone.
+    Threads may share it."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class StoredParts(Sequence[Part]):
             return self._loaded[number]
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
-        """Each part's, from its folder, without its graph; None where the parts were made for other phases.
+        """Reads each part's seeds from its folder, without its graph; None where the parts were made for other phases.
 
         Raises:
             StoreFormatError: a part's folder is missing, broken, or of another partition.

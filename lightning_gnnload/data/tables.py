@@ -21,7 +21,7 @@ EDGE_PREFIX = "edge."
 
 
 class NodeTable:
-    """Features of one node type: row ``i`` belongs to node ``first + i``.
+    """The features of one node type: row ``i`` belongs to node ``first + i``.
 
     The nodes of a type have consecutive ids, and each type's features a width and dtype of their own.
 

@@ -1,4 +1,4 @@
-"""The only importer of native code: typed, checked entry points to the CPU kernels.
+"""The only importer of native code: the compiled CPU kernels, and what all checked entry points to them share.
 
 Arrays are C-contiguous NumPy arrays (memory maps included); no function here copies an input. Every kernel is
 a single-threaded pure function that releases the GIL: parallelism is one thread, one batch. What each must

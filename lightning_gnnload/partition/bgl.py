@@ -24,7 +24,7 @@ _ROWS = 256
 
 @dataclass(frozen=True)
 class Bgl(Partitioner):
-    """Grows connected blocks, merges the small ones, and deals blocks out, each to the part that maximizes
+    """BGL's partitioner: grows connected blocks, merges small ones, and assigns each block to the part that maximizes
 
         ``(sum over j = 1 to score_hops of R_j) * (1 - |T(i)| / C_T) * (1 - |P(i)| / C)``
 

@@ -17,7 +17,7 @@ from lightning_gnnload.partition.lists import edge_chunks
 
 
 class Holdings(ABC):
-    """Which nodes each part holds, and how deep."""
+    """The nodes that each part holds, and how many hops deep."""
 
     @abstractmethod
     def of(self, part: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,7 +27,7 @@ class Holdings(ABC):
 
 @dataclass(frozen=True)
 class Closure(Holdings):
-    """Parts that sample their seeds by themselves.
+    """A layout in which each part holds all that its seeds need, so that it samples alone.
 
     A node that lies ``d`` hops before a part's nearest seed reaches ``hops - d``: only so much of what is behind it
     is ever sampled. So lists of nodes that are ``hops`` away are left out, and so are nodes farther away.
@@ -56,7 +56,8 @@ class Closure(Holdings):
 
 @dataclass(frozen=True)
 class OwnLists(Holdings):
-    """Parts that hold the lists of the nodes they own, and those whom the lists mention without theirs.
+    """A layout in which each part holds its own nodes' in-neighbour lists, and the nodes that they mention without
+    theirs.
 
     Source: DSP (PPoPP'23), section 3.1.
     """

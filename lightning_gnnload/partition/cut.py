@@ -13,12 +13,12 @@ from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.sample.base import Sampler
 
-_EDGES_A_CHUNK = 1 << 22
+_EDGES_A_CHUNK = 1 << 22  # bounds scratch memory: graphs are larger than what is left
 
 
 @dataclass(frozen=True)
 class SampledCut:
-    """What an epoch of mini-batches sends between parts, where each part's trainer samples its own seeds.
+    """The number of sampled edges between parts in an epoch, where each trainer samples its own part's seeds.
 
     Attributes:
         edges: of all blocks.

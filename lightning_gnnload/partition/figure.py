@@ -10,7 +10,7 @@ from lightning_gnnload.partition.quality import Quality
 
 _OWN, _MIRROR, _RANDOM, _SHARED = "#2a78d6", "#a9c8ee", "#9aa3ad", "#eda100"
 _PHASES = {"train": "#2a78d6", "val": "#1baf7a", "test": "#eda100"}
-_MOST_LABELS = 16
+_MOST_LABELS = 16  # more would overlap
 
 
 def draw_quality(quality: Quality, title: str, file: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-CHUNK_EDGES = 1 << 20
+CHUNK_EDGES = 1 << 20  # a few megabytes at a time
 
 
 def list_degrees(indptr: np.ndarray, nodes: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ METHODS = tuple(_CLASSES)
 
 
 def partitioner(method: str | Partitioner) -> Partitioner:
-    """One of :data:`METHODS` with its defaults, or one of one's own.
+    """Makes one of :data:`METHODS` with its defaults, or takes a user's own as it is.
 
     Raises:
         PartitionError: an unknown name.

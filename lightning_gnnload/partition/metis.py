@@ -28,12 +28,12 @@ NEIGHBOR_BYTES = 130
 """What METIS takes for each neighbour of each node, measured on graphs whose edges contract little: random ones."""
 NODE_BYTES = 100
 """Likewise for each node."""
-_LOOK_S = 0.1
+_LOOK_S = 0.1  # METIS runs in another process, and Ctrl-C must be heard here
 
 
 @dataclass(frozen=True)
 class Metis(Partitioner):
-    """METIS's multilevel partitioning of the graph without directions, loops and repeated edges.
+    """Runs METIS's multilevel partitioning on the graph as undirected, without loops and repeated edges.
 
     Nodes and the seeds of each phase are balanced at once, as constraints of their own, which PyMetis itself does not
     pass on; so METIS's functions are called in the library that PyMetis brings along, in a process of their own.

@@ -8,7 +8,8 @@ import numpy as np
 
 
 class Numbering(NamedTuple):
-    """Arrays of :class:`.Partition`: ``starts`` int64 ``[K + 1]``, ``node_ids`` and ``new_ids`` int64 ``[N]``."""
+    """The arrays that number a :class:`.Partition`'s nodes: ``starts`` ``[K + 1]``, ``node_ids`` and ``new_ids``
+    ``[N]``."""
 
     starts: np.ndarray
     node_ids: np.ndarray

@@ -15,7 +15,7 @@ OPEN = -1
 
 
 class Partitioner(ABC):
-    """Deals nodes out to parts, as a pure function of (graph, seeds, settings). It holds no state.
+    """Assigns nodes to parts, as a pure function of the graph, the seeds and the settings. It holds no state.
 
     A method is what decides between parts. What follows is the same for all: seeds are balanced within 1, parts
     are closed over as many hops as are asked for, and nodes are renumbered.

@@ -16,7 +16,7 @@ from lightning_gnnload.partition.stages import Stage
 
 @dataclass(frozen=True)
 class CacheRates:
-    """Hit rates of the trainers' caches, each with places for the same share of all rows.
+    """The hit rates of the trainers' caches, which all hold the same share of the rows.
 
     Attributes:
         ratio: that share.
@@ -35,7 +35,7 @@ class CacheRates:
 
 @dataclass(frozen=True)
 class Quality:
-    """What a partition costs and gains. Lists have an entry a part.
+    """The costs and gains of a partition; lists have one entry a part. Lists have an entry a part.
 
     Attributes:
         num_nodes: of the whole graph, N.
@@ -69,7 +69,7 @@ class Quality:
 
     @property
     def node_share(self) -> float:
-        """Of the whole graph, what a part holds on average (PaGraph, figure 17b)."""
+        """The share of the whole graph's nodes that a part holds on average (PaGraph, figure 17b)."""
         return sum(self.held_nodes) / (self.num_parts * max(self.num_nodes, 1))
 
     @property

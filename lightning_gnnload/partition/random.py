@@ -18,7 +18,8 @@ _EPOCH = 2**32 - 1
 
 @dataclass(frozen=True)
 class RandomParts(Partitioner):
-    """Deals shuffled nodes out in turns, training nodes first: parts differ by one training node and one node at most.
+    """Assigns shuffled nodes to parts round robin, training nodes first: parts differ by one training node and one node
+    at most.
 
     Memory: 24 bytes a node.
     """

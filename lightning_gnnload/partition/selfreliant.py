@@ -26,7 +26,7 @@ _SLICE_EDGES = 1 << 27  # half a second or so: how long an interrupt may wait
 
 @dataclass(frozen=True)
 class SelfReliant(Partitioner):
-    """Deals seeds out one after the other, each to the part that already has most of its neighbourhood.
+    """PaGraph's partitioner: assigns each seed to the part that already holds most of its neighbourhood.
 
     A seed ``v`` scores at part ``i``
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-_SAMPLE_S = 0.05
+_SAMPLE_S = 0.05  # shorter peaks of memory are missed; looking costs a system call
 _PRIVATE = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 _SHARED = re.compile(r"^RssShmem:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One step.
+    """One stage of building a partition, with its time and memory.
 
     Attributes:
         name: what was done.
@@ -33,8 +33,8 @@ class Stage:
 
 
 class StageClock:
-    """Times the stages of a work that calls :meth:`enter` where each begins. One thread enters; another one, of its
-    own, looks at the memory.
+    """Measures the stages of a task, which calls :meth:`enter` at the start of each. One thread enters; another one, of
+    its own, looks at the memory.
 
     Example:
         >>> with StageClock() as clock:

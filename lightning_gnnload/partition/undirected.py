@@ -9,13 +9,13 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 
-_EDGES_A_CHUNK = 1 << 22
+_EDGES_A_CHUNK = 1 << 22  # bounds scratch memory: graphs are larger than what is left
 
 
 def undirected_neighbors(
     graph: Graph, *, advance: Callable[[float], object] = lambda share: None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """In- and out-neighbours of each node in one list, ascending, without itself and without repeats.
+    """Merges in- and out-neighbours of each node into one list, ascending, without itself and without repeats.
 
     Args:
         graph: N nodes, E edges; ``indices`` may be a mapped file, and is read twice, in turn.

@@ -97,7 +97,7 @@ def _write_part(
     local: np.ndarray,
     seeds: Mapping[str, np.ndarray],
 ) -> None:
-    """One part's graph and seeds; ``nodes`` in its own order, ``local`` the place of each in it."""
+    """Writes one part's graph and seeds; ``nodes`` in its own order, ``local`` the place of each in it."""
     degrees = list_degrees(graph.indptr, nodes, reach > 0)
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     num_edges = int(indptr[-1])

@@ -10,7 +10,7 @@ from lightning_gnnload.data.graphdata import GraphData
 
 
 class Dataset(ABC):
-    """Names a data set without holding it, so that configurations and processes stay light.
+    """Names a data set without loading it, so that configurations and processes stay light.
 
     :meth:`prepare` runs once a machine and may download, convert and write; :meth:`load` runs in every rank and
     maps what ``prepare`` wrote, so that a machine holds one copy whatever the number of ranks.
@@ -30,7 +30,7 @@ class Dataset(ABC):
 
 
 def default_root() -> Path:
-    """Where prepared data sets go unless a root is given: ``lightning_gnnload`` in the user's cache folder.
+    """The folder of prepared data sets, if no root is given: ``lightning_gnnload`` in the user's cache folder.
 
     ``$XDG_CACHE_HOME`` counts where it is an absolute path, as its specification asks; else ``~/.cache``.
     Nothing is created here; :meth:`Dataset.prepare` creates it for its owner alone.

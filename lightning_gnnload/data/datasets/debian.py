@@ -26,7 +26,7 @@ _RECIPE = 1  # part of the settings: raise it when the same source would give ot
 
 @dataclass(frozen=True)
 class Debian(StoredDataset):
-    """Packages of Debian 12 (bookworm, main, amd64); the task is to tell a package's archive section.
+    """The packages of Debian 12 (bookworm, main, amd64); the task is to predict a package's archive section.
 
     An edge ``b -> a`` of type ``"Depends"`` says that package ``a`` depends on ``b``: the in-neighbours of a
     package are what it needs. With ``both_directions``, ``"rev_Depends"`` edges run the other way. There are

@@ -22,7 +22,7 @@ from lightning_gnnload.errors import DatasetError, MissingExtraError
 
 _PIECE = 1 << 20  # numbers, or rows of a csv file, read at once
 _MOST_INFLATED = 1032  # bytes that deflate packs into one, at the very most
-_MAX_LABEL = 1 << 31
+_MAX_LABEL = 1 << 31  # nobody has so many classes: such a number is damage
 
 
 @dataclass
@@ -200,7 +200,7 @@ def _whole(file: Path, key: str) -> np.ndarray:
 
 @contextmanager
 def _member(file: Path, key: str) -> Iterator[tuple[tuple[int, ...], bool, Iterator[tuple[int, np.ndarray]]]]:
-    """One array of an npz file: shape, whether it is stored by column, and ``(start, numbers)`` as stored."""
+    """Reads one array of an npz file: its shape, whether it is stored by column, and ``(start, numbers)`` as stored."""
     with ExitStack() as opened:
         with _reading(file):
             archive = opened.enter_context(zipfile.ZipFile(file))

@@ -26,7 +26,7 @@ Pairs = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 class Purpose(IntEnum):
-    """What a stream of random words is for: the second word of its key. Numbers keep their meaning."""
+    """Tells streams of random words apart, as the second word of their key. Numbers keep their meaning."""
 
     FIRST_END = 0
     SECOND_END = 1
@@ -54,7 +54,7 @@ def tosses(words: np.ndarray, probability: float) -> np.ndarray:
 
 
 def chung_lu(num_nodes: int, num_pairs: int, *, exponent: float, max_degree: float | None, seed: int) -> Pairs:
-    """Both ends drawn with probabilities proportional to ``(id + offset) ** (-1 / (exponent - 1))``.
+    """Draws both ends with probabilities proportional to ``(id + offset) ** (-1 / (exponent - 1))``.
 
     The degrees then follow a power law of that exponent; the offset makes node 0, the greatest, expect
     ``max_degree`` ends (None: the geometric mean of the mean and the most that can be). Drawn by inverting
@@ -99,7 +99,7 @@ def _offset(num_nodes: int, num_ends: int, max_degree: float | None, rise: float
 
 
 def rmat(num_nodes: int, num_pairs: int, *, seed: int) -> Pairs:
-    """Each pair falls through halves of the adjacency matrix, quadrants weighted by :data:`RMAT_QUADRANTS`.
+    """Draws each pair by halving the adjacency matrix again and again, with :data:`RMAT_QUADRANTS` as probabilities.
 
     Made for the next power of two and scaled down to ``num_nodes``. A level takes 16 bits.
 
@@ -172,7 +172,7 @@ def citations(community: np.ndarray, num_pairs: int, *, exponent: float, homophi
 
 
 def _cite_earlier(eldest: np.ndarray, words: np.ndarray, copying: float) -> np.ndarray:
-    """For each position an earlier one, not before ``eldest``; its own where it is the eldest."""
+    """Draws for each position an earlier one, not before ``eldest``; its own where it is the eldest."""
     position = np.arange(len(eldest))
     earlier = eldest + (fractions(words) * (position - eldest)).astype(np.int64)
     # The eldest cites nobody, so that nothing can be copied from it.

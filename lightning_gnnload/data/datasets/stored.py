@@ -22,7 +22,7 @@ from lightning_gnnload.errors import DatasetError, StoreFormatError
 
 
 class StoredDataset(Dataset):
-    """A data set that says where its folder is, what settings made it, and how to build it.
+    """A data set that is built once and kept in a folder; a subclass says where, by which settings, and how.
 
     Processes may prepare the same folder at once: one builds while the others wait for its lock, then find
     the folder ready. A process that dies gives its lock up, and readers never see half a folder.
@@ -31,7 +31,7 @@ class StoredDataset(Dataset):
     @property
     @abstractmethod
     def folder(self) -> Path:
-        """Where :meth:`prepare` writes; other settings must give another folder."""
+        """The folder that :meth:`prepare` writes to; other settings must give another folder."""
 
     @property
     @abstractmethod

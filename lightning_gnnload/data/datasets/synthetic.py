@@ -29,7 +29,7 @@ _ROWS = 1 << 14
 
 @dataclass(frozen=True)
 class Synthetic(StoredDataset):
-    """A random graph with communities, labels, features and splits; the same for the same arguments.
+    """A random graph with communities, labels, features and splits, the same for the same arguments.
 
     A node's label is its community. Edges prefer the own community and features scatter around a centroid of
     it: both carry the label, and neighbours add to what a node knows of itself. There are no self-loops and

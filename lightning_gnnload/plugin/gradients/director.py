@@ -63,7 +63,6 @@ class Shares:
         self.num_ranks = num_ranks
         self.staleness = staleness
         self.step = start
-        self._stop = stop
         self._merged: defaultdict[int, set[int]] = defaultdict(set)  # ranks, by step ahead
         self._lowest_merged = stop
         self._next = stop * num_ranks - 1  # downwards; what lies above was given before
