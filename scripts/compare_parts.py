@@ -21,7 +21,7 @@ import numpy as np
 from compare_orders import SAMPLER, Result, draw, measure, train
 
 from lightning_gnnload import Debian, GraphData, Partition, Synthetic, load_partition, partition_graph
-from lightning_gnnload.cache.policy import OfPart, hottest
+from lightning_gnnload.cache.policy import PartPolicy, hottest
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.seeds import SeedOrder, Shuffled
@@ -96,7 +96,7 @@ def hit_rates(data: GraphData, num_parts: int, policy_name: str, scratch: Path) 
         parted = {"sampler": PartSampler(SAMPLER, partition), "order": local(partition)}
         workload = Workload(**{**whole.settings(), **parted})
         hot = [
-            hottest(OfPart(policy, SAMPLER, partition, part, "train").hotness(workload, 0), data.num_nodes, room)
+            hottest(PartPolicy(policy, SAMPLER, partition, part, "train").hotness(workload, 0), data.num_nodes, room)
             for part in partition.parts
         ]
         rates[f"{method} parts"] = rate(visits(workload, 0), hot.__getitem__)

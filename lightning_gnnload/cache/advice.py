@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.cache.rules import RULES
-from lightning_gnnload.cache.simulate import Curve, Trace
+from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 
 _MEASURED_BATCHES, _MEASURED_S = 24, 3.0
@@ -60,7 +60,7 @@ class Advice:
     reason: str
 
 
-def measure_speed(store: FeatureStore, trace: Trace) -> Speed:
+def measure_speed(store: FeatureStore, trace: AccessTrace) -> Speed:
     """Gathers mini-batches from the store, spread over an epoch, for a few seconds; then as many rows from memory."""
     before, lists = (epoch[:: max(len(epoch) // _MEASURED_BATCHES, 1)] for epoch in (trace.epochs[0], trace.epochs[-1]))
     out = torch.empty(max(map(len, [*before, *lists])), store.shape[1], dtype=store.dtype)
@@ -76,7 +76,9 @@ def measure_speed(store: FeatureStore, trace: Trace) -> Speed:
     return Speed(store_ns, _gather_ns(memory, [nodes % num_rows for nodes in lists], out), sample_ns)
 
 
-def recommend(curves: Sequence[Curve], ratios: Sequence[float], most: float, speed: Speed, usual_order: str) -> Advice:
+def recommend(
+    curves: Sequence[HitRateCurve], ratios: Sequence[float], most: float, speed: Speed, usual_order: str
+) -> Advice:
     """The policy and the size that are worth it.
 
     Args:

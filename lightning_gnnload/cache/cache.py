@@ -11,9 +11,9 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from lightning_gnnload.cache.budget import Table
-from lightning_gnnload.cache.opening import HostMemory, Place, say
+from lightning_gnnload.cache.opening import HostPlace, Place, print_line
 from lightning_gnnload.cache.peers import Membership
-from lightning_gnnload.cache.policy import CachePolicy, OfNodes
+from lightning_gnnload.cache.policy import CachePolicy, SubsetPolicy
 from lightning_gnnload.cache.rules import RULES, Rule, policy_named, rule_of
 from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore
@@ -104,7 +104,7 @@ class FeatureCache:
         store: FeatureStore,
         workload: Workload,
         *,
-        sharers: Membership | None = None,
+        membership: Membership | None = None,
         epoch: int = 0,
         progress: bool = True,
         tier: str = "cache",
@@ -115,14 +115,14 @@ class FeatureCache:
         Args:
             store: has all rows.
             workload: the mini-batches to come.
-            sharers: the ranks of this machine that open it together; None for a rank alone.
+            peers: the ranks of this machine that open it together; None for a rank alone.
             epoch: that training begins with.
             progress: say what is done, with bars; for one rank of a machine.
             tier: what reads from it are counted as.
 
         Raises:
             CacheConfigError, CacheTooSmallError: limits that cannot be kept, a ranking that is none.
-            CacheShareError: sharers that are late, fail, or have another table.
+            CacheShareError: peers that are late, fail, or have another table.
             CudaUnavailableError: ``device="cuda"``, while this is the cache in the machine's memory.
         """
         if self.device == "cuda":
@@ -133,14 +133,14 @@ class FeatureCache:
             )
         # Of quantised features the bytes are cached: in the same room, several times the rows.
         table = store.codes if isinstance(store, QuantizedFeatureStore) else store
-        with sharers.meet() if sharers is not None and sharers.count > 1 else nullcontext() as meeting:
-            opened = self.open_in(HostMemory(table, meeting), workload, epoch=epoch, progress=progress, tier=tier)
+        with membership.connect() if membership is not None and membership.count > 1 else nullcontext() as peers:
+            opened = self.open_in(HostPlace(table, peers), workload, epoch=epoch, progress=progress, tier=tier)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
     def open_in(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
         """The cache in a place's memory: see :meth:`open`."""
-        if place.meeting is not None:
-            place.meeting.agree(self.facts(place.store, epoch))
+        if place.peers is not None:
+            place.peers.agree(self.facts(place.store, epoch))
         rule = rule_of(self.policy)
         policy = None if self.evicts else policy_named(self.policy, window=self.window, progress=progress)
         num_rows, together = self._agreed_rows(place, rule, policy, progress)
@@ -163,23 +163,23 @@ class FeatureCache:
     def _agreed_rows(
         self, place: Place[T], rule: Rule | None, policy: CachePolicy | None, progress: bool
     ) -> tuple[int, bool]:
-        """How many, and whether each is there once, not once a rank. Sharer 0 decides: free memory is another from one
+        """How many, and whether each is there once, not once a rank. Peer 0 decides: free memory is another from one
         look to the next."""
-        store, meeting, room = place.store, place.meeting, place.room()
+        store, peers, room = place.store, place.peers, place.room()
         found = None
         if place.leads:
-            count = 1 if meeting is None else meeting.sharers.count
+            count = 1 if peers is None else peers.membership.count
             table = Table(store.shape[0], store.row_bytes, place.slot_bytes(rule, policy), copies=count)
-            is_shareable = meeting is not None and policy is not None and not policy.is_own
+            is_shareable = peers is not None and policy is not None and not policy.is_own
             share = self.share if is_shareable else "replicated"
             allowed, together = place.budget(table, self.ratio, self.capacity_bytes, share, room)
             if progress:
                 how = "partitioned over" if together else "replicated in"
                 ranks = f"; {how} {count} ranks" if count > 1 else ""
-                say(f"Feature cache{place.where} by {self.policy!r}: {allowed}{ranks}")
+                print_line(f"Feature cache{place.where} by {self.policy!r}: {allowed}{ranks}")
             found = np.array([allowed.num_rows, together])
-        if meeting is not None:
-            found = meeting.publish(found)
+        if peers is not None:
+            found = peers.broadcast(found)
         assert found is not None
         return int(found[0]), bool(found[1])
 
@@ -197,7 +197,7 @@ class FeatureCache:
         return None
 
     def facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
-        """What all sharers must say alike."""
+        """What all peers must say alike."""
         policy = self.policy if isinstance(self.policy, str) else type(self.policy).__name__
         settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window, self.device]
         return {"shape": list(store.shape), "dtype": str(store.dtype), "settings": settings, "epoch": epoch}
@@ -208,7 +208,7 @@ def open_all(
     store: FeatureStore,
     workload: Workload,
     *,
-    sharers: Membership | None = None,
+    membership: Membership | None = None,
     epoch: int = 0,
     progress: bool = True,
 ) -> FeatureStore:
@@ -216,15 +216,17 @@ def open_all(
 
     Args:
         levels: nearest first. Reads from them are counted as ``"cache"``, ``"cache 2"`` and so on.
-        store, workload, sharers, epoch, progress: see :meth:`FeatureCache.open`, which raises what this does.
+        store, workload, peers, epoch, progress: see :meth:`FeatureCache.open`, which raises what this does.
     """
     caches: list[FeatureStore] = []
     try:
         for number in range(len(levels), 0, -1):
             behind = caches[0] if caches else store
-            ours = None if sharers is None else replace(sharers, name=f"{sharers.name}-{number}")
+            ours = None if membership is None else replace(membership, name=f"{membership.name}-{number}")
             tier = "cache" if number == 1 else f"cache {number}"
-            opened = levels[number - 1].open(behind, workload, sharers=ours, epoch=epoch, progress=progress, tier=tier)
+            opened = levels[number - 1].open(
+                behind, workload, membership=ours, epoch=epoch, progress=progress, tier=tier
+            )
             caches.insert(0, opened)
     except BaseException:
         CacheLevels(store, caches).close()
@@ -261,7 +263,7 @@ def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) ->
             f"{'some nodes' if of_some else 'edges'}. Give its cache one that judges none: {others}."
         )
     policy = policy_named(level.policy, window=level.window, progress=progress)
-    return replace(level, policy=OfNodes(policy, table.nodes))
+    return replace(level, policy=SubsetPolicy(policy, table.nodes))
 
 
 def _is_number(value: object) -> bool:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_gnnload.cache.rules import RULES
-from lightning_gnnload.cache.simulate import Curve
+from lightning_gnnload.cache.simulate import HitRateCurve
 
 _OPTIMUM_COLOR = "#222222"
 _MARKERS = "oxs^"
 
 
-def draw_curves(curves: Sequence[Curve], ratios: Sequence[float], row_bytes: int, title: str, file: Path) -> None:
+def draw_curves(
+    curves: Sequence[HitRateCurve], ratios: Sequence[float], row_bytes: int, title: str, file: Path
+) -> None:
     """Writes a PNG: full lines choose rows beforehand, dashed ones admit and evict; markers tell orders of seeds.
 
     Args:

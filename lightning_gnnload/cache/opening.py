@@ -34,7 +34,7 @@ class Place(ABC, Generic[T]):
 
     Args:
         store: has all rows.
-        meeting: of the ranks of this machine that open the cache together; None for a rank alone.
+        peers: the ranks of this machine that open the cache together; None for a rank alone.
 
     Attributes:
         where: in messages.
@@ -42,31 +42,31 @@ class Place(ABC, Generic[T]):
 
     where = ""
 
-    def __init__(self, store: FeatureStore, meeting: PeerGroup | None) -> None:
-        self.store, self.meeting = store, meeting
+    def __init__(self, store: FeatureStore, peers: PeerGroup | None) -> None:
+        self.store, self.peers = store, peers
 
     @property
     def leads(self) -> bool:
         """Whether this rank decides for all."""
-        return self.meeting is None or self.meeting.sharers.index == 0
+        return self.peers is None or self.peers.membership.index == 0
 
     def part(self) -> None:
         """The ranks share no rows: from here on nobody waits for another."""
-        self.meeting = None
+        self.peers = None
 
     def hot_rows(self, policy: CachePolicy, workload: Workload, num_rows: int, epoch: int) -> np.ndarray:
         """The rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks that meet.
 
         Raises:
             CacheConfigError: a ranking that is none.
-            CacheShareError: a sharer failed, or has other rows.
+            CacheShareError: a peer failed, or has other rows.
         """
         hot = None
         if self.leads:
             hot = hottest(_ranked(policy, workload, epoch), self.store.shape[0], num_rows)
-        if self.meeting is not None:
-            hot = self.meeting.publish(hot)
-            self.meeting.agree({"checksum of rows": _checksum(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
+        if self.peers is not None:
+            hot = self.peers.broadcast(hot)
+            self.peers.agree({"checksum of rows": _checksum(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
         assert hot is not None
         return hot
 
@@ -113,16 +113,16 @@ class Place(ABC, Generic[T]):
         """A cache of the rows of ``hot``, which ranks hold each once ``together``, or all each.
 
         Raises:
-            CacheShareError: a sharer failed.
+            CacheShareError: a peer failed.
         """
 
 
-class HostMemory(Place[FeatureStore]):
+class HostPlace(Place[FeatureStore]):
     """The machine's memory: a rank's own, or shared by all ranks."""
 
     def part(self) -> None:
-        if self.meeting is not None:
-            self.meeting.close()
+        if self.peers is not None:
+            self.peers.close()
         super().part()
 
     def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
@@ -155,28 +155,28 @@ class HostMemory(Place[FeatureStore]):
         progress: bool,
         tier: str,
     ) -> FeatureStore:
-        store, meeting = self.store, self.meeting
-        if meeting is not None and together:
-            holding = hold_together(store, hot, meeting, renewed=policy.window is not None, progress=progress)
+        store, peers = self.store, self.peers
+        if peers is not None and together:
+            memory = hold_together(store, hot, peers, renewed=policy.window is not None, progress=progress)
         else:
-            holding = hold_alone(store, hot, progress=progress)
-            if meeting is not None:
-                meeting.agree({})  # if one fails, all do
+            memory = hold_alone(store, hot, progress=progress)
+            if peers is not None:
+                peers.agree({})  # if one fails, all do
         if policy.window is None:
-            return StaticCache(store, holding.location, holding.shards, tier=tier)
+            return StaticCache(store, memory.location, memory.shards, tier=tier)
         return RenewedCache(
             store,
-            holding,
-            lock=_lock_of(meeting) if meeting is not None and together else SharedLock.create(),
+            memory,
+            lock=_lock_of(peers) if peers is not None and together else SharedLock.create(),
             first_epoch=epoch,
             window=policy.window,
             ranking=ranking_of(policy, workload, store.shape[0], len(hot)) if self.leads else None,
-            channels=None if meeting is None else meeting.keep(),
+            channels=None if peers is None else peers.detach(),
             tier=tier,
         )
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """One line on stderr, where bars are shown as well."""
     from rich.console import Console
 
@@ -202,11 +202,11 @@ def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
     return zlib.crc32(bytes_of(rows).tobytes())
 
 
-def _lock_of(meeting: PeerGroup) -> SharedLock:
-    """One for all sharers, made by sharer 0."""
-    mine = SharedLock.create() if meeting.sharers.index == 0 else None
+def _lock_of(peers: PeerGroup) -> SharedLock:
+    """One for all peers, made by peer 0."""
+    mine = SharedLock.create() if peers.membership.index == 0 else None
     try:
-        first, *_ = meeting.exchange({}, -1 if mine is None else mine.fd)
+        first, *_ = peers.all_gather({}, -1 if mine is None else mine.fd)
     finally:
         if mine is not None:
             mine.close()

@@ -29,7 +29,7 @@ class Membership:
 
     Args:
         name: of this job and cache; no two that are open at once have the same.
-        index: which one this process is, in ``[0, count)``. Sharer 0 decides, the others follow.
+        index: which one this process is, in ``[0, count)``. Peer 0 decides, the others follow.
         count: how many there are.
         timeout_s: how long to wait until all have come. From then on each waits as long as the others live.
 
@@ -47,32 +47,32 @@ class Membership:
             raise CacheShareError(f"sharer {self.index} of {self.count}: the index must lie in [0, {self.count}).")
 
     @contextmanager
-    def meet(self) -> Iterator[PeerGroup]:
+    def connect(self) -> Iterator[PeerGroup]:
         """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
 
         Raises:
             CacheShareError: one is late, of another user, or two have one name.
         """
-        meeting = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
+        peers = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
         try:
-            meeting.gather_up()
-            yield meeting
+            peers.rendezvous()
+            yield peers
         except BaseException as error:
-            meeting.tell(error)
+            peers.abort(error)
             raise
         finally:
-            meeting.close()
+            peers.close()
 
 
 class PeerValue(NamedTuple):
-    """What one sharer gave in an exchange: facts, and a descriptor or -1, which is the receiver's to close."""
+    """What one peer gave in an exchange: facts, and a descriptor or -1, which is the receiver's to close."""
 
     fields: dict[str, Any]
     fd: int
 
 
 class PeerChannel(sockets.Channel):
-    """Between sharer 0 and another one."""
+    """Between peer 0 and another one."""
 
     kinds: ClassVar = {
         "join": {"index": int, "count": int},
@@ -85,70 +85,71 @@ class PeerChannel(sockets.Channel):
 
 
 class PeerGroup:
-    """The sharers, connected through sharer 0.
+    """The peers, connected through peer 0.
 
     Attributes:
-        sharers: which of them this process is.
-        channels: to the others, by index: of sharer 0 to all, of another one to sharer 0 alone.
+        peers: which of them this process is.
+        channels: to the others, by index: of peer 0 to all, of another one to peer 0 alone.
     """
 
-    def __init__(self, sharers: Membership) -> None:
-        self.sharers = sharers
+    def __init__(self, membership: Membership) -> None:
+        self.membership = membership
         self.channels: dict[int, PeerChannel] = {}
 
-    def gather_up(self) -> None:
+    def rendezvous(self) -> None:
         """Connects."""
         raise NotImplementedError
 
-    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
-        """What each sharer gives, in order, known to all afterwards. Its own descriptor comes back as a duplicate.
+    def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
+        """What each peer gives, in order, known to all afterwards. Its own descriptor comes back as a duplicate.
 
         Raises:
-            CacheShareError: a sharer failed, or is gone.
+            CacheShareError: a peer failed, or is gone.
         """
         raise NotImplementedError
 
     def agree(self, fields: dict[str, Any], *, advice: str = "") -> None:
-        """Raises CacheDisagreementError: the sharers do not all say the same; the message ends with ``advice``."""
-        given = [each.fields for each in self.exchange(fields)]
-        for index, theirs in enumerate(given):
-            if theirs != given[0]:
-                differing = {name for name in theirs | given[0] if theirs.get(name) != given[0].get(name)}
-                said = ", ".join(f"{n}: {given[0].get(n)!r} and {theirs.get(n)!r}" for n in sorted(differing))
+        """Raises CacheDisagreementError: the peers do not all say the same; the message ends with ``advice``."""
+        given = [each.fields for each in self.all_gather(fields)]
+        for index, stated in enumerate(given):
+            if stated != given[0]:
+                differing = {name for name in stated | given[0] if stated.get(name) != given[0].get(name)}
+                said = ", ".join(f"{n}: {given[0].get(n)!r} and {stated.get(n)!r}" for n in sorted(differing))
                 raise CacheDisagreementError(
-                    f"sharers 0 and {index} of {self.sharers.name!r} differ ({said}). All ranks of a machine must open "
+                    f"sharers 0 and {index} of {self.membership.name!r} differ ({said}). All ranks of a machine must "
+                    f"open "
                     f"the same cache over the same table.{advice and ' '}{advice}"
                 )
 
-    def publish(self, values: np.ndarray | None) -> np.ndarray:
-        """Sharer 0's numbers, int64 ``[M]``, known to all. The others give None.
+    def broadcast(self, values: np.ndarray | None) -> np.ndarray:
+        """Peer 0's numbers, int64 ``[M]``, known to all. The others give None.
 
         Raises:
-            CacheShareError: a sharer failed, or is gone.
+            CacheShareError: a peer failed, or is gone.
         """
         file = None if values is None else numbers_file(values)
-        given = self.exchange({}, -1 if file is None else file.fd)
+        given = self.all_gather({}, -1 if file is None else file.fd)
         if file is not None:
             file.close()
         received = numbers_in(given[0].fd)
         return received if values is None else values
 
-    def tell(self, error: BaseException) -> None:
-        """This sharer fails, which ends the meeting for all."""
+    def abort(self, error: BaseException) -> None:
+        """This peer fails, which ends the peer group for all."""
         text = str(error) if isinstance(error, CacheShareError) else f"{type(error).__name__}: {error}"
         for channel in self.channels.values():
             with contextlib.suppress(OSError):  # it is gone itself
                 channel.send("failed", text=text[:_MAX_TEXT])
 
-    def keep(self) -> dict[int, PeerChannel]:
-        """The channels, to be closed by the caller, as the meeting ends without doing it."""
+    def detach(self) -> dict[int, PeerChannel]:
+        """The channels, to be closed by the caller, as the peer group ends without doing it."""
         channels, self.channels = self.channels, {}
         return channels
 
     def close(self) -> None:
         """Nobody waits for another from here on."""
         # Closing with unread data would reset the connection, and the peer would lose our last words.
-        channels = self.keep()
+        channels = self.detach()
         for channel in channels.values():
             channel.finish()
         for channel in channels.values():
@@ -156,33 +157,33 @@ class PeerGroup:
             channel.close()
 
     def _receive(self, index: int) -> PeerValue:
-        """The next thing that a sharer gives."""
+        """The next thing that a peer gives."""
         try:
             message, fds = self.channels[index].receive()
         except EOFError:
             raise CacheShareError(
-                f"sharer {index} of {self.sharers.name!r} is gone. Its own output says why, or it was killed."
+                f"sharer {index} of {self.membership.name!r} is gone. Its own output says why, or it was killed."
             ) from None
         fd = fds[0] if fds else -1
         if message["kind"] != "given":
             _close(fd)
             text = message.get("text", f"it sent {message['kind']!r} when it had to give something")
-            raise CacheShareError(f"sharer {index} of {self.sharers.name!r} failed: {text}")
+            raise CacheShareError(f"sharer {index} of {self.membership.name!r} failed: {text}")
         return PeerValue(message["fields"], fd)
 
     @property
     def _address(self) -> bytes:
         # A socket name holds 107 bytes, and a job's may be longer.
-        name = hashlib.blake2b(self.sharers.name.encode(), digest_size=16).hexdigest()
+        name = hashlib.blake2b(self.membership.name.encode(), digest_size=16).hexdigest()
         return f"\0gnnload-{os.getuid()}-sharers-{name}".encode()
 
 
 class _RootPeer(PeerGroup):
-    """Sharer 0's side."""
+    """Peer 0's side."""
 
-    def gather_up(self) -> None:
-        name, count = self.sharers.name, self.sharers.count
-        deadline = time.monotonic() + self.sharers.timeout_s
+    def rendezvous(self) -> None:
+        name, count = self.membership.name, self.membership.count
+        deadline = time.monotonic() + self.membership.timeout_s
         try:
             listener = sockets.listen(self._address)
         except OSError as error:
@@ -197,11 +198,11 @@ class _RootPeer(PeerGroup):
                 except TimeoutError:
                     missing = sorted(set(range(1, count)) - self.channels.keys())
                     raise CacheShareError(
-                        f"sharers {missing} of {name!r} did not come within {self.sharers.timeout_s:g} s. Look at "
+                        f"sharers {missing} of {name!r} did not come within {self.membership.timeout_s:g} s. Look at "
                         f"their output, or give them more time."
                     ) from None
 
-    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
+    def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
         given = {0: PeerValue(fields, os.dup(fd) if fd >= 0 else -1)}
         try:
             while waiting := {i: channel for i, channel in self.channels.items() if i not in given}:
@@ -219,7 +220,7 @@ class _RootPeer(PeerGroup):
         return ordered
 
     def _join(self, listener: socket.socket) -> None:
-        """Strangers are turned away: they must not be able to end the meeting. Raises TimeoutError: nobody comes."""
+        """Strangers are turned away: they must not be able to end the peer group. Raises TimeoutError: nobody comes."""
         try:
             channel = PeerChannel.accept(listener)
         except CacheShareError:
@@ -231,35 +232,38 @@ class _RootPeer(PeerGroup):
         for fd in fds:
             os.close(fd)
         index = message.get("index", 0)
-        if message.get("kind") != "join" or index in self.channels or not 0 < index < self.sharers.count:
+        if message.get("kind") != "join" or index in self.channels or not 0 < index < self.membership.count:
             channel.close()
             return
         self.channels[index] = channel
-        if message["count"] != self.sharers.count:
-            raise CacheShareError(f"sharer {index} takes part in {message['count']}, sharer 0 in {self.sharers.count}.")
+        if message["count"] != self.membership.count:
+            raise CacheShareError(
+                f"sharer {index} takes part in {message['count']}, sharer 0 in {self.membership.count}."
+            )
 
 
 class _LeafPeer(PeerGroup):
-    """The side of every other sharer."""
+    """The side of every other peer."""
 
-    def gather_up(self) -> None:
-        deadline = time.monotonic() + self.sharers.timeout_s
+    def rendezvous(self) -> None:
+        deadline = time.monotonic() + self.membership.timeout_s
         while (channel := PeerChannel.connect(self._address)) is None:
             if time.monotonic() > deadline:
                 raise CacheShareError(
-                    f"sharer 0 of {self.sharers.name!r} did not come within {self.sharers.timeout_s:g} s. Look at its "
+                    f"sharer 0 of {self.membership.name!r} did not come within {self.membership.timeout_s:g} s. Look "
+                    f"at its "
                     f"output, or give it more time."
                 )
             time.sleep(_RETRY_S)
         self.channels[0] = channel
         with contextlib.suppress(OSError):  # it is gone again, which the first exchange will tell
-            channel.send("join", index=self.sharers.index, count=self.sharers.count)
+            channel.send("join", index=self.membership.index, count=self.membership.count)
 
-    def exchange(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
-        _send(self.channels[0], self.sharers.index, PeerValue(fields, fd))
+    def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
+        _send(self.channels[0], self.membership.index, PeerValue(fields, fd))
         given: list[PeerValue] = []
         try:
-            given.extend(self._receive(0) for _ in range(self.sharers.count))
+            given.extend(self._receive(0) for _ in range(self.membership.count))
         except BaseException:
             for each in given:
                 _close(each.fd)

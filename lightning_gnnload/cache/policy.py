@@ -85,7 +85,7 @@ def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
     return hotness
 
 
-class OfNodes(CachePolicy):
+class SubsetPolicy(CachePolicy):
     """Another policy's ranking, of some of the nodes alone: row ``i`` of their table is that of node ``nodes[i]``.
 
     Example:
@@ -94,7 +94,7 @@ class OfNodes(CachePolicy):
         >>> from lightning_gnnload.data.seeds import Sequential
         >>> star = Graph.from_coo(src=[3, 3, 2], dst=[0, 1, 0])
         >>> workload = Workload(star, NeighborSampler([1]), np.arange(2), batch_size=1, order=Sequential())
-        >>> OfNodes(Degree(), range(2, 4)).hotness(workload, epoch=0).tolist()
+        >>> SubsetPolicy(Degree(), range(2, 4)).hotness(workload, epoch=0).tolist()
         [1, 2]
     """
 
@@ -108,14 +108,14 @@ class OfNodes(CachePolicy):
         ranked = checked_hotness(self.policy.hotness(workload, epoch), workload.graph.num_nodes)
         return ranked[self.nodes.start : self.nodes.stop]
 
-    def quietly(self) -> OfNodes:
-        return OfNodes(self.policy.quietly(), self.nodes)
+    def quietly(self) -> SubsetPolicy:
+        return SubsetPolicy(self.policy.quietly(), self.nodes)
 
     def __repr__(self) -> str:
         return f"{self.policy!r} of nodes {self.nodes.start} to {self.nodes.stop - 1}"
 
 
-class OfPart(CachePolicy):
+class PartPolicy(CachePolicy):
     """Another policy's ranking of a part's nodes, by the part's edges and by the mini-batches of its rank alone. Nodes
     that the part does not hold count nothing: the rank gathers none of them.
 
@@ -146,8 +146,8 @@ class OfPart(CachePolicy):
         hotness[self.part.graph.names_of(np.arange(len(ranked)))] = ranked
         return hotness
 
-    def quietly(self) -> OfPart:
-        return OfPart(self.policy.quietly(), self.sampler, self.partition, self.part, self.phase)
+    def quietly(self) -> PartPolicy:
+        return PartPolicy(self.policy.quietly(), self.sampler, self.partition, self.part, self.phase)
 
     def __repr__(self) -> str:
         return f"{self.policy!r} of part {self.part.index}"

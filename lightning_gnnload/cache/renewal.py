@@ -35,7 +35,7 @@ Ranking = Callable[[int, threading.Event], np.ndarray]
 class RenewedCache(StaticCache):
     """The rows of a window stay until the next window begins and its own are known; nobody waits for that.
 
-    Sharer 0 ranks the next window in the background, and tells all when its first mini-batch is announced. Each rank
+    Peer 0 ranks the next window in the background, and tells all when its first mini-batch is announced. Each rank
     then replaces rows in its own shard, a megabyte at a time under a lock that readers share: first it takes what
     will be evicted out of the location table, then it writes the rows, then it enters them. So wherever it is killed,
     each entry that there is names its node's row.
@@ -45,14 +45,14 @@ class RenewedCache(StaticCache):
         lock: of all ranks that see this location table.
         first_epoch: of window 0, whose rows are there already.
         window: epochs a window has.
-        ranking: for sharer 0, and for a rank alone; None: follow sharer 0.
-        channels: kept from the meeting: sharer 0's to all others, another's to sharer 0.
+        ranking: for peer 0, and for a rank alone; None: follow peer 0.
+        channels: kept from the peer group: peer 0's to all others, another's to peer 0.
     """
 
     def __init__(
         self,
         store: FeatureStore,
-        holding: CacheMemory,
+        memory: CacheMemory,
         *,
         lock: SharedLock,
         first_epoch: int,
@@ -61,8 +61,8 @@ class RenewedCache(StaticCache):
         channels: Mapping[int, PeerChannel] | None = None,
         tier: str = "cache",
     ) -> None:
-        super().__init__(store, holding.location, holding.shards, tier=tier, reading=lock.reading)
-        self.holding = holding
+        super().__init__(store, memory.location, memory.shards, tier=tier, reading=lock.reading)
+        self.memory = memory
         self.first_epoch, self.window = first_epoch, window
         self.renewals = 0
         """Windows whose rows this rank has put in."""
@@ -102,7 +102,7 @@ class RenewedCache(StaticCache):
                 _log.warning("The cache keeps its rows from here on, as renewing them failed: %r", error)
 
     def _lead(self) -> None:
-        """Sharer 0's thread, or that of a rank alone."""
+        """Peer 0's thread, or that of a rank alone."""
         assert self._ranking is not None
         installed, seen, counted = 0, -1, (0, np.empty(0, np.int64))
         while (window := self._next_window(seen)) is not None:
@@ -132,7 +132,7 @@ class RenewedCache(StaticCache):
         self._replace(nodes, places)
 
     def _follow(self) -> None:
-        """The thread of every other rank: does as it is told by sharer 0."""
+        """The thread of every other rank: does as it is told by peer 0."""
         (channel,) = self._channels.values()
         while not self._stopping.is_set():
             if not readable([channel], _POLL_S):
@@ -140,7 +140,7 @@ class RenewedCache(StaticCache):
             try:
                 message, fds = channel.receive()
             except EOFError:
-                return  # sharer 0 has parted, or is gone: the rows stay
+                return  # peer 0 has parted, or is gone: the rows stay
             if message["kind"] != "moves" or not fds:
                 for fd in fds:
                     os.close(fd)
@@ -150,13 +150,13 @@ class RenewedCache(StaticCache):
 
     def _replace(self, nodes: np.ndarray, places: np.ndarray) -> None:
         """Puts the rows of ``nodes`` to those of ``places`` that lie in this rank's shard."""
-        if self.holding.own < 0:
+        if self.memory.own < 0:
             return
-        location, shard = self.location, self.shards[self.holding.own]
-        is_mine = places >> ops.SLOT_BITS == self.holding.own
+        location, shard = self.location, self.shards[self.memory.own]
+        is_mine = places >> ops.SLOT_BITS == self.memory.own
         nodes, places = nodes[is_mine], places[is_mine].astype(np.int32)
         slots = places & _SLOT_MASK
-        node_of = nodes_in(location, self.holding.own, len(shard))
+        node_of = nodes_in(location, self.memory.own, len(shard))
         step = max(_LOCKED_BYTES // max(self.row_bytes, 1), 1)
         rows = np.empty((min(step, len(nodes)), self.row_bytes), np.uint8)
         for begin in range(0, len(nodes), step):
@@ -179,7 +179,7 @@ def nodes_in(location: np.ndarray, shard: int, num_slots: int) -> np.ndarray:
     """The node whose row each slot of a shard has, int64 ``[num_slots]``; -1: nobody's.
 
     Args:
-        location: int32 ``[N]``, as it is now. Other sharers may at this moment take nodes over from this shard, or
+        location: int32 ``[N]``, as it is now. Other peers may at this moment take nodes over from this shard, or
             away from theirs; none enters a node into this one.
     """
     location = np.array(location)  # of one moment: else a slot of another shard could be taken for one of this
@@ -194,7 +194,7 @@ def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.n
     dealt out, hottest first, over the slots of rows that are hot no more.
 
     Args:
-        location: int32 ``[N]``, as it is now. Other sharers may still be busy with the moves before.
+        location: int32 ``[N]``, as it is now. Other peers may still be busy with the moves before.
         sizes: slots of each shard.
         hot: node ids, int64, hottest first; no more than there are slots.
 
@@ -228,12 +228,12 @@ def ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_row
     quiet = policy.quietly()
 
     def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
-        return hottest(quiet.hotness(_Stoppable(workload, stopping), epoch), table_rows, num_rows)
+        return hottest(quiet.hotness(_StoppableWorkload(workload, stopping), epoch), table_rows, num_rows)
 
     return rank
 
 
-class _Stoppable(Workload):
+class _StoppableWorkload(Workload):
     """The same mini-batches, until an event is set: a ranking of an epoch can take minutes, a fit ends at once."""
 
     def __init__(self, workload: Workload, stopping: threading.Event) -> None:

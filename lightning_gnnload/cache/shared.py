@@ -16,45 +16,46 @@ from lightning_gnnload.errors import CacheShareError
 _CHUNK_BYTES = 1 << 20
 
 
-def share_rows(store: MemoryFeatureStore, sharers: Membership) -> MemoryFeatureStore:
+def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatureStore:
     """The same rows in memory that all ranks map. Whoever drops its own store then gives back the memory.
 
-    Sharer 0's rows are copied to a memfd; the others compare theirs with it, byte by byte. Where all have mapped a
+    Peer 0's rows are copied to a memfd; the others compare theirs with it, byte by byte. Where all have mapped a
     file, the system shares its pages already, and ``store`` comes back as it is.
 
     Args:
         store: in each rank, with the same rows.
-        sharers: the ranks of this machine that have it.
+        peers: the ranks of this machine that have it.
 
     Raises:
         CacheShareError: a rank has other rows, is late, or failed; the machine does not give the memory.
     """
     rows = store.rows
-    with sharers.meet() as meeting:
-        meeting.agree({"shape": list(rows.shape), "dtype": str(rows.dtype)})
-        if all(given.fields["is_mapped"] for given in meeting.exchange({"is_mapped": is_mapped_file(rows)})):
+    with membership.connect() as peers:
+        peers.agree({"shape": list(rows.shape), "dtype": str(rows.dtype)})
+        if all(given.fields["is_mapped"] for given in peers.all_gather({"is_mapped": is_mapped_file(rows)})):
             return store
         file = None
         own = bytes_of(rows).reshape(-1)
-        if sharers.index == 0:
+        if membership.index == 0:
             file = MemoryFile.create("rows", rows.nbytes)
             file.array[:] = own
-        fds = [given.fd for given in meeting.exchange({}, -1 if file is None else file.fd)]
-        theirs = MemoryFile.adopt(fds[0], rows.nbytes)
-        theirs.close()
+        fds = [given.fd for given in peers.all_gather({}, -1 if file is None else file.fd)]
+        root_rows = MemoryFile.adopt(fds[0], rows.nbytes)
+        root_rows.close()
         if file is not None:
             file.close()
-        if (differing := _first_difference(own, theirs.array)) is not None:
+        if (differing := _first_difference(own, root_rows.array)) is not None:
             row, width = divmod(differing, max(store.row_bytes, 1))[0], store.shape[1]
             raise CacheShareError(
                 f"row {row} of {store.shape[0]} rows of {width} features differs between sharers 0 and "
-                f"{sharers.index} of {sharers.name!r}. Make the features alike in all ranks: draw them with one seed, "
+                f"{membership.index} of {membership.name!r}. Make the features alike in all ranks: draw them with one "
+                f"seed, "
                 f"or load them from one file."
             )
-        meeting.agree({})  # nobody goes on before all have the rows
+        peers.agree({})  # nobody goes on before all have the rows
     if not rows.numel():
         return store
-    return MemoryFeatureStore(tensor_view(theirs.array).view(rows.dtype).view(len(rows), *store.row_shape))
+    return MemoryFeatureStore(tensor_view(root_rows.array).view(rows.dtype).view(len(rows), *store.row_shape))
 
 
 def is_mapped_file(rows: torch.Tensor) -> bool:
@@ -69,10 +70,10 @@ def is_mapped_file(rows: torch.Tensor) -> bool:
     return False
 
 
-def _first_difference(ours: np.ndarray, theirs: np.ndarray) -> int | None:
+def _first_difference(own_rows: np.ndarray, root_rows: np.ndarray) -> int | None:
     """Of two arrays of bytes: the position, or None where they are equal."""
-    for begin in range(0, len(ours), _CHUNK_BYTES):
+    for begin in range(0, len(own_rows), _CHUNK_BYTES):
         chunk = slice(begin, begin + _CHUNK_BYTES)
-        if not np.array_equal(ours[chunk], theirs[chunk]):
-            return begin + int(np.flatnonzero(ours[chunk] != theirs[chunk])[0])
+        if not np.array_equal(own_rows[chunk], root_rows[chunk]):
+            return begin + int(np.flatnonzero(own_rows[chunk] != root_rows[chunk])[0])
     return None

@@ -21,7 +21,7 @@ Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True)
-class Curve:
+class HitRateCurve:
     """Hit rates of one way to cache.
 
     Attributes:
@@ -39,7 +39,7 @@ class Curve:
     prepare_s: float = 0.0
 
 
-class Trace:
+class AccessTrace:
     """The input nodes of some epochs' mini-batches: the first epoch warms caches up, the others are measured.
 
     Args:
@@ -98,8 +98,8 @@ class Trace:
 
 
 def static_curves(
-    trace: Trace, ratios: Sequence[float], order: str, skipped: Callable[[str], object]
-) -> Iterator[Curve]:
+    trace: AccessTrace, ratios: Sequence[float], order: str, skipped: Callable[[str], object]
+) -> Iterator[HitRateCurve]:
     """The optimum, then each of :data:`.RULES` that ranks; what cannot judge this sampler is told to ``skipped``.
 
     The optimum are the rows visited most in the measured epochs together; ``"clairvoyant"`` chooses anew each epoch,
@@ -126,7 +126,7 @@ def static_curves(
         yield _static(trace, name, order, slots, [(hotness, run)], time.perf_counter() - began)
 
 
-def evicting_curves(trace: Trace, ratios: Sequence[float], order: str) -> Iterator[Curve]:
+def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> Iterator[HitRateCurve]:
     """Of each rule that admits and evicts while mini-batches are gathered; ``"belady"`` knows the whole trace.
 
     Source: BGL (NSDI'23), section 3.2.1, figure 5.
@@ -146,13 +146,13 @@ def evicting_curves(trace: Trace, ratios: Sequence[float], order: str) -> Iterat
 
 
 def _static(
-    trace: Trace,
+    trace: AccessTrace,
     name: str,
     order: str,
     slots: Sequence[int],
     judged: Sequence[tuple[np.ndarray, np.ndarray]],
     prepare_s: float,
-) -> Curve:
+) -> HitRateCurve:
     """``judged``: hotness, and the visits that it is held against."""
     hits = np.zeros(len(slots), np.int64)
     for hotness, visits in judged:
@@ -161,10 +161,10 @@ def _static(
     return _curve(trace, name, order, hits.tolist(), prepare_s)
 
 
-def _curve(trace: Trace, name: str, order: str, hits: Sequence[int], prepare_s: float = 0.0) -> Curve:
+def _curve(trace: AccessTrace, name: str, order: str, hits: Sequence[int], prepare_s: float = 0.0) -> HitRateCurve:
     visits, num_epochs = trace.num_visits, len(trace.epochs) - 1
     rates = [count / max(visits, 1) for count in hits]
-    return Curve(name, order, rates, [(visits - count) / num_epochs for count in hits], prepare_s)
+    return HitRateCurve(name, order, rates, [(visits - count) / num_epochs for count in hits], prepare_s)
 
 
 def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:

@@ -77,11 +77,11 @@ class StaticCache(StoreWrapper):
                 missed_positions,
                 positions=None if positions is None else positions.numpy(),
             )
-        ours = self._hits(sum(hits))
+        own_reads = self._hits(sum(hits))
         if missed is None:
-            return ours, TierReads("memory", num_missed, num_missed * self.row_bytes)
+            return own_reads, TierReads("memory", num_missed, num_missed * self.row_bytes)
         # After the lock: a store that takes its time keeps nobody from renewing rows.
-        return ours, *self._ask_behind(missed[:, :num_missed], out)
+        return own_reads, *self._ask_behind(missed[:, :num_missed], out)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_rows} of {self.shape[0]} rows, {self.store!r})"
@@ -186,7 +186,7 @@ def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) 
 
 
 def hold_together(
-    store: FeatureStore, hot: np.ndarray, meeting: PeerGroup, *, renewed: bool = False, progress: bool = False
+    store: FeatureStore, hot: np.ndarray, peers: PeerGroup, *, renewed: bool = False, progress: bool = False
 ) -> CacheMemory:
     """Each row of ``hot`` once on the machine: dealt out hottest first, so that shards carry equal load. Each rank
     fills its own shard, which the others map and can only read.
@@ -194,7 +194,7 @@ def hold_together(
     Args:
         store: has all rows.
         hot: node ids, hottest first, the same in all ranks.
-        meeting: of the ranks.
+        peers: the ranks.
         renewed: ranks will change the location table.
         progress: show a bar on stderr.
 
@@ -204,7 +204,7 @@ def hold_together(
 
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the trainers holds more rows.
     """
-    own, num_shards = meeting.sharers.index, min(meeting.sharers.count, ops.MAX_SHARDS)
+    own, num_shards = peers.membership.index, min(peers.membership.count, ops.MAX_SHARDS)
     places = _places(hot, num_shards)
     shard_of = places >> ops.SLOT_BITS
     mine = hot[shard_of == own]
@@ -214,23 +214,23 @@ def hold_together(
         located = table.array.view(np.int32)
         located.fill(-1)
         located[hot] = places
-    (table,) = _traded(meeting, table, [store.shape[0] * 4], open_to_all=renewed)
+    (table,) = _exchange_files(peers, table, [store.shape[0] * 4], open_to_all=renewed)
     shard = None
     if own < num_shards:
         shard = MemoryFile.create("cache", len(mine) * store.row_bytes)
         fill(store, mine, shard.array.reshape(len(mine), store.row_bytes), progress=progress)
     sizes = np.bincount(shard_of, minlength=num_shards).tolist()
-    shards = _traded(meeting, shard, [size * store.row_bytes for size in sizes])
+    shards = _exchange_files(peers, shard, [size * store.row_bytes for size in sizes])
     rows = [file.array.reshape(size, store.row_bytes) for file, size in zip(shards, sizes, strict=True)]
     return CacheMemory(table.array.view(np.int32), rows, own if own < num_shards else -1)
 
 
-def _traded(
-    meeting: PeerGroup, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
+def _exchange_files(
+    peers: PeerGroup, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
 ) -> list[MemoryFile]:
-    """The files that the first sharers have made, of these bytes each; this one's own as it is. Descriptors are
+    """The files that the first peers have made, of these bytes each; this one's own as it is. Descriptors are
     closed: the mappings are enough."""
-    fds = [each.fd for each in meeting.exchange({}, -1 if file is None else file.fd)]
+    fds = [each.fd for each in peers.all_gather({}, -1 if file is None else file.fd)]
     try:
         files = [MemoryFile.adopt(fds.pop(0), size, open_to_all=open_to_all) for size in sizes]
     finally:
@@ -241,7 +241,7 @@ def _traded(
         each.close()
     if file is not None:
         file.close()
-        files[meeting.sharers.index] = file  # the map that can be written to
+        files[peers.membership.index] = file  # the map that can be written to
     return files
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from lightning_gnnload.conform.case import Broken, Case, expect, expect_same, on
+from lightning_gnnload.conform.case import Case, PropertyViolation, expect, expect_same, on
 from lightning_gnnload.conform.purity import SamplerProperty
 from lightning_gnnload.data.block import MiniBatch, hop_arrays
 from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, SampleLayout
@@ -88,7 +88,9 @@ def _grown(sampler: Sampler, case: Case) -> int:
             num_bytes = max(small.needed_bytes, num_bytes + ARENA_ALIGNMENT)
         else:
             return num_bytes
-    raise Broken("a batch once the arena has grown to needed_bytes", f"ArenaTooSmall still at {num_bytes} bytes")
+    raise PropertyViolation(
+        "a batch once the arena has grown to needed_bytes", f"ArenaTooSmall still at {num_bytes} bytes"
+    )
 
 
 def _guarded(num_bytes: int) -> tuple[np.ndarray, np.ndarray]:

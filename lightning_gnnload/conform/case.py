@@ -51,7 +51,7 @@ class Case:
         """The batch, under another key where one is given.
 
         Raises:
-            OnCase: the sampler raised.
+            CaseError: the sampler raised.
         """
         key = key or self.key
         with on(self):
@@ -65,7 +65,7 @@ class Case:
         )
 
 
-class Broken(Exception):  # noqa: N818  the finding of a check, told on as a Violation
+class PropertyViolation(Exception):  # noqa: N818  the finding of a check, told on as a Violation
     """Raised by a check: a property does not hold.
 
     Attributes:
@@ -78,7 +78,7 @@ class Broken(Exception):  # noqa: N818  the finding of a check, told on as a Vio
         self.expected, self.found = expected, found
 
 
-class OnCase(Exception):  # noqa: N818
+class CaseError(Exception):
     """Wraps an error with the case on which it came to light."""
 
     def __init__(self, case: Case) -> None:
@@ -88,27 +88,27 @@ class OnCase(Exception):  # noqa: N818
 
 @contextmanager
 def on(case: Case) -> Iterator[None]:
-    """Raises OnCase: whatever is raised inside."""
+    """Raises CaseError: whatever is raised inside."""
     try:
         yield
-    except OnCase:
+    except CaseError:
         raise
     except Exception as error:
-        raise OnCase(case) from error
+        raise CaseError(case) from error
 
 
 def expect(holds: Any, expected: str, found: str) -> None:
     """Raises Broken: unless it holds."""
     if not holds:
-        raise Broken(expected, found)
+        raise PropertyViolation(expected, found)
 
 
 def expect_same(expected: MiniBatch, found: MiniBatch, when: str) -> None:
     """Raises Broken: the two differ in any tensor; ``when`` says how the second came about."""
     expect(len(found.blocks) == len(expected.blocks), f"{len(expected.blocks)} blocks", f"{len(found.blocks)} {when}")
     _expect_same_tensors("", expected, found, when)
-    for number, (mine, theirs) in enumerate(zip(expected.blocks, found.blocks, strict=True)):
-        _expect_same_tensors(f"blocks[{number}].", mine, theirs, when)
+    for number, (wanted, got) in enumerate(zip(expected.blocks, found.blocks, strict=True)):
+        _expect_same_tensors(f"blocks[{number}].", wanted, got, when)
 
 
 def excerpt(values: np.ndarray | torch.Tensor) -> str:
@@ -119,10 +119,10 @@ def excerpt(values: np.ndarray | torch.Tensor) -> str:
 
 def _expect_same_tensors(of: str, expected: MiniBatch | Block, found: MiniBatch | Block, when: str) -> None:
     for field in fields(expected):
-        mine, theirs = getattr(expected, field.name), getattr(found, field.name)
+        wanted, got = getattr(expected, field.name), getattr(found, field.name)
         if field.name == "blocks":
             continue
-        same = torch.equal(mine, theirs) if isinstance(mine, torch.Tensor) else mine == theirs
+        same = torch.equal(wanted, got) if isinstance(wanted, torch.Tensor) else wanted == got
         if not same:
-            told = [excerpt(value) if isinstance(value, torch.Tensor) else str(value) for value in (mine, theirs)]
-            raise Broken(f"{of}{field.name} = {told[0]}", f"{told[1]} {when}")
+            told = [excerpt(value) if isinstance(value, torch.Tensor) else str(value) for value in (wanted, got)]
+            raise PropertyViolation(f"{of}{field.name} = {told[0]}", f"{told[1]} {when}")

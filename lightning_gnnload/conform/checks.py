@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gnnload.conform.chance import Chance, binomials, multinomial
 from lightning_gnnload.conform.draw import Draw, by_node, positions, star_positions
 from lightning_gnnload.conform.graphs import star_graph
 from lightning_gnnload.conform.laws import outcome_law
+from lightning_gnnload.conform.significance import Significance, binomials, multinomial
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
 
@@ -35,14 +35,14 @@ class Evidence:
 
     setting: str
     num_trials: int
-    chance: Chance
+    chance: Significance
     worst: str = ""
     exact: bool = False
 
     @classmethod
     def of_rule(cls, setting: str, num_trials: int, faults: Sequence[str]) -> Evidence:
         """A rule holds where there are no faults; the first one is told."""
-        chance = Chance(0.0, 0.0) if faults else Chance(1.0, 1.0)
+        chance = Significance(0.0, 0.0) if faults else Significance(1.0, 1.0)
         return cls(setting, num_trials, chance, faults[0] if faults else "", exact=True)
 
 
@@ -219,8 +219,10 @@ def between(draw: Draw, apart: str, num_trials: int) -> Iterator[Evidence]:
         mine, partners = chosen[::2], {"a node and the next": chosen[1::2]}
     else:
         star = star_graph(num_trials, np.ones(degree))
-        mine, *theirs = (star_positions(draw, star, num_trials, 1, key)[:, 0] for key in (KEY, *others[apart].values()))
-        partners = dict(zip(others[apart], theirs, strict=True))
+        mine, *partner_positions = (
+            star_positions(draw, star, num_trials, 1, key)[:, 0] for key in (KEY, *others[apart].values())
+        )
+        partners = dict(zip(others[apart], partner_positions, strict=True))
     cells, law = [f"({a}, {b})" for a in range(degree) for b in range(degree)], np.full(degree**2, degree**-2)
     for name, other in partners.items():
         frequency = np.bincount(mine * degree + other, minlength=degree**2)

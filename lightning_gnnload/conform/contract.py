@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.conform.arenas import ARENA_PROPERTIES
-from lightning_gnnload.conform.case import Broken, Case, OnCase, Promise, on
+from lightning_gnnload.conform.case import Case, CaseError, Promise, PropertyViolation, on
 from lightning_gnnload.conform.graphs import example_graphs
 from lightning_gnnload.conform.purity import PURITY_PROPERTIES, SamplerProperty
 from lightning_gnnload.conform.structure import BATCH_PROPERTIES, samples
@@ -160,7 +160,7 @@ def _judge_batches(sampler: Sampler, cases: Sequence[Case]) -> list[PropertyResu
                 for check in BATCH_PROPERTIES:
                     num_cases[check] += 1
                     check(sampler, case, batch)
-        except OnCase as error:
+        except CaseError as error:
             violations.setdefault(check, _told(error))
     return [_result(check, num_cases[check], violations.get(check)) for check in BATCH_PROPERTIES]
 
@@ -169,14 +169,14 @@ def _judge(check: SamplerProperty, sampler: Sampler, cases: Sequence[Case]) -> P
     violation = None
     try:
         check(sampler, cases)
-    except OnCase as error:
+    except CaseError as error:
         violation = _told(error)
     return _result(check, len(cases), violation)
 
 
-def _told(error: OnCase) -> Violation:
+def _told(error: CaseError) -> Violation:
     cause = error.__cause__
-    if isinstance(cause, Broken):
+    if isinstance(cause, PropertyViolation):
         return Violation(str(error.case), cause.expected, cause.found)
     return Violation(str(error.case), "no exception", repr(cause), cause)
 

@@ -18,20 +18,20 @@ from lightning_gnnload.sample.base import Sampler
 _MAX_HUBS, _MAX_EDGES = 20_000, 2_000_000  # of one star graph; more trials come from more steps
 
 
-class Drawn(NamedTuple):
+class DrawnEdges(NamedTuple):
     """The edges that one hop drew, as node ids int64 ``[E]``, grouped by destination in the order of draws."""
 
     dst: np.ndarray
     src: np.ndarray
 
 
-def edges_of(batch: MiniBatch, block: Block) -> Drawn:
+def edges_of(batch: MiniBatch, block: Block) -> DrawnEdges:
     """The edges of one block. By NumPy: torch's threads would wait for one another on a busy machine."""
     nodes, indptr = batch.nodes.numpy(), block.indptr.numpy()
-    return Drawn(nodes[np.repeat(np.arange(block.num_dst), np.diff(indptr))], nodes[block.indices.numpy()])
+    return DrawnEdges(nodes[np.repeat(np.arange(block.num_dst), np.diff(indptr))], nodes[block.indices.numpy()])
 
 
-Draw = Callable[[Graph, np.ndarray, Sequence[int], DrawKey], list[Drawn]]
+Draw = Callable[[Graph, np.ndarray, Sequence[int], DrawKey], list[DrawnEdges]]
 """``draw(graph, seeds, fanouts, key)``: the hops of one batch, nearest hop first.
 
 What draws by a generator with a state ignores the key: each call is then another step.
@@ -45,13 +45,13 @@ def sampler_draw(sampler_of: Callable[[Sequence[int]], Sampler]) -> Draw:
         sampler_of: the sampler for these fanouts, such as the class ``NeighborSampler`` itself.
     """
 
-    def draw(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[Drawn]:
+    def draw(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[DrawnEdges]:
         sampler = sampler_of(list(fanouts))
         batch = sampler.sample(graph, seeds, key.seed, key.epoch, key.step)
         hops, num_known = [], 0
         for block in reversed(batch.blocks):
             drawn = edges_of(batch, block)
-            hops.append(Drawn(drawn.dst[num_known:], drawn.src[num_known:]))
+            hops.append(DrawnEdges(drawn.dst[num_known:], drawn.src[num_known:]))
             # Blocks that expand new nodes only begin with the edges of the hops before.
             num_known = block.num_edges if sampler.expand == "new" else 0
         return hops
@@ -98,7 +98,7 @@ def star_positions(draw: Draw, star: Graph, num_hubs: int, fanout: int, key: Dra
     return drawn
 
 
-def by_node(drawn: Drawn, nodes: np.ndarray, fanout: int) -> np.ndarray:
+def by_node(drawn: DrawnEdges, nodes: np.ndarray, fanout: int) -> np.ndarray:
     """``[D, fanout]``: the neighbours that each of ``nodes`` drew.
 
     Raises:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.conform.checks import edges
-from lightning_gnnload.conform.draw import Draw, Drawn
+from lightning_gnnload.conform.draw import Draw, DrawnEdges
 from lightning_gnnload.conform.subjects import Subject
 from lightning_gnnload.conform.suites import LAWS, Check, Law, suite
 from lightning_gnnload.data.arrays import tensor_view
@@ -41,20 +41,20 @@ class DGLDraw:
         self.replace, self.weighted, self.dtype = replace, weighted, dtype
         self._held: tuple[Graph, list[int], Any, Any] | None = None
 
-    def __call__(self, graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[Drawn]:
-        theirs, sampler = self._of(graph, list(fanouts))
+    def __call__(self, graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[DrawnEdges]:
+        peer_graph, sampler = self._of(graph, list(fanouts))
         nodes = torch.from_numpy(seeds).to(self.dtype)
-        _, _, blocks = sampler.sample_blocks(theirs, nodes)
+        _, _, blocks = sampler.sample_blocks(peer_graph, nodes)
         return [self._drawn(block) for block in reversed(blocks)]
 
-    def _drawn(self, block: Any) -> Drawn:
+    def _drawn(self, block: Any) -> DrawnEdges:
         ends = [end.long() for end in block.edges()]
         ids = [block.srcdata[self.dgl.NID], block.dstdata[self.dgl.NID]]
         for end, names in zip(ends, ids, strict=True):
             if len(end) and not 0 <= int(end.min()) <= int(end.max()) < len(names):
                 raise ConformanceError(f"a block of {len(names)} nodes has an edge at local id {int(end.max())}")
         src, dst = (names[end].long().numpy() for end, names in zip(ends, ids, strict=True))
-        return Drawn(dst, src)
+        return DrawnEdges(dst, src)
 
     def _of(self, graph: Graph, fanouts: list[int]) -> tuple[Any, Any]:
         """DGL's graph and sampler, kept for the next call as a loader keeps them: some faults need a second batch."""
@@ -87,7 +87,7 @@ class PyGDraw:
         self.replace, self.weighted = replace, weighted
         self._held: tuple[Graph, list[int], Any] | None = None
 
-    def __call__(self, graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[Drawn]:
+    def __call__(self, graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[DrawnEdges]:
         sampler = self._of(graph, list(fanouts))
         out = sampler.sample_from_nodes(self.samplers.NodeSamplerInput(None, torch.from_numpy(seeds)))
         nodes, rows, columns = (part.numpy() for part in (out.node, out.row, out.col))
@@ -95,7 +95,7 @@ class PyGDraw:
         for _ in fanouts:
             # Nodes are numbered as they are met: a hop's destinations are those that were known before it.
             stop = int(np.searchsorted(columns, known))
-            hops.append(Drawn(nodes[columns[begin:stop]], nodes[rows[begin:stop]]))
+            hops.append(DrawnEdges(nodes[columns[begin:stop]], nodes[rows[begin:stop]]))
             known, begin = max(known, int(rows[begin:stop].max(initial=0)) + 1), stop
         return hops
 

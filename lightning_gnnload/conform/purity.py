@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from lightning_gnnload.conform.case import Broken, Case, excerpt, expect, expect_same, on
+from lightning_gnnload.conform.case import Case, PropertyViolation, excerpt, expect, expect_same, on
 from lightning_gnnload.conform.parts import part_around
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import GnnLoadError, SeedError
@@ -97,7 +97,9 @@ def key_matters(sampler: Sampler, cases: Sequence[Case]) -> None:
     for name, change in changes.items():
         if not any(_differs(sampler, case, change) for case in cases):
             with on(cases[-1]):
-                raise Broken(f"another batch for another {name}", "the same batch, here and in all other cases")
+                raise PropertyViolation(
+                    f"another batch for another {name}", "the same batch, here and in all other cases"
+                )
 
 
 def company_does_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
@@ -161,7 +163,7 @@ def _differs(sampler: Sampler, case: Case, change: dict[str, int]) -> bool:
     first, second = case.sample(sampler), case.sample(sampler, other)
     try:
         expect_same(first, replace(second, epoch=first.epoch, step=first.step), "")
-    except Broken:
+    except PropertyViolation:
         return True
     return False
 
@@ -178,8 +180,8 @@ def _expect_seed_error(sampler: Sampler, case: Case, seeds: np.ndarray) -> None:
     except SeedError:
         return
     except GnnLoadError as error:
-        raise Broken(expected, repr(error)) from error
-    raise Broken(expected, "a batch")
+        raise PropertyViolation(expected, repr(error)) from error
+    raise PropertyViolation(expected, "a batch")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from lightning_gnnload.conform.suites import FAMILY_ERROR, CheckResult, run
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """One line of the report: one check of one subject.
 
     Attributes:
@@ -55,7 +55,7 @@ class Row:
         return "fails (known)" if self.known else "fails" if self.peer else "FAILS"
 
 
-def examine(subject: Subject, quick: bool) -> Iterator[Row]:
+def examine(subject: Subject, quick: bool) -> Iterator[ReportRow]:
     """The rows of a subject, as they come: contracts first."""
     for contract in subject.contracts:
         yield _contract_row(subject, contract)
@@ -68,7 +68,7 @@ def num_rows(subject: Subject) -> int:
     return len(subject.contracts) + len(subject.suite_of(True))
 
 
-def table(rows: Sequence[Row]) -> Any:
+def table(rows: Sequence[ReportRow]) -> Any:
     """A rich Table of one subject's rows."""
     from rich.table import Table
     from rich.text import Text
@@ -91,22 +91,22 @@ def table(rows: Sequence[Row]) -> Any:
     return made
 
 
-def write_csv(rows: Sequence[Row], file: Path) -> None:
+def write_csv(rows: Sequence[ReportRow], file: Path) -> None:
     with file.open("w", newline="", encoding="utf-8") as out:
-        writer = csv.DictWriter(out, [field.name for field in fields(Row)])
+        writer = csv.DictWriter(out, [field.name for field in fields(ReportRow)])
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
 
 
-def write_json(rows: Sequence[Row], file: Path) -> None:
+def write_json(rows: Sequence[ReportRow], file: Path) -> None:
     report = {"family_error": FAMILY_ERROR, "rows": [asdict(row) for row in rows]}
     file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def _contract_row(subject: Subject, contract: Contract) -> Row:
+def _contract_row(subject: Subject, contract: Contract) -> ReportRow:
     began, sampler = time.perf_counter(), contract.sampler
     report = contract_report(sampler, contract.graphs, promise=contract.promise)
-    return Row(
+    return ReportRow(
         subject=subject.name,
         check="contract",
         hypothesis=f"keeps all {len(report.properties)} properties of the contract",
@@ -122,9 +122,9 @@ def _contract_row(subject: Subject, contract: Contract) -> Row:
     )
 
 
-def _check_row(subject: Subject, result: CheckResult) -> Row:
+def _check_row(subject: Subject, result: CheckResult) -> ReportRow:
     worst = result.worst
-    return Row(
+    return ReportRow(
         subject=subject.name,
         check=result.name,
         hypothesis=result.hypothesis,

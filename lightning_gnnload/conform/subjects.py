@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.conform.case import Promise
-from lightning_gnnload.conform.draw import Draw, Drawn, edges_of, sampler_draw
+from lightning_gnnload.conform.draw import Draw, DrawnEdges, edges_of, sampler_draw
 from lightning_gnnload.conform.graphs import example_graphs
 from lightning_gnnload.conform.suites import Check, Law, suite
 from lightning_gnnload.data.graph import Graph
@@ -59,7 +59,7 @@ class Subject:
     known: str = ""
 
 
-def ours() -> list[Subject]:
+def own_subjects() -> list[Subject]:
     """The samplers of this package."""
     typed = {name: graph for name, graph in example_graphs().items() if {0, 1, 2} <= _edge_types(graph)}
     contracts = [
@@ -132,14 +132,14 @@ def ours() -> list[Subject]:
     ]
 
 
-def first_steps(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[Drawn]:
+def first_steps(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[DrawnEdges]:
     """Draws by RandomWalkSampler: ``fanout`` walks of one step from each node, each of which draws an in-neighbour."""
     sampler = RandomWalkSampler(len(fanouts), fanouts[0], fanouts[0], walk_length=1, termination_prob=0)
     batch, hops = sampler.sample(graph, seeds, key.seed, key.epoch, key.step), []
     for block in reversed(batch.blocks):
         assert block.edge_weight is not None
         visits = block.edge_weight.numpy().astype(np.int64)
-        hops.append(Drawn(*(np.repeat(ends, visits) for ends in edges_of(batch, block))))
+        hops.append(DrawnEdges(*(np.repeat(ends, visits) for ends in edges_of(batch, block))))
     return hops
 
 

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 
 from lightning_gnnload.conform import checks
-from lightning_gnnload.conform.chance import Chance
 from lightning_gnnload.conform.checks import Evidence
 from lightning_gnnload.conform.draw import Draw, sampler_draw
+from lightning_gnnload.conform.significance import Significance
 from lightning_gnnload.errors import ConformanceError
 from lightning_gnnload.sample.base import Sampler
 
@@ -80,10 +80,10 @@ class CheckResult:
         return min(self.evidence, key=lambda each: (each.chance.bound, each.chance.p))
 
     @property
-    def chance(self) -> Chance:
+    def chance(self) -> Significance:
         """The significance of the worst setting, corrected for the number of settings."""
         p, bound = (min(1.0, len(self.evidence) * value) for value in self.worst.chance)
-        return Chance(p, bound)
+        return Significance(p, bound)
 
     @property
     def exact(self) -> bool:

@@ -12,7 +12,7 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
-from lightning_gnnload.data.origin import Origin, Places
+from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 _deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
@@ -216,7 +216,7 @@ class Graph:
             PartReachError: a node that this part does not have.
         """
         origin = self.origin
-        return ids if origin is None else self._derive("places", lambda: Places(origin.node_ids)).of(ids)
+        return ids if origin is None else self._derive("places", lambda: LocalIds(origin.node_ids)).of(ids)
 
     @property
     def edge_type_index(self) -> ops.EdgeTypeIndex:

@@ -39,7 +39,7 @@ class Origin:
                 )
 
 
-class Places:
+class LocalIds:
     """Maps ids of the whole graph to the local ids of one part.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.partition.cut import SampledCut, count_cross_edges
-from lightning_gnnload.partition.stages import Stage
+from lightning_gnnload.partition.stages import BuildStage
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Quality:
     cross_edges: int
     sampled: SampledCut | None = None
     caches: CacheRates | None = None
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[BuildStage] = field(default_factory=list)
 
     @property
     def num_parts(self) -> int:
@@ -109,7 +109,7 @@ class Quality:
         values = {name: value for name, value in report.items() if name != "shares"}
         for name, kind in (("sampled", SampledCut), ("caches", CacheRates)):
             values[name] = kind(**values[name]) if values.get(name) else None
-        values["stages"] = [Stage(**stage) for stage in values.get("stages", [])]
+        values["stages"] = [BuildStage(**stage) for stage in values.get("stages", [])]
         return cls(**values)
 
 
@@ -126,7 +126,7 @@ def imbalance(sizes: Sequence[int]) -> float:
 def measure_quality(
     partition: Partition,
     graph: Graph,
-    stages: Sequence[Stage] = (),
+    stages: Sequence[BuildStage] = (),
     *,
     advance: Callable[[float], object] = lambda share: None,
 ) -> Quality:

@@ -17,7 +17,7 @@ _SHARED = re.compile(r"^RssShmem:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Stage:
+class BuildStage:
     """One stage of building a partition, with its time and memory.
 
     Attributes:
@@ -46,7 +46,7 @@ class StageClock:
     """
 
     def __init__(self) -> None:
-        self.stages: list[Stage] = []
+        self.stages: list[BuildStage] = []
         self._name: str | None = None
         self._began = 0.0
         self._peak_bytes = 0
@@ -62,7 +62,7 @@ class StageClock:
         self._look()
         with self._lock:
             if self._name is not None:
-                self.stages.append(Stage(self._name, round(now - self._began, 3), self._peak_bytes))
+                self.stages.append(BuildStage(self._name, round(now - self._began, 3), self._peak_bytes))
             self._name, self._began, self._peak_bytes = name, now, 0
         self._look()
 

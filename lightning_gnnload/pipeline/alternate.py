@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader, _Made
-from lightning_gnnload.pipeline.stats import Fill
+from lightning_gnnload.pipeline.stats import QueueFill
 
 _MAX_DEPTH = 1024
 
@@ -56,7 +56,7 @@ class AlternatingLoader(SampledLoader):
                 return queue.popleft()
 
             for request in requests:
-                yield self._deliver(request, take, Fill(ready=len(queue), slots=self.depth or 0))
+                yield self._deliver(request, take, QueueFill(ready=len(queue), slots=self.depth or 0))
 
     def _turn(self, left: Iterator[BatchRequest], threads: ThreadPoolExecutor) -> Iterator[_Made]:
         first = self._make(next(left))

@@ -25,7 +25,7 @@ class Ledger:
     """Which slices of an epoch's global steps samplers have contributed.
 
     All trainers add the same slices between the same two steps, so that they pass over the same steps: see
-    :class:`~lightning_gnnload.plugin.gradients.director.Contributions`. A slice goes by its number in the epoch,
+    :class:`.SamplerGradients`. A slice goes by its number in the epoch,
     ``step * num_ranks + rank``.
 
     Args:

@@ -20,7 +20,7 @@ from lightning_gnnload.pipeline.slots import Slot
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
     from lightning_gnnload.ops.cuda.runtime import Runtime
-    from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, Ticket
+    from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle
 
 _CLOSE_S = 2.0
 _log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class DeviceSlot:
     """A slot as its sampler sees it.
 
-    It grows by being replaced, under a ticket of its own. The reader has closed what was replaced when it gives the
+    It grows by being replaced, under a handle of its own. The reader has closed what was replaced when it gives the
     slot back; only then it is freed.
 
     Args:
@@ -56,12 +56,12 @@ class DeviceSlot:
 
     @property
     def fd(self) -> int:
-        """With the ticket, what a reader needs."""
+        """With the handle, what a reader needs."""
         return self._memory.fd
 
     @property
-    def ticket(self) -> dict[str, Any]:
-        return self._memory.ticket.values
+    def memory_handle(self) -> dict[str, Any]:
+        return self._memory.memory_handle.values
 
     def grow(self, num_bytes: int) -> None:
         """Makes the slot at least this large. What it held is lost.
@@ -88,7 +88,7 @@ class DeviceSlot:
             self._runtime.copy(self._memory.address + offset, tensor.data_ptr(), tensor.nbytes)
 
     def free_replaced(self) -> None:
-        """Called when the reader has seen the present ticket, and so has closed what was there before."""
+        """Called when the reader has seen the present handle, and so has closed what was there before."""
         for memory in self._replaced:
             memory.close(0)
         self._replaced.clear()
@@ -138,11 +138,11 @@ class OpenedSlot:
         DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
     """
 
-    def __init__(self, reader: DeviceReader, ticket: Ticket, fd: int) -> None:
+    def __init__(self, reader: DeviceReader, memory_handle: MemoryHandle, fd: int) -> None:
         from lightning_gnnload.ops.cuda.shared_memory import OpenedMemory
 
         self._reader = reader
-        self._memory = OpenedMemory(reader.runtime, ticket, fd)
+        self._memory = OpenedMemory(reader.runtime, memory_handle, fd)
 
     def copy(self, num_bytes: int) -> tuple[torch.Tensor, Event]:
         """Its first bytes in memory of this process, uint8 on its device, and the moment when they are there.
@@ -183,17 +183,17 @@ class DeviceReader:
         """The device's, alike in all processes."""
         return self.runtime.identity(self.runtime.device)
 
-    def open(self, ticket: dict[str, Any], fd: int) -> OpenedSlot:
+    def open(self, memory_handle: dict[str, Any], fd: int) -> OpenedSlot:
         """Opens a slot; the descriptor is its own from now on, or is closed.
 
         Raises:
             DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
-            QueueProtocolError: the ticket is malformed.
+            QueueProtocolError: the handle is malformed.
         """
-        from lightning_gnnload.ops.cuda.shared_memory import Ticket
+        from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
 
         try:
-            checked = Ticket.of(ticket)
+            checked = MemoryHandle.of(memory_handle)
         except DeviceShareError as error:
             os.close(fd)
             raise QueueProtocolError(str(error)) from error

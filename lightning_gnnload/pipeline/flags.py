@@ -37,7 +37,7 @@ def is_up(name: str) -> bool:
     return True
 
 
-def trainer_lives(job: str, trainer: int) -> str:
+def trainer_alive(job: str, trainer: int) -> str:
     """The flag of a trainer that is in this launch, and needs its samplers."""
     return f"{job}-trainer-{trainer}"
 

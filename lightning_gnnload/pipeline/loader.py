@@ -20,7 +20,7 @@ from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.resume import ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.stats import Delivery, Fill, LoaderStats
+from lightning_gnnload.pipeline.stats import Delivery, LoaderStats, QueueFill
 
 Convert = Callable[[MiniBatch], Any]
 
@@ -212,7 +212,7 @@ class SampledLoader(EpochLoader):
         requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if num_threads == 0:
             for request in requests:
-                yield self._deliver(request, partial(make, request), Fill(ready=0))
+                yield self._deliver(request, partial(make, request), QueueFill(ready=0))
             return
         threads = ThreadPoolExecutor(num_threads, "gnnload-sample", self._slots.initializer())
         # One more than there are threads: a batch waits to be consumed while each thread makes another.
@@ -247,11 +247,11 @@ class SampledLoader(EpochLoader):
         return _Made(payload, batch, (began, time.monotonic()))
 
     def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]]) -> Any:
-        fill = Fill(ready=sum(made.done() for _, made in ahead))
+        fill = QueueFill(ready=sum(made.done() for _, made in ahead))
         request, made = ahead.popleft()
         return self._deliver(request, made.result, fill)
 
-    def _deliver(self, request: BatchRequest, get: Callable[[], _Made | MadeOnDevice], fill: Fill) -> Any:
+    def _deliver(self, request: BatchRequest, get: Callable[[], _Made | MadeOnDevice], fill: QueueFill) -> Any:
         asked_s = time.monotonic()
         made = get()
         taken_s = time.monotonic()

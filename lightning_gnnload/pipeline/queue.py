@@ -15,7 +15,7 @@ from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 from lightning_gnnload.pipeline.sampler_pool import SamplerPool
-from lightning_gnnload.pipeline.stats import Fill
+from lightning_gnnload.pipeline.stats import QueueFill
 from lightning_gnnload.pipeline.streams import ReadStream, StreamSpec
 from lightning_gnnload.pipeline.wire import Message
 
@@ -160,14 +160,14 @@ class BatchQueue:
             peer, slot, _ = self._inbox.pop((number, step))
             peer.free(slot)
 
-    def fill(self, number: int) -> Fill:
+    def fill(self, number: int) -> QueueFill:
         """How full a stream's queue is. Handles the messages that have come, so that they count."""
         self._pool.free_returned()
         while self.pump(0):
             pass
         ready = sum(stream == number for stream, _ in self._inbox)
         alive = self._pool.alive
-        return Fill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
+        return QueueFill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
 
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""

@@ -81,14 +81,14 @@ class SamplerPeer:
         """
         number, num_bytes = message["slot"], message["slot_bytes"]
         known = self._slots.get(number)
-        if message["ticket"]:
+        if message["memory_handle"]:
             if not fds or number in self._filled or isinstance(known, Slot) or reader is None:
                 self._close(fds)
                 raise QueueProtocolError(f"sampler rank {self.rank} sent a ticket for slot {number}, which is none")
             if known is not None:  # it has grown, and what it was is freed when nobody has it open
                 self._slots.pop(number).close()
             try:
-                self._slots[number] = reader.open(message["ticket"], fds[0])
+                self._slots[number] = reader.open(message["memory_handle"], fds[0])
             except DeviceShareError as error:
                 self.send("refuse", slot=number, text=str(error))
                 return False

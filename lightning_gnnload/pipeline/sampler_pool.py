@@ -70,7 +70,7 @@ class SamplerPool:
         self.on_lost: Callable[[SamplerPeer], None] = lambda _: None
         self.on_welcome: Callable[[SamplerPeer], None] = lambda _: None
         self._departed: list[SamplerPeer] = []
-        self._flags = [Flag(flags.trainer_lives(job, trainer))]
+        self._flags = [Flag(flags.trainer_alive(job, trainer))]
 
     @property
     def alive(self) -> list[SamplerPeer]:
@@ -169,7 +169,7 @@ class SamplerPool:
 
     def _trainers_gone(self) -> list[int]:
         others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
-        return [other for other in others if not flags.is_up(flags.trainer_lives(self.job, other))]
+        return [other for other in others if not flags.is_up(flags.trainer_alive(self.job, other))]
 
     def goodbye(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
         """Says goodbye to all, in peace or in failure, and closes the outcome."""

@@ -210,7 +210,7 @@ class SamplerService:
                 stream.trainer.take_back(slot)
                 self._changed.notify_all()
                 return
-            memory = slot.memory.fd, slot.memory.ticket
+            memory = slot.memory.fd, slot.memory.memory_handle
             is_new, slot.sent = slot.sent != memory, memory
             try:
                 stream.trainer.channel.send(
@@ -220,7 +220,7 @@ class SamplerService:
                     step=step,
                     slot=slot.number,
                     slot_bytes=slot.memory.num_bytes,
-                    ticket=slot.memory.ticket if is_new else {},
+                    memory_handle=slot.memory.memory_handle if is_new else {},
                     payload=payload.to_json(),
                 )
             except OSError:
@@ -342,7 +342,7 @@ class SamplerService:
         missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
         if missing and (self.is_successor or time.monotonic() > self._connect_by):
             # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
-            living = {index for index in missing if flags.is_up(flags.trainer_lives(self.job, index))}
+            living = {index for index in missing if flags.is_up(flags.trainer_alive(self.job, index))}
             self._seen |= living
             if (never := missing - self._seen) and not self.is_successor:
                 text = f"{len(never)} of {self.num_trainers} trainers did not connect in time."

@@ -73,7 +73,7 @@ class Slot:
         self._map(os.fstat(self.fd).st_size)
 
     @property
-    def ticket(self) -> dict[str, Any]:
+    def memory_handle(self) -> dict[str, Any]:
         """What a reader needs beside the descriptor: nothing."""
         return {}
 

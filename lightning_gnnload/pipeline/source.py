@@ -174,7 +174,7 @@ class BatchSource:
 
 
 class Draws(Protocol):
-    """What draws: :class:`.OnDevice`, or :class:`.Uploaded`."""
+    """What draws: :class:`.OnDevice`, or :class:`.UploadingSampler`."""
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
         """Raises SeedError: a seed is not a node, or repeats."""

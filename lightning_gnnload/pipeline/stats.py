@@ -10,7 +10,7 @@ from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.tables import summed_reads
 
 
-class Fill(NamedTuple):
+class QueueFill(NamedTuple):
     """How full a loader's queue is.
 
     Attributes:
@@ -59,7 +59,7 @@ class Delivery(Timing):
     asked_s: float
     taken_s: float
     convert_s: tuple[float, float]
-    fill: Fill
+    fill: QueueFill
     reads: Reads = ()
 
     @classmethod
@@ -71,7 +71,7 @@ class Delivery(Timing):
         asked_s: float,
         taken_s: float,
         convert_s: tuple[float, float],
-        fill: Fill,
+        fill: QueueFill,
     ) -> Delivery:
         """What its maker tells of a mini-batch, and what the loader saw of its way."""
         return cls(

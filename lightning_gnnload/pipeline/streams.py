@@ -104,7 +104,7 @@ class SharedSlot:
     """A slot of one trainer; ``stream`` and ``step`` are whose mini-batch it holds, or is to hold.
 
     Attributes:
-        sent: the descriptor and the ticket that the trainer has; other ones are new to it.
+        sent: the descriptor and the handle that the trainer has; other ones are new to it.
     """
 
     number: int
@@ -190,7 +190,7 @@ class TrainerPeer:
             raise QueueProtocolError(f"slot {slot.number} was freed twice")
         slot.stream.num_out -= 1
         slot.stream = None
-        if isinstance(slot.memory, DeviceSlot) and slot.sent == (slot.memory.fd, slot.memory.ticket):
+        if isinstance(slot.memory, DeviceSlot) and slot.sent == (slot.memory.fd, slot.memory.memory_handle):
             slot.memory.free_replaced()  # the trainer has seen what came in the place
         self.free.append(slot)
 

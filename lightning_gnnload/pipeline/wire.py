@@ -48,8 +48,8 @@ KINDS: dict[str, dict[str, type]] = {
     # sampler -> trainer
     "welcome": {"version": int, "rank": int, "pid": int},
     "opening": {},  # it lives, and fills a cache, say, before it makes a stream's first mini-batch
-    # with a descriptor where the slot's memory is new; a ticket where that is a device's
-    "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "ticket": dict, "payload": dict},
+    # with a descriptor where the slot's memory is new; a handle where that is a device's
+    "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "memory_handle": dict, "payload": dict},
     # sampler -> trainer 0, when it is idle
     "standby": {"digest": str},
     "offer": {"room": int},

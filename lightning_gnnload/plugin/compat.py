@@ -265,7 +265,7 @@ def refuse_by_name(names: Iterable[str]) -> None:
                 registry.register(name, lambda name=name, **_: refuse(f"strategy={name!r}"))
 
 
-class OfOneLightning:
+class OneLightningMixin:
     """A mixin for data modules."""
 
     _trainer: Any = None

@@ -46,7 +46,7 @@ def can_sample(sampler: Sampler) -> str | None:
     return None
 
 
-class OnDevice:
+class DeviceSampler:
     """Draws on a device what ``sampler`` draws on the CPU, number for number. Thread-safe.
 
     Args:
@@ -102,7 +102,7 @@ def can_sample_parts(sampler: Sampler) -> str | None:
     return can_sample(sampler.sampler)
 
 
-class OnDeviceParts:
+class DevicePartSampler:
     """Draws on a device what a PartSampler draws on the CPU, number for number. Thread-safe.
 
     Args:
@@ -115,7 +115,7 @@ class OnDeviceParts:
         self.sampler = sampler
         self.device = device
         self._place = place
-        self._parts: dict[int, OnDevice] = {}
+        self._parts: dict[int, DeviceSampler] = {}
 
     def open(self, index: int) -> None:
         """Puts a part on the device, which its first mini-batch does otherwise.
@@ -126,7 +126,7 @@ class OnDeviceParts:
         self._of(index)
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """One mini-batch, by ids of the whole graph; see :meth:`.OnDevice.sample`.
+        """One mini-batch, by ids of the whole graph; see :meth:`.DeviceSampler.sample`.
 
         Args:
             seeds: distinct node ids, int64 ``[S]``, on the host.
@@ -147,10 +147,10 @@ class OnDeviceParts:
         gather_rows(self.device, drawn.topology.names, sample.nodes, nodes, unheard)
         return replace(sample, nodes=nodes)
 
-    def _of(self, index: int) -> OnDevice:
+    def _of(self, index: int) -> DeviceSampler:
         if index not in self._parts:
             topology = self._place(self.sampler.partition.parts[index].graph)
-            self._parts[index] = OnDevice(self.sampler.sampler, topology, self.device)
+            self._parts[index] = DeviceSampler(self.sampler.sampler, topology, self.device)
         return self._parts[index]
 
 
@@ -161,7 +161,7 @@ def can_upload(sampler: Sampler) -> str | None:
     return None
 
 
-class Uploaded:
+class UploadingSampler:
     """Draws on the host, and copies what was drawn to a device, where its features are. Thread-safe.
 
     Args:
@@ -217,7 +217,7 @@ def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
     )
 
 
-def check_device(draws: OnDevice | OnDeviceParts, workload: Workload, request: BatchRequest) -> None:
+def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, request: BatchRequest) -> None:
     """Draws a small mini-batch on the device and on the host, which costs some milliseconds. As equality is the
     contract, any difference is a fault: of a driver, a compiler, a card, or of ours.
 

@@ -12,10 +12,16 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import Walks
-from lightning_gnnload.sample.chances import Chances, UniformChances, WeightedChances, chunks, log_missed
+from lightning_gnnload.sample.inclusion import (
+    InclusionProbabilities,
+    UniformInclusion,
+    WeightedInclusion,
+    chunks,
+    log_missed,
+)
 
 
-def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[Chances], *, again: bool) -> np.ndarray:
+def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[InclusionProbabilities], *, again: bool) -> np.ndarray:
     """Of samplers that draw in-neighbours node by node, float64 ``[N]``.
 
     A node is missed if it is no seed and no node that is there draws it; these are multiplied as if they were
@@ -63,9 +69,9 @@ def presence_by_fanouts(
     again: bool,
 ) -> np.ndarray:
     """As :func:`presence`, of samplers that draw so many of each node's in-neighbours, uniformly or by weight."""
-    law = WeightedChances if weighted else UniformChances
+    law = WeightedInclusion if weighted else UniformInclusion
     # Hops of one fanout share what is computed once a graph.
-    laws: dict[int, Chances] = {fanout: law(graph, fanout, replace) for fanout in set(fanouts)}
+    laws: dict[int, InclusionProbabilities] = {fanout: law(graph, fanout, replace) for fanout in set(fanouts)}
     return presence(graph, seeds, [laws[fanout] for fanout in fanouts], again=again)
 
 
@@ -97,7 +103,9 @@ def presence_by_walks(
     missed = log_missed(seeds)
     present, came = seeds, seeds
     for _ in range(num_layers):
-        visits = _walk_visits(graph, present if again else came, walks, WeightedChances if weighted else UniformChances)
+        visits = _walk_visits(
+            graph, present if again else came, walks, WeightedInclusion if weighted else UniformInclusion
+        )
         missed -= visits * _kept(visits, walks, num_neighbors)
         reached = -np.expm1(missed)
         present, came = reached, reached - present
@@ -136,7 +144,7 @@ def _without(
 
 
 def _walk_visits(
-    graph: Graph, present: np.ndarray, walks: Walks, law: type[UniformChances | WeightedChances]
+    graph: Graph, present: np.ndarray, walks: Walks, law: type[UniformInclusion | WeightedInclusion]
 ) -> np.ndarray:
     """Visits that each node expects of the walks from all nodes that are there, float64 ``[N]``."""
     step = law(graph, 1, replace=True)
@@ -179,7 +187,7 @@ def _number_of_visits(length: int, num_walks: int, termination_prob: float) -> n
     return total
 
 
-def _along_edges(graph: Graph, amount: np.ndarray, chances: Chances) -> np.ndarray:
+def _along_edges(graph: Graph, amount: np.ndarray, chances: InclusionProbabilities) -> np.ndarray:
     """Of every node's amount each in-neighbour is given what its edge's chance says: what each node gets, float64
     ``[N]``."""
     got = np.zeros(graph.num_nodes)

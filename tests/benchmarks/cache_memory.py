@@ -100,7 +100,7 @@ def main() -> None:
         print(f"| {case.title} | {table:.1f} | {cache:.1f} | {table + cache:.1f} | {growth:.3f}{verdict} |", flush=True)
 
 
-def _be_trainer(sharers: Membership, num_rows: int, shares_table: bool, share: Any) -> None:
+def _be_trainer(membership: Membership, num_rows: int, shares_table: bool, share: Any) -> None:
     edges = np.arange(num_rows)
     graph = Graph.from_coo(edges, edges, num_nodes=num_rows)
     workload = Workload(graph, NeighborSampler([1]), edges, batch_size=1024, order=Sequential())
@@ -109,13 +109,13 @@ def _be_trainer(sharers: Membership, num_rows: int, shares_table: bool, share: A
     before = memory_mib()
     store = MemoryFeatureStore(torch.ones(num_rows, WIDTH).mul_(3))
     if shares_table:
-        store = share_rows(store, Membership(f"{sharers.name}-table", sharers.index, sharers.count))
+        store = share_rows(store, Membership(f"{membership.name}-table", membership.index, membership.count))
     _gather_all(store, out)
-    with sharers.meet() as meeting:
-        meeting.exchange({})  # nobody has a table of its own any more
+    with membership.connect() as peers:
+        peers.all_gather({})  # nobody has a table of its own any more
         with_table = memory_mib()
-        meeting.exchange({})
-    front = cache.open(store, workload, sharers=sharers, progress=False)
+        peers.all_gather({})
+    front = cache.open(store, workload, membership=membership, progress=False)
     _gather_all(front, out)
     _say("ready", {})
     _say("measured", {"table": with_table - before, "cache": memory_mib() - with_table})

@@ -32,7 +32,7 @@ from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.sample import DeviceSample
-from lightning_gnnload.sample.on_device import OnDevice, Uploaded
+from lightning_gnnload.sample.on_device import DeviceSampler, UploadingSampler
 from lightning_gnnload.sample.placement import place
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks import gpu_device, machine
@@ -185,8 +185,8 @@ def print_stages(device: Device, data: GraphData, options: argparse.Namespace) -
     print("| model | sampled on | rows cached | S | E | T |\n| --- | --- | ---: | ---: | ---: | ---: |")
     sampler = NeighborSampler(FANOUTS)
     ways: dict[str, Draws] = {
-        "host": Uploaded(sampler, data.graph, device),
-        "GPU": OnDevice(sampler, place(data.graph, device), device),
+        "host": UploadingSampler(sampler, data.graph, device),
+        "GPU": DeviceSampler(sampler, place(data.graph, device), device),
     }
     for name, (where, draws), percent in product(options.models, ways.items(), options.percents):
         try:

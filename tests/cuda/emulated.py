@@ -20,7 +20,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.arguments import Arguments, check_grid
+from lightning_gnnload.ops.cuda.arguments import KernelArguments, check_grid
 from lightning_gnnload.ops.cuda.device import Argument, Event, Mapped
 from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 
@@ -37,7 +37,7 @@ class Instantiation:
 
     source: KernelSource
     types: tuple[str, ...]
-    arguments: Arguments
+    arguments: KernelArguments
     launch: Any
 
     @property
@@ -179,7 +179,7 @@ class EmulatedDevice:
                 source = known[kernel]
             else:
                 path, known, source = sources.source_path(op), sources.kernels(op), sources.kernel(op, kernel)
-            arguments = Arguments(source, types, self.torch_device)
+            arguments = KernelArguments(source, types, self.torch_device)
             found = Instantiation(source, types, arguments, host_build.load(path, checks(known)).lg_emulate_launch)
             self._instantiations[op, kernel, types] = found
         return found

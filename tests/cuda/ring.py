@@ -23,7 +23,7 @@ from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.sample.on_device import Uploaded
+from lightning_gnnload.sample.on_device import UploadingSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.unit.toy import content
@@ -196,7 +196,7 @@ def _serve(
 
         def open_source(spec: StreamSpec) -> BatchSource:
             bare = source.without_features() if spec.gathers else source
-            draws = Uploaded(source.workload.sampler, source.data.graph, device)
+            draws = UploadingSampler(source.workload.sampler, source.data.graph, device)
             return DeviceSource(bare, draws, device, exporter)
 
         service = SamplerService(

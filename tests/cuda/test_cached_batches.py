@@ -16,7 +16,7 @@ from lightning_gnnload.data.quantize import quantize
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.sample.on_device import OnDevice
+from lightning_gnnload.sample.on_device import DeviceSampler
 from lightning_gnnload.sample.placement import place
 from tests.unit.toy import content, toy_data, toy_source
 
@@ -45,7 +45,7 @@ def test_caches_on_a_device_change_no_batch(
     expected = SampledLoader(source)
     rows = open_on_device(FeatureCache(policy, ratio=0.3), store, source.workload, device, progress=False)
     device.record().synchronize()
-    draws = OnDevice(source.workload.sampler, place(plain.graph, device, weighted=False), device)
+    draws = DeviceSampler(source.workload.sampler, place(plain.graph, device, weighted=False), device)
     batches = DeviceBatches(source, draws, {"x": rows}, device, convert=lambda batch: batch)
     made = SampledLoader(source, on_device=lambda: batches, num_threads=2)
     for epoch in range(2):  # the cache that admits is full in the second

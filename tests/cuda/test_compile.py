@@ -8,7 +8,7 @@ import pytest
 
 from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError
 from lightning_gnnload.ops.cuda import cubins, sources
-from lightning_gnnload.ops.cuda.compile import Compiled, architecture, compile_kernels, compile_text, options
+from lightning_gnnload.ops.cuda.compile import CompiledKernels, architecture, compile_kernels, compile_text, options
 from tests.runif import RunIf
 
 needs_nvrtc = RunIf(extras="cuda")
@@ -50,7 +50,7 @@ def kept(tmp_path, monkeypatch):
 
     def compile(op, arch):
         made.append((op, arch))
-        return Compiled(b"image\n" + arch.encode(), {"f": "_f"})
+        return CompiledKernels(b"image\n" + arch.encode(), {"f": "_f"})
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(cubins, "compile_kernels", compile)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.conform.graphs import example_graphs
-from lightning_gnnload.conform.subjects import ours
+from lightning_gnnload.conform.subjects import own_subjects
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import OnDevice, can_sample
+from lightning_gnnload.sample.on_device import DeviceSampler, can_sample
 from lightning_gnnload.sample.placement import place
 from tests.ops.graphs import sampled
 
 from .sampled import assert_equal
 
 GRAPHS = example_graphs()
-SAMPLERS = [c.sampler for subject in ours() for c in subject.contracts if can_sample(c.sampler) is None]
+SAMPLERS = [c.sampler for subject in own_subjects() for c in subject.contracts if can_sample(c.sampler) is None]
 MOST_SEEDS = 10
 
 
@@ -30,7 +30,7 @@ def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler) -> None:
         sampler = copy.copy(sampler)
         sampler.weighted = False  # type: ignore[attr-defined]  by weight, no device draws them
     for number, graph in enumerate(GRAPHS.values()):
-        on_device = OnDevice(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
+        on_device = DeviceSampler(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
         nodes = np.random.default_rng(number).permutation(graph.num_nodes)[:MOST_SEEDS]
         for step, seeds in enumerate((nodes[:0], nodes[:1], nodes)):
             key = DrawKey(seed=2**63 + number, epoch=2**32 - 1, step=17 * step)

@@ -13,7 +13,7 @@ import torch
 
 from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.compile import Compiled
+from lightning_gnnload.ops.cuda.compile import CompiledKernels
 from lightning_gnnload.ops.cuda.cupy_device import CudaDevice
 from lightning_gnnload.ops.cuda.signatures import parse
 
@@ -54,7 +54,7 @@ def fake(monkeypatch):
 
     def compile(op, arch):
         compiled.append((op, arch))
-        return Compiled(b"cubin", {"pick<int32_t>": "pick32", "pick<int64_t>": "pick64", "clear": "clear"})
+        return CompiledKernels(b"cubin", {"pick<int32_t>": "pick32", "pick<int64_t>": "pick64", "clear": "clear"})
 
     driver, runtime = FakeDriver(), FakeRuntime()
     device = CudaDevice(CPU, driver, runtime, (75, 80, 90, 100), compile)

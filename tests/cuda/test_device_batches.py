@@ -30,9 +30,9 @@ from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.sample.on_device import (
-    OnDevice,
-    OnDeviceParts,
-    Uploaded,
+    DevicePartSampler,
+    DeviceSampler,
+    UploadingSampler,
     can_sample,
     can_sample_parts,
 )
@@ -47,11 +47,11 @@ NUM_STEPS = 7  # 100 seeds, 16 a batch
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
     sampler = source.workload.sampler
     graph = source.data.graph
-    return OnDevice(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
+    return DeviceSampler(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
 
 
 def drawn_on_host(source: BatchSource, device: Device) -> Draws:
-    return Uploaded(source.workload.sampler, source.data.graph, device)
+    return UploadingSampler(source.workload.sampler, source.data.graph, device)
 
 
 def loader(
@@ -98,8 +98,8 @@ def test_a_device_makes_the_batches_of_the_host(device: Device, sampler: Neighbo
 def test_walks_and_layers_by_weight_are_left_to_the_cpu(device: Device, sampler: Sampler) -> None:
     graph = Graph.from_coo([1, 2], [0, 0], edge_weight=[1.0, 9.0])
     with pytest.raises(CudaUnavailableError, match=r"draws by edge weight .* no kernels .* sampling_device='cpu'"):
-        OnDevice(sampler, place(graph, device), device)
-    OnDevice(sampler, place(Graph.from_csc(graph.indptr, graph.indices), device), device)
+        DeviceSampler(sampler, place(graph, device), device)
+    DeviceSampler(sampler, place(Graph.from_csc(graph.indptr, graph.indices), device), device)
 
 
 def test_the_consumers_stream_waits_for_a_batch(device: Device) -> None:
@@ -233,7 +233,7 @@ def test_what_has_no_form_for_a_device_says_why() -> None:
 def test_uploaded_batches_do_not_change_when_the_next_is_drawn(device: Device) -> None:
     """The arena that they are copied from is used again at once."""
     graph = toy_graph()
-    draws = Uploaded(NeighborSampler([3, 2]), graph, device)
+    draws = UploadingSampler(NeighborSampler([3, 2]), graph, device)
     first = draws.sample(np.arange(10), DrawKey(0, 0, 0))
     before = first.nodes.tolist(), first.hops[1].indices.tolist()
     draws.sample(np.arange(50, 70), DrawKey(0, 0, 1))
@@ -257,7 +257,7 @@ def test_parts_give_the_batches_of_the_whole_graph(device: Device, sampler: Neig
     def placed(part: Graph) -> Topology:
         return place(part, device, weighted=sampler.weighting == "always", budget_bytes=budget_bytes)
 
-    on_device = OnDeviceParts(parts, placed, device)
+    on_device = DevicePartSampler(parts, placed, device)
     for part in partition.parts:
         mine = part.seeds["train"][:20]
         sample = on_device.sample(mine, DrawKey(1, 2, part.index))

@@ -12,7 +12,7 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.sample.on_device import NUM_SEEDS, OnDevice, check_device
+from lightning_gnnload.sample.on_device import NUM_SEEDS, DeviceSampler, check_device
 from lightning_gnnload.sample.workload import Workload
 
 from .sampled import skewed_graph, topology_of
@@ -24,7 +24,7 @@ def test_bad_seeds_are_left_to_their_batch(device: Device) -> None:
     graph = Graph.from_csc(*skewed_graph(seed=1))
     topology, sampler = topology_of(device, graph.indptr, graph.indices), NeighborSampler([4])
     check_device(
-        OnDevice(sampler, topology, device),
+        DeviceSampler(sampler, topology, device),
         Workload(graph, sampler, np.array([-1]), batch_size=1, order=Sequential()),
         FIRST,
     )
@@ -35,7 +35,7 @@ def test_equal_batches_pass(device: Device) -> None:
     topology = topology_of(device, graph.indptr, graph.indices)
     for sampler in (NeighborSampler([4, 3], edge_ids=True), NeighborSampler([4, 3], expand="new")):
         workload = Workload(graph, sampler, np.arange(2 * NUM_SEEDS), batch_size=100, order=Sequential())
-        check_device(OnDevice(sampler, topology, device), workload, FIRST)
+        check_device(DeviceSampler(sampler, topology, device), workload, FIRST)
 
 
 @pytest.mark.parametrize("differs", ["indices", "indptr"])
@@ -53,7 +53,7 @@ def test_any_difference_is_named(device: Device, differs: str) -> None:
     topology = replace(topology, num_edges=graph.num_edges)
     workload = Workload(graph, sampler, np.array([node]), batch_size=1, order=Sequential())
     with pytest.raises(CudaUnavailableError, match=r"than the CPU: (nodes|in\w+ of hop 0) differs"):
-        check_device(OnDevice(sampler, topology, device), workload, FIRST)
+        check_device(DeviceSampler(sampler, topology, device), workload, FIRST)
 
 
 def test_an_error_of_the_device_is_told_as_a_device_that_cannot(
@@ -64,7 +64,7 @@ def test_an_error_of_the_device_is_told_as_a_device_that_cannot(
 
     graph = Graph.from_csc(*skewed_graph(seed=1))
     sampler = NeighborSampler([4])
-    draws = OnDevice(sampler, topology_of(device, graph.indptr, graph.indices), device)
+    draws = DeviceSampler(sampler, topology_of(device, graph.indptr, graph.indices), device)
     monkeypatch.setattr(draws, "sample", fails)
     workload = Workload(graph, sampler, np.arange(8), batch_size=8, order=Sequential())
     with pytest.raises(CudaUnavailableError, match="RuntimeError: CUDA error: an illegal memory access"):

@@ -44,7 +44,7 @@ def test_gather(width, dtype):
 def test_stages(percent):
     device, data = EmulatedDevice(), toy_data()
     cache = gpu_epochs.cache_of(percent, "presample")
-    draws = gpu_epochs.Uploaded(gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS), data.graph, device)
+    draws = gpu_epochs.UploadingSampler(gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS), data.graph, device)
     assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GCN", draws, cache, num_steps=1))
 
 

@@ -44,9 +44,9 @@ class Slow(MemoryFeatureStore):
         return super().gather(ids, out)
 
 
-def gpu(sharers: Membership, **settings: Any) -> FakeRuntime:
+def gpu(membership: Membership, **settings: Any) -> FakeRuntime:
     """Each rank's own GPU, of which each numbers its own as 0."""
-    names = [f"gpu-{(sharers.index + other) % sharers.count}" for other in range(sharers.count)]
+    names = [f"gpu-{(membership.index + other) % membership.count}" for other in range(membership.count)]
     return FakeRuntime(names, **settings)
 
 
@@ -55,7 +55,7 @@ def apart(*pairs: tuple[int, int]) -> list[frozenset[str]]:
 
 
 def held(
-    sharers: Membership,
+    membership: Membership,
     runtime: FakeRuntime,
     *,
     store: FeatureStore | None = None,
@@ -73,8 +73,8 @@ def held(
     device = device or SmallDevice()
     fds = set(os.listdir("/proc/self/fd"))
     try:
-        with sharers.meet() as meeting:
-            location, shards = hold_on_device(store, hot, device, meeting, runtime)
+        with membership.connect() as peers:
+            location, shards = hold_on_device(store, hot, device, peers, runtime)
         then()
         cached = np.flatnonzero(location.numpy() >= 0)
         assert device.num_synchronized == min(len(cached), 1)  # the others read what the device has, not what it will
@@ -106,7 +106,7 @@ def values(ends: list[End]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_each_row_lies_on_one_device_and_all_ranks_read_it(count: int) -> None:
-    ends = values(as_sharers(count, lambda sharers: held(sharers, gpu(sharers))))
+    ends = values(as_sharers(count, lambda membership: held(membership, gpu(membership))))
     for index, end in enumerate(ends):
         assert end["cached"] == sorted(HOT.tolist())
         assert sum(end["num_rows"]) == len(HOT)
@@ -115,20 +115,20 @@ def test_each_row_lies_on_one_device_and_all_ranks_read_it(count: int) -> None:
 
 
 def test_ranks_on_one_device_share_it() -> None:
-    ends = values(as_sharers(2, lambda sharers: held(sharers, FakeRuntime(["gpu"]))))
+    ends = values(as_sharers(2, lambda membership: held(membership, FakeRuntime(["gpu"]))))
     assert [end["num_rows"] for end in ends] == [[50, 50]] * 2
 
 
 def test_devices_that_a_rank_does_not_see_are_tried() -> None:
     # As with CUDA_VISIBLE_DEVICES, of one each.
-    ends = values(as_sharers(2, lambda sharers: held(sharers, FakeRuntime([f"gpu-{sharers.index}"]))))
+    ends = values(as_sharers(2, lambda membership: held(membership, FakeRuntime([f"gpu-{membership.index}"]))))
     assert [end["cached"] for end in ends] == [sorted(HOT.tolist())] * 2
 
 
 def test_groups_hold_the_hottest_rows_each() -> None:
     # 0 and 2 reach each other, and so do 1 and 3.
     settings = {"apart": apart((0, 1), (0, 3), (1, 2), (2, 3))}
-    ends = values(as_sharers(4, lambda sharers: held(sharers, gpu(sharers, **settings))))
+    ends = values(as_sharers(4, lambda membership: held(membership, gpu(membership, **settings))))
     for index, end in enumerate(ends):
         assert end["cached"] == sorted(HOT[:50].tolist())
         assert end["num_rows"] == [25, 25]
@@ -140,7 +140,7 @@ def test_groups_hold_the_hottest_rows_each() -> None:
 
 def test_a_device_that_linked_none_has_a_copy_of_its_own() -> None:
     settings = {"apart": apart((0, 2), (1, 2))}
-    ends = values(as_sharers(3, lambda sharers: held(sharers, gpu(sharers, **settings))))
+    ends = values(as_sharers(3, lambda membership: held(membership, gpu(membership, **settings))))
     assert [len(end["cached"]) for end in ends] == [68, 68, 34]
     assert ends[2]["cached"] == sorted(HOT[:34].tolist())
 
@@ -151,8 +151,8 @@ def test_a_device_that_linked_none_has_a_copy_of_its_own() -> None:
 )
 def test_memory_that_cannot_be_used_is_not(faults: dict, reason: str) -> None:
     # CUDA said that all reach each other. Rank 0 alone meets the fault, and all follow.
-    def work(sharers: Membership) -> dict:
-        return held(sharers, gpu(sharers, **(faults if sharers.index == 0 else {})))
+    def work(membership: Membership) -> dict:
+        return held(membership, gpu(membership, **(faults if membership.index == 0 else {})))
 
     ends = values(as_sharers(3, work))
     assert [len(end["cached"]) for end in ends] == [68, 34, 68]
@@ -166,8 +166,8 @@ def test_a_device_that_cannot_share_has_a_copy_of_its_own() -> None:
         def export(self, address: int) -> bytes:
             raise CudaCallError("cudaErrorNotSupported", "no IPC on this system")
 
-    def work(sharers: Membership) -> dict:
-        return held(sharers, Unshareable(["gpu-1"]) if sharers.index else gpu(sharers))
+    def work(membership: Membership) -> dict:
+        return held(membership, Unshareable(["gpu-1"]) if membership.index else gpu(membership))
 
     ends = values(as_sharers(2, work))
     assert [end["cached"] for end in ends] == [sorted(HOT[:50].tolist())] * 2
@@ -179,10 +179,10 @@ def test_shares_shrink_until_every_device_has_room() -> None:
     hot = np.random.default_rng(1).permutation(240_000)
     store = MemoryFeatureStore(torch.arange(len(hot) * F, dtype=torch.float32).view(-1, F))
 
-    def work(sharers: Membership) -> dict:
-        runtime = gpu(sharers, room_bytes=(4 << 20) - (sharers.index << 20))
-        with sharers.meet() as meeting:
-            location, shards = hold_on_device(store, hot, SmallDevice(), meeting, runtime)
+    def work(membership: Membership) -> dict:
+        runtime = gpu(membership, room_bytes=(4 << 20) - (membership.index << 20))
+        with membership.connect() as peers:
+            location, shards = hold_on_device(store, hot, SmallDevice(), peers, runtime)
         kept = np.flatnonzero(location.numpy() >= 0)
         shards.close()
         assert runtime.num_held == 0
@@ -193,8 +193,8 @@ def test_shares_shrink_until_every_device_has_room() -> None:
 
 
 def test_rows_stay_in_the_hosts_memory_where_a_device_has_no_room() -> None:
-    def work(sharers: Membership) -> dict:
-        return held(sharers, gpu(sharers, room_bytes=1 << 10 if sharers.index else 1 << 30))
+    def work(membership: Membership) -> dict:
+        return held(membership, gpu(membership, room_bytes=1 << 10 if membership.index else 1 << 30))
 
     ends = values(as_sharers(2, work))
     assert [(end["cached"], end["num_rows"], end["own"]) for end in ends] == [([], [], -1)] * 2
@@ -203,9 +203,9 @@ def test_rows_stay_in_the_hosts_memory_where_a_device_has_no_room() -> None:
 
 
 def test_nobody_reads_a_shard_before_it_is_filled() -> None:
-    def work(sharers: Membership) -> dict:
+    def work(membership: Membership) -> dict:
         slow = Slow(lambda: time.sleep(0.3))
-        return held(sharers, gpu(sharers), store=slow if sharers.index == 1 else None)
+        return held(membership, gpu(membership), store=slow if membership.index == 1 else None)
 
     values(as_sharers(2, work))
 
@@ -219,11 +219,11 @@ def test_memory_stays_while_another_rank_reads() -> None:
 @pytest.mark.parametrize("moment", ["allocate", "export", "open", "copy"])
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_rank_that_dies_on_the_way_ends_all(moment: str, index: int) -> None:
-    def work(sharers: Membership) -> dict:
-        runtime = gpu(sharers)
-        if sharers.index == index:
+    def work(membership: Membership) -> dict:
+        runtime = gpu(membership)
+        if membership.index == index:
             setattr(runtime, moment, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        return held(sharers, runtime)
+        return held(membership, runtime)
 
     began = time.monotonic()
     ends = as_sharers(3, work)
@@ -240,8 +240,8 @@ def test_a_rank_that_fails_ends_all_with_its_words(index: int) -> None:
     def fail() -> None:
         raise OSError("disk on fire")
 
-    def work(sharers: Membership) -> dict:
-        return held(sharers, gpu(sharers), store=Slow(fail) if sharers.index == index else None)
+    def work(membership: Membership) -> dict:
+        return held(membership, gpu(membership), store=Slow(fail) if membership.index == index else None)
 
     began = time.monotonic()
     ends = as_sharers(3, work)
@@ -250,9 +250,9 @@ def test_a_rank_that_fails_ends_all_with_its_words(index: int) -> None:
 
 
 def test_a_rank_that_dies_later_keeps_nobody_waiting() -> None:
-    def work(sharers: Membership) -> dict:
-        die = (lambda: os.kill(os.getpid(), signal.SIGKILL)) if sharers.index == 1 else (lambda: time.sleep(0.2))
-        return held(sharers, gpu(sharers), then=die)
+    def work(membership: Membership) -> dict:
+        die = (lambda: os.kill(os.getpid(), signal.SIGKILL)) if membership.index == 1 else (lambda: time.sleep(0.2))
+        return held(membership, gpu(membership), then=die)
 
     began = time.monotonic()
     ends = as_sharers(3, work)
@@ -263,9 +263,9 @@ def test_a_rank_that_dies_later_keeps_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("differing", ["ids", "rows"])
 def test_ranks_that_differ_are_told(differing: str) -> None:
-    def work(sharers: Membership) -> dict:
-        hot = HOT if sharers.index == 0 else HOT[::-1].copy() if differing == "ids" else HOT[:99]
-        return held(sharers, gpu(sharers), hot=hot)
+    def work(membership: Membership) -> dict:
+        hot = HOT if membership.index == 0 else HOT[::-1].copy() if differing == "ids" else HOT[:99]
+        return held(membership, gpu(membership), hot=hot)
 
     for end in as_sharers(2, work):
         assert end.value.startswith("CacheDisagreementError")
@@ -274,7 +274,7 @@ def test_ranks_that_differ_are_told(differing: str) -> None:
 
 @pytest.mark.parametrize("num_hot", [0, 1, 2])
 def test_few_rows_and_none(num_hot: int) -> None:
-    for end in values(as_sharers(3, lambda sharers: held(sharers, gpu(sharers), hot=HOT[:num_hot]))):
+    for end in values(as_sharers(3, lambda membership: held(membership, gpu(membership), hot=HOT[:num_hot]))):
         assert end["cached"] == sorted(HOT[:num_hot].tolist())
 
 
@@ -301,7 +301,7 @@ def test_groups_are_ranks_that_all_reach_each_other(seed: int) -> None:
     count = int(rng.integers(1, 13))
     links = Links(count)
     cut = np.triu(rng.random((count, count)) < rng.random(), 1)
-    links.lessen([{str(peer): "no link" for peer in np.flatnonzero(row)} for row in cut])
+    links.remove([{str(peer): "no link" for peer in np.flatnonzero(row)} for row in cut])
     groups = links.groups()
     assert sorted(rank for group in groups for rank in group) == list(range(count))
     assert all(not cut[a, b] for group in groups for a in group for b in group)

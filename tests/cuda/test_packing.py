@@ -13,7 +13,7 @@ from lightning_gnnload.ops import ArenaTooSmall, DrawKey
 from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.on_device import Uploaded
+from lightning_gnnload.sample.on_device import UploadingSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.unit.toy import content, toy_graph
 
@@ -24,7 +24,7 @@ def drawn(sampler) -> tuple[DeviceSample, MiniBatch]:
     """Of one mini-batch, what a device would leave, and what the CPU lays into an arena."""
     graph = toy_graph()
     arena, layout = sampler.sample_here(graph, SEEDS, KEY)
-    sample = Uploaded(sampler, graph, EmulatedDevice()).sample(SEEDS, KEY)
+    sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(SEEDS, KEY)
     return sample, MiniBatch.view(arena, layout, len(SEEDS))
 
 
@@ -53,7 +53,7 @@ def test_edge_types_that_nobody_declared_are_refused() -> None:
 
     graph = Graph.from_coo([1, 2], [0, 0], edge_type=[0, 1])
     with pytest.raises(SamplerConfigError, match=r"Declare them in Sampler\.columns"):
-        Uploaded(Undeclared([{0: 1}]), graph, EmulatedDevice()).sample(np.array([0]), KEY)
+        UploadingSampler(Undeclared([{0: 1}]), graph, EmulatedDevice()).sample(np.array([0]), KEY)
 
 
 def test_a_slot_that_is_a_byte_too_small_is_told_what_it_takes() -> None:

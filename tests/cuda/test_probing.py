@@ -15,7 +15,7 @@ from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.plugin.module import device_tables
-from lightning_gnnload.plugin.module.device_tables import WARM_UP_STEPS, Probing
+from lightning_gnnload.plugin.module.device_tables import WARM_UP_STEPS, CacheProbe
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data
 
@@ -39,7 +39,7 @@ class TrainingMemory:
         return MemoryUse(self.device, 40 * GIB, 40 * GIB - self.reserved - self.others, self.reserved, self.peak)
 
 
-def train(probing: Probing, memory: TrainingMemory, num_steps: int, begin: int = 0, accumulate: int = 1) -> None:
+def train(probing: CacheProbe, memory: TrainingMemory, num_steps: int, begin: int = 0, accumulate: int = 1) -> None:
     for batch in range(num_steps * accumulate):
         probing.begin_step(begin + batch // accumulate)
         memory.step()
@@ -48,15 +48,15 @@ def train(probing: Probing, memory: TrainingMemory, num_steps: int, begin: int =
 def test_a_cache_opens_once_after_the_first_steps() -> None:
     opened: list[tuple[Allowance, PeerGroup | None, int]] = []
     memory = TrainingMemory()
-    probing = Probing(memory, lambda allowed, meeting: opened.append((allowed, meeting, memory.reserved)))
+    probing = CacheProbe(memory, lambda allowed, peers: opened.append((allowed, peers, memory.reserved)))
     train(probing, memory, WARM_UP_STEPS)
     assert not opened
     assert not probing.is_over
     train(probing, memory, 9, begin=WARM_UP_STEPS)
-    [(allowed, meeting, reserved)] = opened
+    [(allowed, peers, reserved)] = opened
     assert reserved == 2 * GIB * WARM_UP_STEPS
     assert allowed.num_bytes == (40 - 14 - 2) * GIB
-    assert meeting is None
+    assert peers is None
     assert probing.is_over
     assert memory.num_looks == 1
 
@@ -64,7 +64,7 @@ def test_a_cache_opens_once_after_the_first_steps() -> None:
 def test_optimizer_steps_are_counted_and_of_this_fit() -> None:
     opened: list[int] = []
     memory = TrainingMemory()
-    probing = Probing(memory, lambda *_: opened.append(memory.reserved // GIB), num_steps=2)
+    probing = CacheProbe(memory, lambda *_: opened.append(memory.reserved // GIB), num_steps=2)
     train(probing, memory, 3, begin=1000, accumulate=3)  # resumed at step 1,000
     assert opened == [2 * 2 * 3]
 
@@ -76,17 +76,17 @@ def test_training_goes_on_without_what_cannot_be_opened(error: Exception, caplog
 
     memory = TrainingMemory()
     with caplog.at_level(logging.WARNING):
-        train(Probing(memory, refuse), memory, 9)
+        train(CacheProbe(memory, refuse), memory, 9)
     assert [record.getMessage() for record in caplog.records] == [
         f"There is no cache of features on the devices: {error}"
     ]
     with pytest.raises(type(error), match=str(error)):
-        train(Probing(memory, refuse, required=True), memory, 9)
+        train(CacheProbe(memory, refuse, required=True), memory, 9)
 
 
 def test_no_room_is_said_with_its_sum() -> None:
     memory = TrainingMemory(others=30 * GIB)
-    probing = Probing(memory, lambda *_: pytest.fail("nothing to open"), required=True)
+    probing = CacheProbe(memory, lambda *_: pytest.fail("nothing to open"), required=True)
     with pytest.raises(DeviceMemoryError, match=r"2\.0 GiB free, 8\.0 GiB held, 14\.0 GiB at the peak, 2\.0 GiB in"):
         train(probing, memory, 9)
 
@@ -99,13 +99,13 @@ def test_ranks_meet_in_one_step_and_agree(devices: tuple[str, str], request: pyt
         seen = []
         memory = TrainingMemory(devices[index], others=index * 4 * GIB)
 
-        def open_cache(allowed: Allowance, meeting: PeerGroup | None) -> None:
-            assert meeting is not None
-            meeting.agree({"bytes": allowed.num_bytes})
+        def open_cache(allowed: Allowance, peers: PeerGroup | None) -> None:
+            assert peers is not None
+            peers.agree({"bytes": allowed.num_bytes})
             seen.append((memory.reserved / GIB, allowed.num_bytes / GIB))
 
-        sharers = Membership(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
-        train(Probing(memory, open_cache, sharers=sharers, required=True, progress=False), memory, 9)
+        membership = Membership(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
+        train(CacheProbe(memory, open_cache, membership=membership, required=True, progress=False), memory, 9)
         return seen
 
     with ThreadPoolExecutor(2) as pool:
@@ -117,16 +117,16 @@ def test_ranks_meet_in_one_step_and_agree(devices: tuple[str, str], request: pyt
 
 def test_a_rank_that_fails_to_open_ends_it_for_all(request: pytest.FixtureRequest) -> None:
     def run(index: int) -> str:
-        def open_cache(_: Allowance, meeting: PeerGroup | None) -> None:
-            assert meeting is not None
+        def open_cache(_: Allowance, peers: PeerGroup | None) -> None:
+            assert peers is not None
             if index:
                 raise DeviceMemoryError("rank 1 has no room")
-            meeting.exchange({})
+            peers.all_gather({})
 
         memory = TrainingMemory(f"GPU-{index}")
-        sharers = Membership(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
+        membership = Membership(f"probing-{request.node.nodeid}", index, 2, timeout_s=20)
         with pytest.raises((DeviceMemoryError, CacheShareError)) as raised:
-            train(Probing(memory, open_cache, sharers=sharers, required=True, progress=False), memory, 9)
+            train(CacheProbe(memory, open_cache, membership=membership, required=True, progress=False), memory, 9)
         return str(raised.value)
 
     with ThreadPoolExecutor(2) as pool:

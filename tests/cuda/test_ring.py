@@ -211,15 +211,15 @@ def test_tickets_that_open_nothing() -> None:
     owner = DeviceSlot(FakeRuntime(SEEN, 1), 4096)
     peer = SamplerPeer(0, 7)
     reader = DeviceReader(EmulatedDevice(), runtime)
-    batch = {"slot": 0, "slot_bytes": 4096, "ticket": {**owner.ticket, "num_bytes": -1}}
-    for ticket, text in (
-        ({**owner.ticket, "num_bytes": -1}, "malformed ticket"),
-        ({**owner.ticket, "handle": "00"}, "malformed ticket"),
+    batch = {"slot": 0, "slot_bytes": 4096, "memory_handle": {**owner.memory_handle, "num_bytes": -1}}
+    for memory_handle, text in (
+        ({**owner.memory_handle, "num_bytes": -1}, "malformed ticket"),
+        ({**owner.memory_handle, "handle": "00"}, "malformed ticket"),
         ({"handle": 5}, "malformed ticket"),
     ):
         with pytest.raises(QueueProtocolError, match=text):
-            peer.fill({**batch, "ticket": ticket}, [os.dup(owner.fd)], pinned=False, reader=reader)
-    known = {**batch, "ticket": owner.ticket}
+            peer.fill({**batch, "memory_handle": memory_handle}, [os.dup(owner.fd)], pinned=False, reader=reader)
+    known = {**batch, "memory_handle": owner.memory_handle}
     for fds, its_reader in (([], reader), ([os.dup(owner.fd)], None)):
         with pytest.raises(QueueProtocolError, match="sent a ticket for slot 0, which is none"):
             peer.fill(known, fds, pinned=False, reader=its_reader)

@@ -23,7 +23,7 @@ ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
 
 
 def reads(
-    sharers: Membership,
+    membership: Membership,
     store: FeatureStore,
     settings: FeatureCache,
     room: int | None = None,
@@ -31,23 +31,23 @@ def reads(
     **gpu: Any,
 ):
     """Rows by where they were read, after all were found to be the store's. By default, each rank has a GPU."""
-    device = EmulatedDevice(seed=sharers.index)
-    own_first = [f"gpu-{(sharers.index + other) % sharers.count}" for other in range(sharers.count)]
+    device = EmulatedDevice(seed=membership.index)
+    own_first = [f"gpu-{(membership.index + other) % membership.count}" for other in range(membership.count)]
     runtime = FakeRuntime(visible or own_first, **gpu)
-    with sharers.meet() as meeting:
+    with membership.connect() as peers:
         features = open_on_device(
             settings,
             store,
             workload(N),
             device,
-            meeting=meeting,
+            peers=peers,
             runtime=runtime,
             room_bytes=room,
             progress=False,
         )
     expected = torch.empty(N, F)
     store.gather(torch.arange(N), expected)
-    ids = np.random.default_rng(sharers.index).permutation(N)
+    ids = np.random.default_rng(membership.index).permutation(N)
     assert torch.equal(features.gather(device.put(ids)), expected[ids])
     found = {read.tier: read.rows for read in features.reads()}
     features.close()
@@ -57,7 +57,7 @@ def reads(
 
 def found(count: int, store: FeatureStore, settings: FeatureCache, **arguments: Any) -> list[dict[str, int]]:
     reads_alone(store)  # compiles the kernels, which the ranks then load
-    ends = as_sharers(count, lambda sharers: reads(sharers, store, settings, **arguments))
+    ends = as_sharers(count, lambda membership: reads(membership, store, settings, **arguments))
     assert [end.status for end in ends] == [0] * count, ends
     return [end.value for end in ends]
 
@@ -109,9 +109,9 @@ def test_rows_come_from_the_host_where_devices_have_no_room() -> None:
 def test_a_cache_that_has_to_be_on_devices_is_an_error_where_one_has_no_room() -> None:
     settings = FeatureCache("degree", ratio=0.6, device="cuda")
 
-    def work(sharers: Membership) -> dict[str, int]:
-        room = {"room_bytes": 1} if sharers.index else {}
-        return reads(sharers, MemoryFeatureStore(ROWS), settings, **room)
+    def work(membership: Membership) -> dict[str, int]:
+        room = {"room_bytes": 1} if membership.index else {}
+        return reads(membership, MemoryFeatureStore(ROWS), settings, **room)
 
     for end in as_sharers(2, work):
         assert end.value.startswith("DeviceMemoryError"), end

@@ -14,7 +14,7 @@ import pytest
 
 from lightning_gnnload.errors import CudaCallError, DeviceShareError
 from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory, Ticket
+from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.cuda.ranks import as_processes, wait_until
 
@@ -30,7 +30,7 @@ class Pair:
         self.reader = FakeRuntime(["gpu-1", "gpu-0"], **reader)
 
     def run(self, own, read) -> list:
-        """What each returned. The reader gets a ticket and its descriptor."""
+        """What each returned. The reader gets a handle and its descriptor."""
 
         def work(index: int):
             self.ends[1 - index].close()
@@ -39,24 +39,24 @@ class Pair:
                 runtime = FakeRuntime(["gpu-0", "gpu-1"])
                 memory = ExportedMemory(runtime, len(BYTES), "rank 0's rows")
                 runtime.write(memory.address, BYTES)
-                socket.send_fds(talk, [repr(memory.ticket.values).encode()], [memory.fd])
+                socket.send_fds(talk, [repr(memory.memory_handle.values).encode()], [memory.fd])
                 found = own(memory, talk)
                 assert memory.is_freed == (runtime.num_held == 0)
                 return found
             data, fds, _, _ = socket.recv_fds(talk, 4096, 1)
-            return read(Ticket.of(eval(data)), fds[0], talk)
+            return read(MemoryHandle.of(eval(data)), fds[0], talk)
 
         ends = as_processes(2, work)
         for end in self.ends:
             end.close()
         return ends
 
-    def refusal(self, change=lambda ticket: ticket) -> str:
+    def refusal(self, change=lambda memory_handle: memory_handle) -> str:
         """Why the reader cannot open the memory. It holds nothing afterwards."""
 
-        def read(ticket: Ticket, fd: int, talk: socket.socket) -> str:
+        def read(memory_handle: MemoryHandle, fd: int, talk: socket.socket) -> str:
             with pytest.raises(DeviceShareError) as caught:
-                OpenedMemory(self.reader, change(ticket), fd)
+                OpenedMemory(self.reader, change(memory_handle), fd)
             assert self.reader.num_held == 0
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(fd)
@@ -70,8 +70,8 @@ class Pair:
 def test_a_reader_sees_the_owners_bytes_whatever_numbers_devices_have() -> None:
     pair = Pair()
 
-    def read(ticket: Ticket, fd: int, talk: socket.socket) -> list[int]:
-        memory = OpenedMemory(pair.reader, ticket, fd)
+    def read(memory_handle: MemoryHandle, fd: int, talk: socket.socket) -> list[int]:
+        memory = OpenedMemory(pair.reader, memory_handle, fd)
         seen = pair.reader.read(memory.address, memory.num_bytes)
         memory.close()
         assert pair.reader.num_held == 0
@@ -89,8 +89,8 @@ def test_memory_is_freed_after_the_last_reader_closed_it() -> None:
         talk.recv(1)
         return [memory.close(PATIENCE_S)]
 
-    def read(ticket: Ticket, fd: int, talk: socket.socket) -> bool:
-        memory = OpenedMemory(pair.reader, ticket, fd)
+    def read(memory_handle: MemoryHandle, fd: int, talk: socket.socket) -> bool:
+        memory = OpenedMemory(pair.reader, memory_handle, fd)
         talk.send(b"opened")
         time.sleep(0.2)
         seen = pair.reader.read(memory.address, memory.num_bytes)
@@ -111,8 +111,8 @@ def test_memory_that_is_read_for_too_long_is_left_alone() -> None:
         talk.recv(1)  # the process lives until the reader has looked
         return freed
 
-    def read(ticket: Ticket, fd: int, talk: socket.socket) -> bool:
-        memory = OpenedMemory(pair.reader, ticket, fd)
+    def read(memory_handle: MemoryHandle, fd: int, talk: socket.socket) -> bool:
+        memory = OpenedMemory(pair.reader, memory_handle, fd)
         talk.send(b"opened")
         talk.recv(1)
         seen = pair.reader.read(memory.address, memory.num_bytes)
@@ -131,8 +131,8 @@ def test_a_killed_reader_keeps_nobody_waiting() -> None:
         began = time.monotonic()
         return memory.close(PATIENCE_S) and time.monotonic() - began < PATIENCE_S / 2
 
-    def read(ticket: Ticket, fd: int, talk: socket.socket) -> None:
-        memory = OpenedMemory(pair.reader, ticket, fd)
+    def read(memory_handle: MemoryHandle, fd: int, talk: socket.socket) -> None:
+        memory = OpenedMemory(pair.reader, memory_handle, fd)
         talk.send(b"opened")
         assert memory
         os.kill(os.getpid(), signal.SIGKILL)
@@ -149,11 +149,11 @@ def test_other_memory_is_found_out_before_it_is_used() -> None:
     ("field", "value"), [("num_bytes", len(BYTES) - 1), ("nonce", "00" * 16), ("purpose", "rank 1's rows")]
 )
 def test_a_ticket_that_was_changed_is_found_out(field: str, value: object) -> None:
-    assert "is not what it gave" in Pair().refusal(lambda ticket: replace(ticket, **{field: value}))
+    assert "is not what it gave" in Pair().refusal(lambda memory_handle: replace(memory_handle, **{field: value}))
 
 
 def test_a_size_beyond_the_memory_is_found_out() -> None:
-    assert "cannot be read here" in Pair().refusal(lambda ticket: replace(ticket, num_bytes=1 << 40))
+    assert "cannot be read here" in Pair().refusal(lambda memory_handle: replace(memory_handle, num_bytes=1 << 40))
 
 
 @pytest.mark.parametrize(
@@ -175,11 +175,11 @@ def test_an_owner_that_is_gone_is_said() -> None:
     def own(memory: ExportedMemory, talk: socket.socket) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def read(ticket: Ticket, fd: int, talk: socket.socket) -> str:
-        owner = int.from_bytes(bytes.fromhex(ticket.handle)[:8], "little")
+    def read(memory_handle: MemoryHandle, fd: int, talk: socket.socket) -> str:
+        owner = int.from_bytes(bytes.fromhex(memory_handle.handle)[:8], "little")
         wait_until(lambda: not Path(f"/proc/{owner}").exists())
         with pytest.raises(DeviceShareError, match="cannot be opened") as caught:
-            OpenedMemory(pair.reader, ticket, fd)
+            OpenedMemory(pair.reader, memory_handle, fd)
         return str(caught.value)
 
     owner, reader = pair.run(own, read)
@@ -190,8 +190,8 @@ def test_an_owner_that_is_gone_is_said() -> None:
 def test_no_two_memories_have_one_canary() -> None:
     runtime = FakeRuntime()
     memories = [ExportedMemory(runtime, 10, "rows") for _ in range(2)]
-    assert memories[0].ticket.nonce != memories[1].ticket.nonce
-    assert not np.array_equal(memories[0].ticket.canary, memories[1].ticket.canary)
+    assert memories[0].memory_handle.nonce != memories[1].memory_handle.nonce
+    assert not np.array_equal(memories[0].memory_handle.sentinel, memories[1].memory_handle.sentinel)
     # Nothing else lies in the block that a handle opens.
     assert runtime.free_bytes() == (1 << 30) - (4 << 20)
     for memory in memories:
@@ -233,9 +233,9 @@ SOUND = {"handle": "00" * 64, "num_bytes": 8, "nonce": "00", "purpose": "rows"}
     ],
 )
 def test_malformed_tickets_are_refused(values: dict) -> None:
-    assert Ticket.of(SOUND).values == SOUND
+    assert MemoryHandle.of(SOUND).values == SOUND
     with pytest.raises(DeviceShareError, match="malformed"):
-        Ticket.of(values)
+        MemoryHandle.of(values)
 
 
 def test_cupy_has_what_the_runtime_calls() -> None:

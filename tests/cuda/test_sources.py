@@ -12,7 +12,7 @@ import pytest
 import lightning_gnnload
 from lightning_gnnload.errors import GnnLoadError, KernelsMissingError
 from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.signatures import Parameter, checks, parse
+from lightning_gnnload.ops.cuda.signatures import KernelParameter, checks, parse
 
 from . import host_build
 
@@ -108,7 +108,7 @@ def test_kernels_of_a_source():
 
 def test_structures_of_a_source():
     first, asked, out = parse("op", ASKED, HEADER)["f"].parameters_of(("float",))
-    assert (first, out) == (Parameter("first", "int32_t"), Parameter("out", "float*"))
+    assert (first, out) == (KernelParameter("first", "int32_t"), KernelParameter("out", "float*"))
     assert asked.ctype == "Request<float>"
     assert [(m.name, m.ctype, m.size) for m in asked.members] == [
         ("count", "int32_t", 4),

@@ -29,7 +29,7 @@ from lightning_gnnload.errors import (
 )
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
-from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.trainer_device import why_not_gathered
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
@@ -294,10 +294,10 @@ def test_ranks_that_share_a_cache_go_to_their_devices_together_or_not_at_all(
     opened: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two ranks as two threads; the second one's device is out of order."""
-    sharers = [Membership(f"test-{uuid.uuid4().hex}", index, 2, timeout_s=20) for index in range(2)]
-    sharers = [replace(each, name=sharers[0].name) for each in sharers]
+    membership = [Membership(f"test-{uuid.uuid4().hex}", index, 2, timeout_s=20) for index in range(2)]
+    membership = [replace(each, name=membership[0].name) for each in membership]
     rank = threading.local()
-    monkeypatch.setattr(Gathering, "of", lambda _: SimpleNamespace(sharers=lambda _: sharers[rank.index]))
+    monkeypatch.setattr(GatherGroup, "of", lambda _: SimpleNamespace(membership=lambda _: membership[rank.index]))
 
     def open_device(of: torch.device) -> EmulatedDevice:
         if rank.index == 1:
@@ -322,8 +322,8 @@ def test_ranks_whose_cache_does_not_open_in_one_of_them_all_go_without(
 ) -> None:
     name = f"test-{uuid.uuid4().hex}"
     rank = threading.local()
-    sharers = [Membership(name, index, 2, timeout_s=20) for index in range(2)]
-    monkeypatch.setattr(Gathering, "of", lambda _: SimpleNamespace(sharers=lambda _: sharers[rank.index]))
+    membership = [Membership(name, index, 2, timeout_s=20) for index in range(2)]
+    monkeypatch.setattr(GatherGroup, "of", lambda _: SimpleNamespace(membership=lambda _: membership[rank.index]))
     closed: list[int] = []
 
     def open_rows(*_: Any) -> dict[str, Any]:

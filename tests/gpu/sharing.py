@@ -28,18 +28,18 @@ from lightning_gnnload.sample.workload import Workload
 N, WIDTH, NUM_CACHED = 100_000, 100, 60_000
 
 
-def share(sharers: Membership, device: Device, runtime: Runtime, *, dies: bool) -> dict[str, Any]:
+def share(membership: Membership, device: Device, runtime: Runtime, *, dies: bool) -> dict[str, Any]:
     """What this rank saw."""
     rows = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(0))
     ring = Graph.from_coo(src=np.arange(N), dst=np.roll(np.arange(N), 1))
     workload = Workload(ring, NeighborSampler([1]), np.arange(N), batch_size=N, order=Sequential())
     settings = FeatureCache("degree", ratio=NUM_CACHED / N, share="partitioned", device="cuda")
-    with sharers.meet() as meeting:
+    with membership.connect() as peers:
         store = MemoryFeatureStore(rows)
-        features = open_on_device(settings, store, workload, device, meeting=meeting, runtime=runtime, progress=False)
+        features = open_on_device(settings, store, workload, device, peers=peers, runtime=runtime, progress=False)
     wrong = 0
     for step in range(20):
-        ids = np.random.default_rng((sharers.index, step)).integers(0, N, 20_000)
+        ids = np.random.default_rng((membership.index, step)).integers(0, N, 20_000)
         if step % 2:
             with device.side_stream():
                 found = device.read(features.gather(device.put(ids)))
@@ -47,7 +47,7 @@ def share(sharers: Membership, device: Device, runtime: Runtime, *, dies: bool) 
             found = device.read(features.gather(device.put(ids)))
         wrong += int((found != rows[ids].numpy()).any(axis=1).sum())
     reads = {read.tier: read.rows for read in features.reads()}
-    if dies and sharers.index == sharers.count - 1:
+    if dies and membership.index == membership.count - 1:
         Path("dying").touch()
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGKILL)

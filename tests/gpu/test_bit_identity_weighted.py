@@ -14,7 +14,7 @@ from lightning_gnnload.ops import DrawKey, Walks, random_walk
 from lightning_gnnload.ops.cuda import walks as device_walks
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import OnDevice
+from lightning_gnnload.sample.on_device import DeviceSampler
 from lightning_gnnload.sample.placement import place
 from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
@@ -53,7 +53,7 @@ def check_seeds(device: Device, graph: Graph, samplers: list[Sampler], batch: in
         seeds = order[step * batch % graph.num_nodes :][:batch]
         key = DrawKey(seed=2**63 + 1, epoch=7, step=step)
         cpus = sampled(lambda arena: sampler.sample_into(graph, seeds, key, arena))  # noqa: B023  called at once
-        assert_equal(OnDevice(sampler, topology, device).sample(seeds, key), cpus)
+        assert_equal(DeviceSampler(sampler, topology, device).sample(seeds, key), cpus)
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)

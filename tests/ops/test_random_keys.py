@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lightning_gnnload.conform.chance import multinomial
+from lightning_gnnload.conform.significance import multinomial
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import random_keys
 from tests import oracle

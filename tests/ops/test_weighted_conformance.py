@@ -88,12 +88,12 @@ def test_long_lists_are_drawn_as_by_numpy(fanout):
     # NumPy's choice without replacement is successive sampling too. Frequencies of two samples are compared.
     rng = np.random.default_rng(0)
     weights = np.exp(2 * rng.standard_normal(60))
-    ours = np.bincount(sample_positions(weights.tolist(), fanout).ravel(), minlength=60)
+    own_subjects = np.bincount(sample_positions(weights.tolist(), fanout).ravel(), minlength=60)
     p, trials = weights / weights.sum(), 4000
     theirs = np.bincount(np.concatenate([rng.choice(60, fanout, False, p) for _ in range(trials)]), minlength=60)
-    share = (ours + theirs) / (HUBS + trials)
+    share = (own_subjects + theirs) / (HUBS + trials)
     five_sigma = SIGMAS * np.sqrt(share * (1 - share) * (1 / HUBS + 1 / trials)) + 1e-12
-    assert np.all(np.abs(ours / HUBS - theirs / trials) < five_sigma)
+    assert np.all(np.abs(own_subjects / HUBS - theirs / trials) < five_sigma)
 
 
 def test_a_ratio_of_a_billion():

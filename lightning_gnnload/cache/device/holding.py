@@ -23,7 +23,7 @@ from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.errors import CacheConfigError, CudaCallError, DeviceMemoryError, DeviceShareError
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import NO_MEMORY, Runtime
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory, Ticket
+from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def hold_on_device(
     store: FeatureStore,
     hot: np.ndarray,
     device: Device,
-    meeting: PeerGroup | None,
+    peers: PeerGroup | None,
     runtime: Runtime,
     *,
     required: bool = False,
@@ -43,13 +43,13 @@ def hold_on_device(
     Where all devices read each other's memory, each row is there once. Where only some do, those form groups, and each
     group holds the hottest rows that its shares have room for; a device that no other one reads is a group of its own.
     Shares shrink by a fifth, three times at most, until every device has room; then the cache has no rows, and all
-    stay in the host's memory. One message tells of it, in sharer 0.
+    stay in the host's memory. One message tells of it, in peer 0.
 
     Args:
         store: has all rows.
         hot: int64, node ids, hottest first, the same in all ranks: as many as all devices have room for together.
         device: this rank's.
-        meeting: of the ranks of this machine; None for one alone.
+        peers: the ranks of this machine; None for one alone.
         runtime: of ``device``.
         required: no room is an error.
         progress: show a bar on stderr.
@@ -66,16 +66,16 @@ def hold_on_device(
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
     group of devices that are linked, as Quiver and DGL have it, where not all are.
     """
-    holder = _ShardFiller(store, device, meeting, runtime)
+    holder = _ShardFiller(store, device, peers, runtime)
     try:
         rows = holder.arrange(hot, required=required)
         holder.fill(rows, progress=progress)
-        if meeting is not None:
-            meeting.agree({})  # nobody reads before all are filled
+        if peers is not None:
+            peers.agree({})  # nobody reads before all are filled
         location = holder.locate(rows)
     except BaseException as error:
-        if meeting is not None:
-            meeting.tell(error)  # first: others would be waited for, who wait for this rank
+        if peers is not None:
+            peers.abort(error)  # first: others would be waited for, who wait for this rank
         holder.shards.close()
         raise
     if holder.leads:
@@ -86,11 +86,11 @@ def hold_on_device(
 class _ShardFiller:
     """One rank's way to its shards. All ranks take the same turns, as each depends on what all have said."""
 
-    def __init__(self, store: FeatureStore, device: Device, meeting: PeerGroup | None, runtime: Runtime) -> None:
+    def __init__(self, store: FeatureStore, device: Device, peers: PeerGroup | None, runtime: Runtime) -> None:
         self.shards = Shards()
-        self._store, self._device, self._meeting, self._runtime = store, device, meeting, runtime
-        self._rank = 0 if meeting is None else meeting.sharers.index
-        self._count = 1 if meeting is None else meeting.sharers.count
+        self._store, self._device, self._peers, self._runtime = store, device, peers, runtime
+        self._rank = 0 if peers is None else peers.membership.index
+        self._count = 1 if peers is None else peers.membership.count
         self._row_bytes = max(store.row_bytes, 1)
         self._links = Links(self._count)
         self._refusal = ""
@@ -108,8 +108,8 @@ class _ShardFiller:
                 f"{len(hot)} rows are to be cached, but {self._count} ranks can hold {self._count << ops.SLOT_BITS}. "
                 f"Lower ratio or capacity_bytes."
             )
-        if self._meeting is not None:
-            self._meeting.agree(
+        if self._peers is not None:
+            self._peers.agree(
                 {
                     "shape": list(self._store.shape),
                     "dtype": str(self._store.dtype),
@@ -117,7 +117,7 @@ class _ShardFiller:
                     "checksum of ids": zlib.crc32(hot.tobytes()),
                 }
             )
-            self._links = Links.among(self._meeting, self._runtime)
+            self._links = Links.probe(self._peers, self._runtime)
         while share:
             group = next(group for group in self._links.groups() if self._rank in group)
             try:
@@ -187,9 +187,9 @@ class _ShardFiller:
 
     def _shared(self, num_bytes: int) -> ExportedMemory | None:
         """None where CUDA does not share memory here. Raises DeviceMemoryError."""
-        assert self._meeting is not None, "a rank alone shares with nobody"
+        assert self._peers is not None, "a rank alone shares with nobody"
         try:
-            whose = f"the feature cache of rank {self._rank} of {self._meeting.sharers.name!r}"
+            whose = f"the feature cache of rank {self._rank} of {self._peers.membership.name!r}"
             return ExportedMemory(self._runtime, num_bytes, whose)
         except CudaCallError as failure:
             if failure.name == NO_MEMORY:
@@ -201,9 +201,9 @@ class _ShardFiller:
             return None
 
     def _all_have(self, has: bool) -> bool:
-        if self._meeting is None:
+        if self._peers is None:
             return has
-        return all(each.fields["has"] for each in self._meeting.exchange({"has": has}))
+        return all(each.fields["has"] for each in self._peers.all_gather({"has": has}))
 
     def _open(self, group: list[int]) -> bool:
         """Opens what the others of the group have. Returns whether all ranks could; otherwise there are fewer links."""
@@ -211,12 +211,12 @@ class _ShardFiller:
         assert memory is not None, "memory comes first"
         self.shards.own = group.index(self._rank)
         self.shards.addresses = [memory.address] * len(group)
-        if self._meeting is None:
+        if self._peers is None:
             return True
         if isinstance(memory, ExportedMemory):
-            given = self._meeting.exchange({"ticket": memory.ticket.values}, memory.fd)
+            given = self._peers.all_gather({"memory_handle": memory.memory_handle.values}, memory.fd)
         else:
-            given = self._meeting.exchange({"unshared": self._unshared})
+            given = self._peers.all_gather({"unshared": self._unshared})
         fds = [each.fd for each in given]
         unread = {}
         try:
@@ -231,13 +231,13 @@ class _ShardFiller:
             for fd in fds:
                 if fd >= 0:
                     os.close(fd)
-        return not self._links.lessen([each.fields["unread"] for each in self._meeting.exchange({"unread": unread})])
+        return not self._links.remove([each.fields["unread"] for each in self._peers.all_gather({"unread": unread})])
 
     def _opened(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:
         """The address of another rank's memory. Raises DeviceShareError."""
-        if "ticket" not in fields:
+        if "memory_handle" not in fields:
             raise DeviceShareError(f"rank {peer} cannot share its device's memory. {fields.get('unshared')}")
-        ticket = Ticket.of(fields["ticket"])
+        memory_handle = MemoryHandle.of(fields["memory_handle"])
         fd, fds[peer] = fds[peer], -1
-        self.shards.opened.append(OpenedMemory(self._runtime, ticket, fd))
+        self.shards.opened.append(OpenedMemory(self._runtime, memory_handle, fd))
         return self.shards.opened[-1].address

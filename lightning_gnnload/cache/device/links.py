@@ -28,7 +28,7 @@ class Links:
         self._linked = np.ones((count, count), bool)
 
     @classmethod
-    def among(cls, meeting: PeerGroup, runtime: Runtime) -> Links:
+    def probe(cls, peers: PeerGroup, runtime: Runtime) -> Links:
         """What CUDA says of the ranks' devices. Two that do not see each other can still be linked, which only
         opening memory tells: they count as linked here.
 
@@ -38,22 +38,22 @@ class Links:
         others = [number for number in range(runtime.num_devices()) if number != runtime.device]
         refused = [runtime.identity(number) for number in others if not runtime.can_access(number)]
         said = [
-            each.fields for each in meeting.exchange({"device": runtime.identity(runtime.device), "refused": refused})
+            each.fields for each in peers.all_gather({"device": runtime.identity(runtime.device), "refused": refused})
         ]
         links = cls(len(said))
-        links.lessen(
+        links.remove(
             [
                 {
                     str(peer): "their GPUs have no peer access"
-                    for peer, theirs in enumerate(said)
-                    if theirs["device"] in ours["refused"]
+                    for peer, other in enumerate(said)
+                    if other["device"] in fields["refused"]
                 }
-                for ours in said
+                for fields in said
             ]
         )
         return links
 
-    def lessen(self, unread: Sequence[Mapping[str, str]]) -> bool:
+    def remove(self, unread: Sequence[Mapping[str, str]]) -> bool:
         """Takes note of what each rank could not read.
 
         Args:

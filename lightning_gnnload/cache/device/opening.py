@@ -29,11 +29,11 @@ from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
 from lightning_gnnload.sample.workload import Workload
 
 
-class OnDevice(Place[DeviceFeatures]):
+class DevicePlace(Place[DeviceFeatures]):
     """A device's memory, of which ranks may read each other's.
 
     Args:
-        store, meeting: see :class:`.Place`.
+        store, peers: see :class:`.Place`.
         device: that gathers.
         runtime: of the device, by which ranks read each other's; None: CUDA's, of a CUDA device.
         room_bytes: of the device, that caches of all ranks there may take; None: a quarter of what is free, where
@@ -46,29 +46,29 @@ class OnDevice(Place[DeviceFeatures]):
     def __init__(
         self,
         store: FeatureStore,
-        meeting: PeerGroup | None,
+        peers: PeerGroup | None,
         device: Device,
         runtime: Runtime | None = None,
         *,
         room_bytes: int | None = None,
         required: bool = False,
     ) -> None:
-        super().__init__(store, meeting)
+        super().__init__(store, peers)
         self.device, self.runtime, self.room_bytes, self.required = device, runtime, room_bytes, required
         self.backing = map_rows(device, store)
-        if runtime is None and meeting is not None and device.torch_device.type == "cuda":
+        if runtime is None and peers is not None and device.torch_device.type == "cuda":
             self.runtime = CupyRuntime(device.torch_device.index or 0)
 
     def room(self) -> int:
         """Ranks on one device take an equal part of its room, and all as much as the least."""
         room = self.device.free_bytes() if self.room_bytes is None else self.room_bytes
-        if self.meeting is None:
+        if self.peers is None:
             return room
         if self.runtime is None:
-            return self.meeting.sharers.count * room
+            return self.peers.membership.count * room
         said = [
             (each.fields["device"], each.fields["room"])
-            for each in self.meeting.exchange({"device": self.runtime.identity(self.runtime.device), "room": room})
+            for each in self.peers.all_gather({"device": self.runtime.identity(self.runtime.device), "room": room})
         ]
         num_ranks = Counter(there for there, _ in said)
         return len(said) * min(room // num_ranks[there] for there, room in said)
@@ -120,10 +120,10 @@ class OnDevice(Place[DeviceFeatures]):
     ) -> DeviceFeatures:
         device, store, backing = self.device, self.store, self.backing
         if together:
-            assert self.meeting is not None, "a rank alone shares with nobody"
+            assert self.peers is not None, "a rank alone shares with nobody"
             assert self.runtime is not None, "as above"
             location, shards = hold_on_device(
-                store, hot, device, self.meeting, self.runtime, required=self.required, progress=progress
+                store, hot, device, self.peers, self.runtime, required=self.required, progress=progress
             )
             if not shards.addresses:
                 return self.without()
@@ -147,7 +147,7 @@ def open_on_device(
     workload: Workload,
     device: Device,
     *,
-    meeting: PeerGroup | None = None,
+    peers: PeerGroup | None = None,
     runtime: Runtime | None = None,
     room_bytes: int | None = None,
     epoch: int = 0,
@@ -162,9 +162,9 @@ def open_on_device(
         store: has all rows.
         workload: the mini-batches to come.
         device: that gathers.
-        meeting: of the ranks of this machine that open it together; None for a rank alone. Each row lies on one of
+        peers: the ranks of this machine that open it together; None for a rank alone. Each row lies on one of
             their devices, but where ``settings`` want a copy in each, or all rows have room in each.
-        runtime, room_bytes: see :class:`OnDevice`.
+        runtime, room_bytes: see :class:`DevicePlace`.
         epoch: that training begins with.
         progress: say what is done; for one rank of a machine.
         tier: what reads from the cache are counted as.
@@ -172,14 +172,14 @@ def open_on_device(
     Raises:
         CacheConfigError, CacheTooSmallError: settings that devices cannot have, limits that cannot be kept, a ranking
             that is none.
-        CacheShareError: sharers that are late, fail, or have another table.
+        CacheShareError: peers that are late, fail, or have another table.
         DeviceMemoryError: the device has less room than the settings ask for.
     """
     if settings is not None and (reason := settings.no_device_reason) is not None:
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
     table = store.codes if isinstance(store, QuantizedFeatureStore) else store
     required = settings is not None and settings.device == "cuda"
-    place = OnDevice(table, meeting, device, runtime, room_bytes=room_bytes, required=required)
+    place = DevicePlace(table, peers, device, runtime, room_bytes=room_bytes, required=required)
     if settings is None or not table.row_bytes:
         opened = place.without()
     else:

@@ -1,4 +1,5 @@
-"""Arguments: what launches of one kernel pass, checked against its own parameters, in the memory the driver reads."""
+"""KernelArguments: what launches of one kernel pass, checked against its own parameters, in the memory the driver
+reads."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch
 
 from ...errors import GnnLoadError
 from .device import Argument, Mapped
-from .signatures import KernelSource, Parameter, offsets_of
+from .signatures import KernelParameter, KernelSource, offsets_of
 
 MAX_THREADS = 1024
 _FORMATS = {"int32_t": "i", "uint32_t": "I", "int64_t": "q", "uint64_t": "Q", "float": "f", "double": "d"}
@@ -34,7 +35,7 @@ Reader = Callable[[Any], "int | float"]
 """Checks what is given for a number or a pointer, and says what the kernel gets."""
 
 
-class Arguments:
+class KernelArguments:
     """How arguments of a kernel are passed. Thread-safe; what :meth:`pack` fills is the caller's.
 
     Signed and unsigned integers of a width are one memory; vector types and ``void`` take any.
@@ -56,7 +57,7 @@ class Arguments:
         self._parameters = parameters = kernel.parameters_of(types)
         self._names = {parameter.name for parameter in parameters}
         self._offsets = offsets_of(parameters)
-        self.leaves: list[Parameter] = []
+        self.leaves: list[KernelParameter] = []
         self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
         self._readers: list[Reader] = []
         layout, end = "<", 0
@@ -138,7 +139,7 @@ def _getter(paths: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return get if len(paths) > 1 else lambda value: (get(value),)
 
 
-def _reader(where: str, parameter: Parameter, device: torch.device) -> Reader:
+def _reader(where: str, parameter: KernelParameter, device: torch.device) -> Reader:
     if parameter.is_pointer:
         return _address_reader(where, parameter, device)
     if parameter.ctype in _FLOATS:
@@ -146,7 +147,7 @@ def _reader(where: str, parameter: Parameter, device: torch.device) -> Reader:
     return _integer_reader(where, parameter)
 
 
-def _integer_reader(where: str, parameter: Parameter) -> Reader:
+def _integer_reader(where: str, parameter: KernelParameter) -> Reader:
     low, high = _INTEGERS[parameter.ctype]
 
     def read(value: Any) -> int:
@@ -167,7 +168,7 @@ def _integer_reader(where: str, parameter: Parameter) -> Reader:
     return read
 
 
-def _float_reader(where: str, parameter: Parameter) -> Reader:
+def _float_reader(where: str, parameter: KernelParameter) -> Reader:
     def read(value: Any) -> float:
         if not isinstance(value, float | int):
             raise GnnLoadError(f"{where} is {value!r}, but {parameter.ctype} takes a number. Pass a float.")
@@ -176,7 +177,7 @@ def _float_reader(where: str, parameter: Parameter) -> Reader:
     return read
 
 
-def _address_reader(where: str, parameter: Parameter, device: torch.device) -> Reader:
+def _address_reader(where: str, parameter: KernelParameter, device: torch.device) -> Reader:
     accepted: torch.dtype | None = None  # what the last launch passed, most likely this one's, too
 
     def check_dtype(dtype: torch.dtype) -> None:

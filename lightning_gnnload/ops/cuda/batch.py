@@ -16,7 +16,7 @@ from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
-from .sample import DeviceHop, DeviceSample, HopInMaking, Picker
+from .sample import DeviceHop, DeviceSample, HopBuilder, Picker
 from .state import State
 from .topology import Topology
 from .workspace import DeviceWorkspace
@@ -75,7 +75,7 @@ class DeviceBatch:
         self.state = State(self.device, num_hops)
         self.error = self.state.error
         self.most_nodes = len(seeds)
-        self._hops: list[HopInMaking] = []
+        self._hops: list[HopBuilder] = []
         self._shares_edges = False  # expand="new": an edge is of one hop, and hops are prefixes of the last
         workspace.begin(self.most_nodes, self.most_nodes)
         self.nodes = self.device.empty(len(seeds), torch.int64)
@@ -91,7 +91,7 @@ class DeviceBatch:
         """Starts a kernel that takes this batch, as ``batch``: see :meth:`.Device.launch`."""
         self.device.launch(op, kernel, types, blocks=blocks, threads=threads, batch=self, **arguments)
 
-    def narrow(self, hop: HopInMaking) -> None:
+    def narrow(self, hop: HopBuilder) -> None:
         """Takes the number of a hop's destinations for the most of them. The host waits for it."""
         nodes, _ = self.read()
         self.most_nodes = nodes[hop.index]
@@ -115,11 +115,11 @@ class DeviceBatch:
             self._hops.append(hop)
         return self._finished()
 
-    def note_known(self, hop: HopInMaking) -> None:
+    def note_known(self, hop: HopBuilder) -> None:
         """Notes the nodes known before the hop in a table that has forgotten them."""
         self.launch("number_nodes", "note_known", blocks=self.blocks(self.most_nodes), hop=hop)
 
-    def start_edges(self, hop: HopInMaking, num_edges: torch.Tensor) -> None:
+    def start_edges(self, hop: HopBuilder, num_edges: torch.Tensor) -> None:
         """Writes ``hop.starts`` and ``hop.last_edge``.
 
         Args:
@@ -135,7 +135,7 @@ class DeviceBatch:
             words=self.state.scan_words(hop.most_dst // THREADS + 1),
         )
 
-    def number_nodes(self, hop: HopInMaking, nodes: torch.Tensor, num_nodes: torch.Tensor) -> None:
+    def number_nodes(self, hop: HopBuilder, nodes: torch.Tensor, num_nodes: torch.Tensor) -> None:
         """Gives the neighbours of a hop's edges local ids, in the order in which they occur: writes ``hop.indices``,
         those that are new to ``nodes``, and how many there are then."""
         assert hop.picked is not None
@@ -160,14 +160,14 @@ class DeviceBatch:
         self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
         self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
 
-    def _before(self) -> HopInMaking | None:
+    def _before(self) -> HopBuilder | None:
         """The hop whose edges the next one's follow."""
         return self._hops[-1] if self._hops and self._shares_edges else None
 
-    def _begin_hop(self, index: int) -> HopInMaking:
+    def _begin_hop(self, index: int) -> HopBuilder:
         state, before = self.state, self._before()
         most_dst = self.most_nodes if before is None else min(before.most_edges, self.most_nodes)
-        return HopInMaking(
+        return HopBuilder(
             key=DrawKey(self.key.seed, self.key.epoch, self.key.step, self.key.hop + index),
             index=index,
             first=state.zero if before is None else before.num_dst,
@@ -178,7 +178,7 @@ class DeviceBatch:
             starts=self._grown(None if before is None else before.starts, self.most_nodes + 1, torch.int32),
         )
 
-    def _make_room(self, picker: Picker, hop: HopInMaking) -> None:
+    def _make_room(self, picker: Picker, hop: HopBuilder) -> None:
         """Memory for the edges and nodes of a hop: for as many as there can be or, where these are too many or
         unknown, for as many as there are, for which the host waits."""
         before, bound = self._before(), picker.most_edges(hop)

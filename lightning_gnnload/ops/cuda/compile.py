@@ -23,7 +23,7 @@ _nvrtc = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledKernels:
     """An operation's kernels as machine code.
 
     Attributes:
@@ -60,7 +60,7 @@ def options(arch: str) -> tuple[str, ...]:
     return (*OPTIONS, f"--gpu-architecture={arch}", f"--include-path={sources.folder()}")
 
 
-def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> Compiled:
+def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> CompiledKernels:
     """Every instantiation of every kernel of ``kernels/<op>/<op>_cuda.cu``.
 
     Args:
@@ -77,7 +77,7 @@ def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> Com
     return compile_text(text, path.name, expressions, (*options(arch), *more_options))
 
 
-def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequence[str]) -> Compiled:
+def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequence[str]) -> CompiledKernels:
     """The expressions of a source text, which names them inside the namespace ``lg``.
 
     Raises:
@@ -93,7 +93,7 @@ def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequen
             symbols = {expression: nvrtc.getLoweredName(program, f"lg::{expression}") for expression in expressions}
             ptx = any(option.startswith("--gpu-architecture=compute_") for option in given)
             image = nvrtc.getPTX(program) if ptx else nvrtc.getCUBIN(program)
-            return Compiled(_as_bytes(image), symbols, nvrtc.getProgramLog(program).strip())
+            return CompiledKernels(_as_bytes(image), symbols, nvrtc.getProgramLog(program).strip())
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program).strip()
             raise KernelCompileError(

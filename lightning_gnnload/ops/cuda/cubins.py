@@ -14,13 +14,13 @@ import stat
 import tempfile
 from pathlib import Path
 
-from .compile import Compiled, compile_kernels, loaded_nvrtc, options
+from .compile import CompiledKernels, compile_kernels, loaded_nvrtc, options
 from .sources import fingerprint
 
 _log = logging.getLogger(__name__)
 
 
-def kept_kernels(op: str, arch: str) -> Compiled:
+def kept_kernels(op: str, arch: str) -> CompiledKernels:
     """As :func:`compile_kernels`, from the user's cache folder where they are there.
 
     The folder is ``lightning_gnnload_kernels`` in ``$XDG_CACHE_HOME`` or ``~/.cache``. Where it cannot be used, the
@@ -70,19 +70,19 @@ def _own_folder() -> Path | None:
     return folder
 
 
-def _read(path: Path) -> Compiled | None:
+def _read(path: Path) -> CompiledKernels | None:
     """None of a file that is missing, cut off or spoilt."""
     try:
         head, _, image = path.read_bytes().partition(b"\n")
         about = json.loads(head)
         if about["sha256"] == hashlib.sha256(image).hexdigest():
-            return Compiled(image, {str(name): str(symbol) for name, symbol in about["symbols"].items()})
+            return CompiledKernels(image, {str(name): str(symbol) for name, symbol in about["symbols"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     return None
 
 
-def _write(path: Path, kept: Compiled) -> None:
+def _write(path: Path, kept: CompiledKernels) -> None:
     """Renamed into place: a reader finds all of it or nothing, and of several writers one wins."""
     about = {"sha256": hashlib.sha256(kept.image).hexdigest(), "symbols": kept.symbols}
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".")

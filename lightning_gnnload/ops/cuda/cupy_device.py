@@ -15,8 +15,8 @@ import torch
 
 from ...errors import DeviceMemoryError, GnnLoadError, KernelCompileError
 from . import sources
-from .arguments import Arguments, check_grid
-from .compile import Compiled, architecture
+from .arguments import KernelArguments, check_grid
+from .compile import CompiledKernels, architecture
 from .cubins import kept_kernels
 from .device import Argument, Mapped
 from .host_memory import HostMemory
@@ -64,7 +64,7 @@ class _Function:
 
     source: KernelSource
     handle: int
-    arguments: Arguments
+    arguments: KernelArguments
     of_thread: threading.local
 
 
@@ -85,7 +85,7 @@ class CudaDevice:
         driver: Any,
         runtime: Any,
         supported: Sequence[int],
-        compile: Callable[[str, str], Compiled] = kept_kernels,
+        compile: Callable[[str, str], CompiledKernels] = kept_kernels,
     ) -> None:
         self.torch_device = torch_device
         properties = torch.cuda.get_device_properties(torch_device)
@@ -189,7 +189,7 @@ class CudaDevice:
 
     def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> _Function:
         source = sources.kernel(op, kernel)
-        arguments = Arguments(source, types, self.torch_device)
+        arguments = KernelArguments(source, types, self.torch_device)
         with self._loading:
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)

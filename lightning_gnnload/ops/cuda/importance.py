@@ -19,8 +19,8 @@ _CHILDREN = 32
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Items that were drawn; ``Drawn`` of ``kernels/importance_tree/wide_tree.h``.
+class DrawnItems:
+    """Items that were drawn; ``DrawnItems`` of ``kernels/importance_tree/wide_tree.h``.
 
     Attributes:
         items: int64 ``[n]``; negative: none, since the budget takes all, or since there are none.
@@ -104,7 +104,7 @@ class DeviceTree:
                 num_positive=self.num_positive if number == 0 else None,
             )
 
-    def draw(self, batch: DeviceBatch, key: DrawKey, budget: int, replace: bool) -> Drawn:
+    def draw(self, batch: DeviceBatch, key: DrawKey, budget: int, replace: bool) -> DrawnItems:
         """Items in proportion to their importance; without replacement, the tree loses them.
 
         Args:
@@ -113,7 +113,7 @@ class DeviceTree:
             budget: n.
         """
         items, importances = (self._device.empty(budget, torch.int64) for _ in range(2))
-        drawn = Drawn(items, importances, self._device.empty(budget, torch.float64))
+        drawn = DrawnItems(items, importances, self._device.empty(budget, torch.float64))
         batch.launch(
             "importance_tree",
             "draw_items",
@@ -127,7 +127,7 @@ class DeviceTree:
         )
         return drawn
 
-    def put_back(self, batch: DeviceBatch, drawn: Drawn) -> None:
+    def put_back(self, batch: DeviceBatch, drawn: DrawnItems) -> None:
         """What :meth:`draw` took."""
         batch.launch("importance_tree", "put_back", blocks=self._blocks(drawn.budget), tree=self, drawn=drawn)
 

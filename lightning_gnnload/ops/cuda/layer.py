@@ -12,7 +12,7 @@ import torch
 
 from . import batch as batches
 from .batch import THREADS, DeviceBatch
-from .sample import HopInMaking
+from .sample import HopBuilder
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Layer:
     divisors: torch.Tensor | None = None
 
     @classmethod
-    def measure(cls, batch: DeviceBatch, hop: HopInMaking) -> Layer:
+    def measure(cls, batch: DeviceBatch, hop: HopBuilder) -> Layer:
         """Numbers all edges; ``hop.last_edge`` is where they end if all are taken."""
         words = batch.device.empty(2, torch.int64)
         layer = cls(batch.device.empty(batch.most_nodes + 1, torch.int64), words[:1], words[:1])
@@ -58,7 +58,7 @@ class Layer:
         )
         return layer
 
-    def place(self, batch: DeviceBatch, hop: HopInMaking, normalize: bool) -> None:
+    def place(self, batch: DeviceBatch, hop: HopBuilder, normalize: bool) -> None:
         """Where taken items go: writes ``hop.starts`` and ``hop.last_edge``."""
         self.places = batch.device.empty(self.most_items + 1, torch.int32)
         self.divisors = batch.device.empty(len(self.offsets), torch.float64)
@@ -81,7 +81,7 @@ class Layer:
         )
 
 
-def draw_edges(batch: DeviceBatch, hop: HopInMaking, layer: Layer, budget: int, replace: bool) -> None:
+def draw_edges(batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, replace: bool) -> None:
     """Makes ``budget`` edges the layer's items, or all of them where that is enough: drawn uniformly, as DSP does,
     without reading a list as a whole.
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from .batch import DeviceBatch
-from .importance import DeviceTree, Drawn
+from .importance import DeviceTree, DrawnItems
 from .layer import Layer
-from .sample import HopInMaking
+from .sample import HopBuilder
 
 
 def draw_from_layer(
-    batch: DeviceBatch, hop: HopInMaking, layer: Layer, budget: int, replace: bool, keep_known: bool
+    batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, replace: bool, keep_known: bool
 ) -> None:
     """Nodes among the layer's sources, by importance to its destinations.
 
@@ -58,7 +58,7 @@ def draw_from_layer(
 
 def draw_from_graph(
     batch: DeviceBatch,
-    hop: HopInMaking,
+    hop: HopBuilder,
     layer: Layer,
     budget: int,
     replace: bool,
@@ -89,7 +89,7 @@ class _Candidates:
         most: candidates, at most.
     """
 
-    def __init__(self, batch: DeviceBatch, hop: HopInMaking, most_new: int) -> None:
+    def __init__(self, batch: DeviceBatch, hop: HopBuilder, most_new: int) -> None:
         self._batch, self._hop, self._most_new = batch, hop, most_new
         self.most = min(batch.most_nodes + most_new, batch.topology.num_nodes)
         self._count = batch.device.empty(1, torch.int64)
@@ -111,7 +111,7 @@ class _Candidates:
         return indices
 
     def weigh(
-        self, drawn: Drawn, numbers: torch.Tensor | None, tree: DeviceTree, replace: bool, keep_known: bool
+        self, drawn: DrawnItems, numbers: torch.Tensor | None, tree: DeviceTree, replace: bool, keep_known: bool
     ) -> torch.Tensor:
         """The factor of each candidate, float64; ``numbers``: those of drawn items, None if they are candidates."""
         batch = self._batch

@@ -20,7 +20,7 @@ from .batch import MAX_LOCAL, DeviceBatch
 from .importance import DeviceTree
 from .layer import Layer, draw_edges
 from .layer_nodes import draw_from_graph, draw_from_layer
-from .sample import DeviceSample, HopInMaking
+from .sample import DeviceSample, HopBuilder
 from .state import TOO_MANY_EDGES
 from .topology import Topology
 from .workspace import DeviceWorkspace
@@ -102,10 +102,10 @@ class _LayerPicker:
     edge_weights: bool = True
     layer: Layer | None = None
 
-    def most_edges(self, hop: HopInMaking) -> int | None:
+    def most_edges(self, hop: HopBuilder) -> int | None:
         return self._layer.most_items
 
-    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         self.layer = None  # the hop before has no more use for its memory
         budget = self.budgets[hop.index]
         layer = self.layer = Layer.measure(batch, hop)
@@ -119,7 +119,7 @@ class _LayerPicker:
                 batch.fail(TOO_MANY_EDGES)
         layer.place(batch, hop, self.normalize)
 
-    def _wait(self, batch: DeviceBatch, hop: HopInMaking, layer: Layer) -> None:
+    def _wait(self, batch: DeviceBatch, hop: HopBuilder, layer: Layer) -> None:
         """For the number of the layer's edges."""
         nodes, edges = batch.read()
         batch.most_nodes = nodes[hop.index]
@@ -146,7 +146,7 @@ class _LayerPicker:
             most = self.tree.most_positive
         return not self.replace and budget >= most
 
-    def _draw(self, batch: DeviceBatch, hop: HopInMaking, layer: Layer, budget: int) -> None:
+    def _draw(self, batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int) -> None:
         if self.method == "ladies":
             draw_from_layer(batch, hop, layer, budget, self.replace, self.keep_known)
         elif self.tree is not None:
@@ -154,7 +154,7 @@ class _LayerPicker:
         else:
             draw_edges(batch, hop, layer, budget, self.replace)
 
-    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         batch.launch(
             "sample_layers",
             "keep_edges",

@@ -15,7 +15,7 @@ from ..checks import as_flag
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..neighbors import check_fanouts
 from .batch import MAX_LOCAL, THREADS, DeviceBatch
-from .sample import DeviceSample, HopInMaking
+from .sample import DeviceSample, HopBuilder
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
@@ -75,13 +75,13 @@ class FanoutPicker:
     def __init__(self, fanouts: list[int], replace: bool, edge_ids: bool) -> None:
         self.fanouts, self.replace, self.edge_ids = fanouts, replace, edge_ids
 
-    def most_edges(self, hop: HopInMaking) -> int | None:
+    def most_edges(self, hop: HopBuilder) -> int | None:
         fanout = self.fanouts[hop.index]
         return None if fanout == ALL_NEIGHBORS else hop.most_dst * fanout
 
 
 class _UniformPicker(FanoutPicker):
-    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         batch.launch(
             "sample_neighbors",
             "count_edges",
@@ -94,7 +94,7 @@ class _UniformPicker(FanoutPicker):
             words=batch.state.scan_words(hop.most_dst // THREADS + 1),
         )
 
-    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         fanout, graph = self.fanouts[hop.index], batch.topology
         if fanout == ALL_NEIGHBORS:
             blocks, types = batch.blocks(hop.most_edges), (graph.index_type,)
@@ -129,7 +129,7 @@ def lanes_for(fanout: int) -> int:
     return next((lanes for lanes in (8, 16) if 0 < fanout <= lanes), 32)
 
 
-def pick_table(batch: DeviceBatch, hop: HopInMaking, fanout: int, is_needed: bool) -> tuple[int, PickTable]:
+def pick_table(batch: DeviceBatch, hop: HopBuilder, fanout: int, is_needed: bool) -> tuple[int, PickTable]:
     """Blocks for a hop's destinations and, if it is needed, scratch in which each group of lanes notes what it has
     picked: then, no more blocks than there is scratch for."""
     lanes = lanes_for(fanout)

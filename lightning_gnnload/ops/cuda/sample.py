@@ -54,7 +54,7 @@ class DeviceSample:
 
 
 @dataclass
-class HopInMaking:
+class HopBuilder:
     """What a picker sees of a hop, and fills: ``Hop`` and ``Edges`` of ``kernels/common/cuda/batch.h``.
 
     Attributes:
@@ -92,12 +92,12 @@ class Picker(Protocol):
     edge_ids: bool
     edge_weights: bool
 
-    def most_edges(self, hop: HopInMaking) -> int | None:
+    def most_edges(self, hop: HopBuilder) -> int | None:
         """Of the hop, at most; None where only counting tells, for which the host then waits."""
 
-    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         """Writes ``hop.starts`` and ``hop.last_edge``."""
 
-    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
         ``num_dst + e - first_edge``."""

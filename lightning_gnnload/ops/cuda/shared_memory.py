@@ -1,6 +1,6 @@
 """SharedMemory: a device's memory that one process owns and others read.
 
-It travels as a ticket, which is a few numbers, and a descriptor, over a socket that knows who is at its other end.
+It travels as a handle, which is a few numbers, and a descriptor, over a socket that knows who is at its other end.
 The descriptor is one end of a pipe into which nobody writes: it is open for as long as a reader lives and reads, so
 the owner, at the other end, knows when it may free the memory, and a killed reader cannot keep it waiting.
 
@@ -27,21 +27,21 @@ from lightning_gnnload.errors import CudaCallError, DeviceShareError
 from .runtime import Runtime
 
 HANDLE_BYTES = 64
-_CANARY_BYTES = 64
+_SENTINEL_BYTES = 64
 # cudaMalloc cuts small allocations out of blocks of this size, and a handle opens the block: smaller ones would show
 # their neighbours as well (CUDA Runtime API, cudaIpcGetMemHandle).
 _BLOCK_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
-class Ticket:
+class MemoryHandle:
     """What opens another process's memory.
 
     Attributes:
         handle: of ``cudaIpc``, in hexadecimal digits.
-        num_bytes: of the memory, without the canary.
-        nonce: drawn by the owner, anew for each memory; the canary depends on it.
-        purpose: what the memory is and whose, for messages; the canary depends on it, too.
+        num_bytes: of the memory, without the sentinel.
+        nonce: drawn by the owner, anew for each memory; the sentinel depends on it.
+        purpose: what the memory is and whose, for messages; the sentinel depends on it, too.
     """
 
     handle: str
@@ -50,15 +50,15 @@ class Ticket:
     purpose: str
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Ticket:
+    def of(cls, values: dict[str, Any]) -> MemoryHandle:
         """What :attr:`values` gave. Raises DeviceShareError: these are no such values."""
         wanted = {field.name: int if field.name == "num_bytes" else str for field in fields(cls)}
         sound = values.keys() == wanted.keys() and all(type(values[name]) is kind for name, kind in wanted.items())
         if sound:
             with contextlib.suppress(ValueError):
-                ticket = cls(**values)
-                if len(bytes.fromhex(ticket.handle)) == HANDLE_BYTES and ticket.num_bytes >= 0:
-                    return ticket
+                memory_handle = cls(**values)
+                if len(bytes.fromhex(memory_handle.handle)) == HANDLE_BYTES and memory_handle.num_bytes >= 0:
+                    return memory_handle
         raise DeviceShareError(f"a malformed ticket for a device's memory came from another rank: {str(values)[:200]}")
 
     @property
@@ -67,9 +67,9 @@ class Ticket:
         return asdict(self)
 
     @property
-    def canary(self) -> np.ndarray:
+    def sentinel(self) -> np.ndarray:
         """The bytes that follow the memory, uint8. Others there mean other memory, or a size that is not its own."""
-        return np.frombuffer(hashlib.blake2b(repr(self).encode(), digest_size=_CANARY_BYTES).digest(), np.uint8)
+        return np.frombuffer(hashlib.blake2b(repr(self).encode(), digest_size=_SENTINEL_BYTES).digest(), np.uint8)
 
 
 class ExportedMemory:
@@ -82,7 +82,7 @@ class ExportedMemory:
 
     Attributes:
         address: where it begins, aligned to 256 bytes.
-        ticket, fd: what a reader needs: send both. The descriptor stays this object's.
+        handle, fd: what a reader needs: send both. The descriptor stays this object's.
         is_freed: whether the device has the memory back.
 
     Raises:
@@ -93,11 +93,13 @@ class ExportedMemory:
         self.num_bytes = num_bytes
         self.is_freed = False
         self._runtime = runtime
-        size = -(-(num_bytes + _CANARY_BYTES) // _BLOCK_BYTES) * _BLOCK_BYTES
+        size = -(-(num_bytes + _SENTINEL_BYTES) // _BLOCK_BYTES) * _BLOCK_BYTES
         self.address = runtime.allocate(size)
         try:
-            self.ticket = Ticket(runtime.export(self.address).hex(), num_bytes, os.urandom(16).hex(), purpose)
-            runtime.write(self.address + num_bytes, self.ticket.canary)
+            self.memory_handle = MemoryHandle(
+                runtime.export(self.address).hex(), num_bytes, os.urandom(16).hex(), purpose
+            )
+            runtime.write(self.address + num_bytes, self.memory_handle.sentinel)
             self._readers, self.fd = os.pipe2(os.O_CLOEXEC)
         except BaseException:
             runtime.free(self.address)
@@ -125,11 +127,11 @@ class ExportedMemory:
 
 
 class OpenedMemory:
-    """Another process's memory, as this process's device reaches it. Its canary was found where it belongs.
+    """Another process's memory, as this process's device reaches it. Its sentinel was found where it belongs.
 
     Args:
         runtime: of this process's device.
-        ticket, fd: as the owner sent them. The descriptor is this object's from now on.
+        handle, fd: as the owner sent them. The descriptor is this object's from now on.
 
     Attributes:
         address: where it begins.
@@ -139,29 +141,29 @@ class OpenedMemory:
         DeviceShareError: the memory cannot be opened, or is not what the owner gave.
     """
 
-    def __init__(self, runtime: Runtime, ticket: Ticket, fd: int) -> None:
-        self.num_bytes = ticket.num_bytes
+    def __init__(self, runtime: Runtime, memory_handle: MemoryHandle, fd: int) -> None:
+        self.num_bytes = memory_handle.num_bytes
         self._runtime = runtime
         self._fd = fd
         if fd < 0:  # its owner would not know of this reader
-            raise DeviceShareError(f"{ticket.purpose}: a ticket came without its descriptor.")
+            raise DeviceShareError(f"{memory_handle.purpose}: a ticket came without its descriptor.")
         try:
-            self.address = runtime.open(bytes.fromhex(ticket.handle))
+            self.address = runtime.open(bytes.fromhex(memory_handle.handle))
         except CudaCallError as failure:
             self._let_go()
-            raise DeviceShareError(f"{ticket.purpose}: its memory cannot be opened here. {failure}") from failure
+            raise DeviceShareError(f"{memory_handle.purpose}: its memory cannot be opened here. {failure}") from failure
         try:
-            found = runtime.read(self.address + ticket.num_bytes, _CANARY_BYTES)
-            if not np.array_equal(found, ticket.canary):
+            found = runtime.read(self.address + memory_handle.num_bytes, _SENTINEL_BYTES)
+            if not np.array_equal(found, memory_handle.sentinel):
                 raise DeviceShareError(
-                    f"{ticket.purpose}: the memory that its handle opens is not what it gave: after "
-                    f"{ticket.num_bytes} bytes come {found[:8].tobytes().hex()}... in place of "
-                    f"{ticket.canary[:8].tobytes().hex()}... Run one driver in all containers of this machine."
+                    f"{memory_handle.purpose}: the memory that its handle opens is not what it gave: after "
+                    f"{memory_handle.num_bytes} bytes come {found[:8].tobytes().hex()}... in place of "
+                    f"{memory_handle.sentinel[:8].tobytes().hex()}... Run one driver in all containers of this machine."
                 )
         except BaseException as error:
             self.close()
             if isinstance(error, CudaCallError):
-                raise DeviceShareError(f"{ticket.purpose}: its memory cannot be read here. {error}") from error
+                raise DeviceShareError(f"{memory_handle.purpose}: its memory cannot be read here. {error}") from error
             raise
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ _STRUCTURE = re.compile(r"(?:\btemplate\s*<(?P<types>[^<>]*)>\s*)?\bstruct\s+(?P
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """Of a kernel, or a member of a structure.
 
     Attributes:
@@ -38,7 +38,7 @@ class Parameter:
 
     name: str
     ctype: str
-    members: tuple[Parameter, ...] = ()
+    members: tuple[KernelParameter, ...] = ()
 
     @property
     def is_pointer(self) -> bool:
@@ -72,7 +72,7 @@ class Parameter:
         """Where each member begins."""
         return offsets_of(self.members)
 
-    def leaves(self, path: str = "", at: int = 0) -> Iterator[tuple[str, Parameter, int]]:
+    def leaves(self, path: str = "", at: int = 0) -> Iterator[tuple[str, KernelParameter, int]]:
         """The numbers and pointers in it: the attributes that lead to each, such as ``.known.stamps``; and where it
         lies, if the whole begins at ``at``."""
         if not self.members:
@@ -90,7 +90,7 @@ class Structure:
         type_names: parameters of the template, in order.
     """
 
-    members: tuple[Parameter, ...]
+    members: tuple[KernelParameter, ...]
     type_names: tuple[str, ...] = ()
 
 
@@ -109,12 +109,12 @@ class KernelSource:
 
     op: str
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     instantiations: tuple[tuple[str, ...], ...]
     type_names: tuple[str, ...]
     structures: Mapping[str, Structure]
 
-    def parameters_of(self, types: tuple[str, ...]) -> tuple[Parameter, ...]:
+    def parameters_of(self, types: tuple[str, ...]) -> tuple[KernelParameter, ...]:
         """The parameters of an instantiation, its types in the place of the template's names.
 
         Raises:
@@ -133,11 +133,11 @@ class KernelSource:
         """Such as ``pick_uniform<int32_t>``: what LG_INSTANTIATE names, inside the namespace ``lg``."""
         return f"{self.name}<{', '.join(types)}>" if types else self.name
 
-    def _resolved(self, parameter: Parameter, given: Mapping[str, str], where: str) -> Parameter:
+    def _resolved(self, parameter: KernelParameter, given: Mapping[str, str], where: str) -> KernelParameter:
         ctype = re.sub(r"\w+", lambda word: given.get(word[0], word[0]), parameter.ctype)
         name, types = _instantiation(ctype)
         if ctype.endswith("*") or ctype in NUMBER_BYTES:
-            return Parameter(parameter.name, ctype)
+            return KernelParameter(parameter.name, ctype)
         structure = self.structures.get(name)
         if structure is None or len(types) != len(structure.type_names) or not structure.members:
             raise GnnLoadError(
@@ -146,12 +146,12 @@ class KernelSource:
                 "structure with its members."
             )
         of_members = dict(zip(structure.type_names, types, strict=True))
-        return Parameter(
+        return KernelParameter(
             parameter.name, ctype, tuple(self._resolved(member, of_members, where) for member in structure.members)
         )
 
 
-def offsets_of(parameters: tuple[Parameter, ...]) -> list[int]:
+def offsets_of(parameters: tuple[KernelParameter, ...]) -> list[int]:
     """Where each begins, one behind the other."""
     offsets, end = [], 0
     for parameter in parameters:
@@ -235,14 +235,14 @@ def checks(found: Mapping[str, KernelSource]) -> str:
     )
 
 
-def _structures(parameters: tuple[Parameter, ...]) -> Iterator[Parameter]:
+def _structures(parameters: tuple[KernelParameter, ...]) -> Iterator[KernelParameter]:
     for parameter in parameters:
         if parameter.members:
             yield from _structures(parameter.members)
             yield parameter
 
 
-def _members(text: str) -> Iterator[Parameter]:
+def _members(text: str) -> Iterator[KernelParameter]:
     """Of a structure, up to the first declaration that is not understood, which :func:`checks` then misses."""
     for declaration in _split(text, ";"):
         first, *others = _split(declaration.partition("=")[0])
@@ -250,14 +250,14 @@ def _members(text: str) -> Iterator[Parameter]:
         if match is None or match["type"].split()[0] in ("static", "using") or not all(map(str.isidentifier, others)):
             return
         for name in (match["name"], *others):
-            yield Parameter(name, _normal(match["type"]))
+            yield KernelParameter(name, _normal(match["type"]))
 
 
-def _parameter(op: str, kernel: str, text: str) -> Parameter:
+def _parameter(op: str, kernel: str, text: str) -> KernelParameter:
     match = _PARAMETER.fullmatch(text)
     if match is None:
         raise GnnLoadError(f"{op}_cuda.cu: parameter {text!r} of kernel {kernel!r} has no name or no type. Write both.")
-    return Parameter(match["name"], _normal(match["type"]))
+    return KernelParameter(match["name"], _normal(match["type"]))
 
 
 def _type_names(template: str | None) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from ..dispatch import DrawKey
 from ..walks import Walks, check_starts, check_walk_hops
 from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch
 from .device import Device
-from .sample import DeviceSample, HopInMaking
+from .sample import DeviceSample, HopBuilder
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
@@ -174,10 +174,10 @@ class _VisitPicker:
         self.walks, self.most, self.include_self, self.normalize = walks, most, include_self, normalize
         self._visited: _Visited | None = None  # by the hop in the making
 
-    def most_edges(self, hop: HopInMaking) -> int:
+    def most_edges(self, hop: HopBuilder) -> int:
         return hop.most_dst * self.most
 
-    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
         if hop.most_dst * self.most > MAX_BOUND_EDGES:
             batch.narrow(hop)
@@ -209,7 +209,7 @@ class _VisitPicker:
         )
         batch.start_edges(hop, visited.num_edges)
 
-    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         visited, self._visited = self._visited, None
         blocks, types = batch.blocks(hop.most_dst * self.most), (batch.topology.index_type,)
         batch.launch("sample_walks", "put_visited", types, blocks=blocks, hop=hop, edges=hop, visited=visited)

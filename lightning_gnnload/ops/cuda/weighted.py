@@ -17,7 +17,7 @@ from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..weighted import check_weighted_fanouts
 from .batch import DeviceBatch
 from .neighbors import FanoutPicker, lanes_for, pick_table
-from .sample import DeviceSample, HopInMaking
+from .sample import DeviceSample, HopBuilder
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
@@ -69,7 +69,7 @@ class _Unfinished(NamedTuple):
 
 
 class _WeightedPicker(FanoutPicker):
-    def count(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         fanout = self.fanouts[hop.index]
         lanes = lanes_for(fanout)
         num_edges = batch.device.empty(batch.most_nodes, torch.int32)
@@ -86,7 +86,7 @@ class _WeightedPicker(FanoutPicker):
         )
         batch.start_edges(hop, num_edges)
 
-    def pick(self, batch: DeviceBatch, hop: HopInMaking) -> None:
+    def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         fanout = self.fanouts[hop.index]
         device, graph, max_degree = batch.device, batch.topology, batch.topology.max_degree
         draws_distinct = fanout != ALL_NEIGHBORS and not self.replace and max_degree > fanout

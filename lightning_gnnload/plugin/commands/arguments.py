@@ -70,7 +70,7 @@ def share(text: str) -> float:
     return value
 
 
-def ours(error: BaseException | None) -> GnnLoadError | None:
+def known_cause(error: BaseException | None) -> GnnLoadError | None:
     """The error of ours that another one came of."""
     while error is not None and not isinstance(error, GnnLoadError):
         error = error.__cause__
@@ -99,7 +99,7 @@ def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> 
     except jsonargparse.ArgumentError as error:
         own.error(with_nearest(_plain(error), parser))
     except ValueError as error:  # of a class that did not take its settings
-        if (reason := ours(error)) is not None:
+        if (reason := known_cause(error)) is not None:
             raise reason from None
         own.error(_plain(error))
 

@@ -17,7 +17,7 @@ from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.advice import Advice, Speed, measure_speed, recommend
 from lightning_gnnload.cache.budget import AUTO_SHARE, free_bytes
 from lightning_gnnload.cache.figure import draw_curves
-from lightning_gnnload.cache.simulate import Curve, Trace, evicting_curves, static_curves
+from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve, evicting_curves, static_curves
 from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.seeds import seed_order
@@ -60,7 +60,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     orders = {usual: workload}
     if not options.one_order and usual != "proximity":
         orders["proximity"] = Workload(**{**workload.settings(), "order": seed_order("proximity")})
-    curves: list[Curve] = []
+    curves: list[HitRateCurve] = []
     left_out: list[str] = []
     speed: Speed | None = None
     for order, each in orders.items():
@@ -84,10 +84,10 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     return 0
 
 
-def _recorded(workload: Workload, num_epochs: int, title: str, console: Console) -> Trace:
+def _recorded(workload: Workload, num_epochs: int, title: str, console: Console) -> AccessTrace:
     total = num_epochs * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
     with progress(title, total) as advance:
-        trace = Trace(workload, num_epochs, advance=advance)
+        trace = AccessTrace(workload, num_epochs, advance=advance)
     if trace.is_cut:
         console.print(f"The first {trace.num_steps} steps of each epoch are recorded; memory has no room for more.")
     return trace
@@ -95,7 +95,7 @@ def _recorded(workload: Workload, num_epochs: int, title: str, console: Console)
 
 def _say(
     console: Console,
-    curves: Sequence[Curve],
+    curves: Sequence[HitRateCurve],
     ratios: Sequence[float],
     store: FeatureStore,
     advice: Advice,
@@ -116,7 +116,7 @@ def _say(
 
 def _write(
     options: argparse.Namespace,
-    curves: Sequence[Curve],
+    curves: Sequence[HitRateCurve],
     store: FeatureStore,
     speed: Speed,
     advice: Advice,

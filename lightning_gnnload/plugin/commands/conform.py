@@ -15,8 +15,8 @@ from rich.progress import Progress, TimeElapsedColumn
 from lightning_gnnload.conform.case import Promise
 from lightning_gnnload.conform.figure import can_be_drawn, draw_figure
 from lightning_gnnload.conform.peers import peers
-from lightning_gnnload.conform.report import Row, examine, num_rows, table, write_csv, write_json
-from lightning_gnnload.conform.subjects import Subject, ours, subject_of
+from lightning_gnnload.conform.report import ReportRow, examine, num_rows, table, write_csv, write_json
+from lightning_gnnload.conform.subjects import Subject, own_subjects, subject_of
 from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
 from lightning_gnnload.plugin.commands.arguments import Parser
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        subjects = [_users(options)] if options.sampler else ours()
+        subjects = [_users(options)] if options.sampler else own_subjects()
         missing: list[str] = []
         if options.peers:
             found, missing = peers()
@@ -103,8 +103,8 @@ def _users(options: argparse.Namespace) -> Subject:
         raise SamplerConfigError(f"--args or --promise do not fit: {error}.") from error
 
 
-def _examine_all(subjects: Sequence[Subject], quick: bool, console: Console) -> list[Row]:
-    every: list[Row] = []
+def _examine_all(subjects: Sequence[Subject], quick: bool, console: Console) -> list[ReportRow]:
+    every: list[ReportRow] = []
     columns = (*Progress.get_default_columns()[:2], TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=sum(map(num_rows, subjects)))
@@ -119,7 +119,7 @@ def _examine_all(subjects: Sequence[Subject], quick: bool, console: Console) -> 
     return every
 
 
-def _conclude(rows: Sequence[Row], console: Console) -> int:
+def _conclude(rows: Sequence[ReportRow], console: Console) -> int:
     for subject, known in {row.subject: row.known for row in rows if row.known}.items():
         console.print(f"known: {subject}: {known}.", markup=False)
     failed = [row for row in rows if not row.passed and not row.peer]

@@ -53,7 +53,7 @@ class TensorLayout:
         }
 
 
-class Exchange:
+class ParameterExchange:
     """A model's parameters and buffers on their way to one sampler, and its gradients on their way back.
 
     Each comes in two copies. Parameters are written under a lock of their copy, which a reader holds too, so that none
@@ -180,7 +180,7 @@ class Contributor:
     """
 
     index: int
-    exchange: Exchange
+    exchange: ParameterExchange
     room: int = 0
     out: dict[int, int] = field(default_factory=dict)
     times: Timings = field(default_factory=Timings)
@@ -245,7 +245,7 @@ class Contributors:
             self.refuse(gradient)
         self.arrived = []
 
-    def hear(self) -> None:
+    def handle_messages(self) -> None:
         """Handles all messages that have come."""
         while self._queue.pump(0):
             pass
@@ -296,7 +296,7 @@ class Contributors:
             raise QueueProtocolError(f"sampler {index} sent no memory for its gradients")
         self._forget(index)
         try:
-            exchange = Exchange(self._module, fds[0])
+            exchange = ParameterExchange(self._module, fds[0])
         except BaseException:
             os.close(fds[0])
             raise

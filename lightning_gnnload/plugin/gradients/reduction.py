@@ -94,7 +94,7 @@ MAX_ANNOUNCED = 16
 _NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how many are announced, and these
 
 
-class Taken(NamedTuple):
+class GradientTerm(NamedTuple):
     """What a trainer's part of one step's average is made of.
 
     Attributes:
@@ -111,7 +111,7 @@ class Taken(NamedTuple):
 class ExtraGradients(Protocol):
     """Gradients that are not the trainers' own, such as those of an idle sampler."""
 
-    def take(self) -> Taken:
+    def take(self) -> GradientTerm:
         """Asked in every trainer, once at the begin of each backward pass."""
 
     def announce(self) -> Sequence[int]:
@@ -152,7 +152,7 @@ class Launch:
     number: int
     version: int
     flushes: int
-    taken: Taken | None
+    taken: GradientTerm | None
     words: Tensor
     told: dist.Work
     buckets: list[_Bucket] = field(default_factory=list)

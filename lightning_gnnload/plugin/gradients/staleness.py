@@ -172,9 +172,9 @@ class DelayedUpdates:
                 parameter.grad = gradient
             if self._syncs_buffers:
                 self.reduction.broadcast(self.module.buffers())
-        self.heed_stop()
+        self.apply_stop_request()
 
-    def heed_stop(self) -> None:
+    def apply_stop_request(self) -> None:
         """Tells Lightning of a SIGTERM once all trainers know of it, at the same step."""
         if self.reduction.stop_agreed:
             compat.end_by_sigterm(self.trainer)
@@ -233,7 +233,7 @@ class _FlushFirst(pl.Callback):
     def on_train_epoch_end(self, *_: Any) -> None:
         self._updates.flush()
         self._updates.reduction.agree()
-        self._updates.heed_stop()
+        self._updates.apply_stop_request()
 
     def on_train_end(self, *_: Any) -> None:
         self._updates.flush()

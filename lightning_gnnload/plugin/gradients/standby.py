@@ -27,11 +27,11 @@ from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, NUM_COPIES, Exchange, state_of
+from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, NUM_COPIES, ParameterExchange, state_of
 from lightning_gnnload.plugin.gradients.profit import Timings
 
 
-class Understudy:
+class ModelReplica:
     """Runs ``training_step`` and backward where there is no fit loop.
 
     The hooks that build a model (``setup``, ``configure_model``) have run; the callbacks' have not. ``self.trainer``
@@ -84,7 +84,7 @@ class Understudy:
                 part.reset()  # the trainers' own count; this one would only grow
         return gradients
 
-    def dismiss(self) -> None:
+    def restore(self) -> None:
         """The module is its script's again."""
         for log in ("log", "log_dict"):
             delattr(self.module, log)
@@ -145,7 +145,7 @@ class Standby:
 
     Args:
         service: what this sampler does first of all.
-        understudy: builds the model; called when trainer 0 has opened its first training stream, hence after all
+        replica: builds the model; called when trainer 0 has opened its first training stream, hence after all
             ``setup`` hooks of the trainers.
         open_loader: finds the loader of a stream.
     """
@@ -153,14 +153,14 @@ class Standby:
     def __init__(
         self,
         service: SamplerService,
-        understudy: Callable[[], Understudy],
+        replica: Callable[[], ModelReplica],
         open_loader: Callable[[StreamSpec], SampledLoader],
     ) -> None:
         self._service = service
-        self._make_understudy = understudy
+        self._make_replica = replica
         self._open_loader = open_loader
-        self._understudy: Understudy | None = None
-        self._exchange: Exchange | None = None
+        self._replica: ModelReplica | None = None
+        self._exchange: ParameterExchange | None = None
         self._leader: TrainerPeer | None = None
         self._slots = SlotPool()
         self._times = Timings()
@@ -192,8 +192,8 @@ class Standby:
             _log.debug("training failed on a sampler:\n%s", text)
             self._send("withdrawn", text=text)
         finally:
-            if self._understudy is not None:
-                self._understudy.dismiss()
+            if self._replica is not None:
+                self._replica.restore()
             if self._exchange is not None:
                 self._exchange.close()
 
@@ -204,8 +204,8 @@ class Standby:
             return False
         self._leader = stream.trainer
         self._open_loader(stream.spec)  # sets the data module up, on which the model's setup may rely
-        self._understudy = self._make_understudy()
-        self._exchange = Exchange(self._understudy.module)
+        self._replica = self._make_replica()
+        self._exchange = ParameterExchange(self._replica.module)
         self._send("standby", [self._exchange.slot.fd], digest=self._exchange.digest)
         return True
 
@@ -233,7 +233,7 @@ class Standby:
         return idles
 
     def _contribute(self, stream: Stream, number: int) -> None:
-        assert self._understudy is not None
+        assert self._replica is not None
         assert self._exchange is not None
         step, rank = divmod(number, self._service.world_size)
         loader = self._open_loader(stream.spec)
@@ -243,10 +243,10 @@ class Standby:
         if (version := self._timely_version(stream)) is None:
             return
         began = time.perf_counter()
-        self._exchange.load(version.copy, state_of(self._understudy.module))
+        self._exchange.load(version.copy, state_of(self._replica.module))
         self._send("begun", stream=stream.number, slice=number, version=version.number)
         seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
-        gradients = self._understudy.train(batch, step, global_step=version.global_step, seed=seed)
+        gradients = self._replica.train(batch, step, global_step=version.global_step, seed=seed)
         with self._news:
             copy = self._free_copies.pop()
         for name, view in self._exchange.gradients[copy].items():

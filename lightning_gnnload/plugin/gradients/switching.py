@@ -24,7 +24,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
-from lightning_gnnload.plugin.gradients.director import Contributions, Director
+from lightning_gnnload.plugin.gradients.slice_scheduler import SamplerGradients, SliceScheduler
 from lightning_gnnload.plugin.job import Job
 
 
@@ -111,9 +111,9 @@ class Switching:
     ) -> None:
         self.ledger = Ledger(job.roles.world_size)
         self.passes = False
-        self._director: Director | None = None
+        self._slice_scheduler: SliceScheduler | None = None
         if job.global_rank == 0:
-            self._director = Director(
+            self._slice_scheduler = SliceScheduler(
                 queue,
                 module,
                 self.ledger,
@@ -122,31 +122,33 @@ class Switching:
                 global_step=lambda: trainer.global_step,
                 max_steps=trainer.max_steps,
             )
-        self.contributions = Contributions(self.ledger, module, rank=job.global_rank, director=self._director)
+        self.contributions = SamplerGradients(
+            self.ledger, module, rank=job.global_rank, slice_scheduler=self._slice_scheduler
+        )
 
     @property
     def stats(self) -> SwitchingStats | None:
         """In trainer 0."""
-        return self._director.stats if self._director is not None else None
+        return self._slice_scheduler.stats if self._slice_scheduler is not None else None
 
     def before_backward(self) -> None:
-        if self._director is not None:
-            self._director.before_backward()
+        if self._slice_scheduler is not None:
+            self._slice_scheduler.before_backward()
 
     def after_update(self) -> None:
-        if self._director is not None and not self.passes:
-            self._director.after_update()
+        if self._slice_scheduler is not None and not self.passes:
+            self._slice_scheduler.after_update()
 
     def pause(self) -> None:
-        if self._director is not None:
-            self._director.pause()
+        if self._slice_scheduler is not None:
+            self._slice_scheduler.pause()
 
     def close(self) -> None:
-        if self._director is not None:
-            self._director.close()
+        if self._slice_scheduler is not None:
+            self._slice_scheduler.close()
 
 
-class PassesOverSteps(pl.strategies.DDPStrategy):
+class StepSkippingDDP(pl.strategies.DDPStrategy):
     """DDP, but for steps that samplers have trained: they pass through Lightning's loop, and nothing is computed."""
 
     _switch: Switching | None = None

@@ -13,7 +13,7 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
-from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.view import DataModuleView
 from lightning_gnnload.sample.workload import Workload
 
@@ -98,31 +98,33 @@ class ModuleCache:
         deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label)
         return deferred
 
-    def opening(self, name: str, module: DataModuleView, gathering: Gathering) -> Opening:
+    def opening(self, name: str, module: DataModuleView, gather_group: GatherGroup) -> CacheArguments:
         """What a table's caches are opened with in this rank, now: at the same time as in the others."""
         trainer, store = _running(module.trainer), module.data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
-            store = _one_copy(store, gathering, f"rows-{name}")
+            store = _one_copy(store, gather_group, f"rows-{name}")
             module.data.put(name, store)
         if name not in self.levels:
-            return Opening(store, gathering)
-        progress, epoch = gathering.index == 0, 0
+            return CacheArguments(store, gather_group)
+        progress, epoch = gather_group.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
             epoch = trainer.current_epoch
         workload, levels = module.workload(self.phase), self.levels[name]
-        if gathering.trainer is not None:
-            levels = module.parting.own_levels(levels, workload, self.phase, gathering.trainer, progress=progress)
+        if gather_group.trainer is not None:
+            levels = module.module_partition.own_levels(
+                levels, workload, self.phase, gather_group.trainer, progress=progress
+            )
         levels = fitting(levels, module.data, name, progress=progress)
-        return Opening(store, gathering, levels, workload, epoch, progress)
+        return CacheArguments(store, gather_group, levels, workload, epoch, progress)
 
     def _open(
         self, name: str, deferred: DeferredStore, module: DataModuleView, trainer: pl.Trainer | None
     ) -> FeatureStore:
-        gathering = Gathering.of(trainer)
-        if not gathering.is_here:
+        gather_group = GatherGroup.of(trainer)
+        if not gather_group.is_here:
             return deferred.behind  # a trainer that samples in the place of lost samplers
-        opening = self.opening(name, module, gathering)
+        opening = self.opening(name, module, gather_group)
         store = deferred.behind = opening.store
         if opening.workload is None:
             return store
@@ -131,9 +133,14 @@ class ModuleCache:
                 f"the cache of {name!r} has to lie on a device (device='cuda'), but the host gathers these features; "
                 f"where it has to, a warning says why. Give FeatureCache(device='auto')."
             )
-        sharers = gathering.sharers(f"cache-{name}")
+        membership = gather_group.membership(f"cache-{name}")
         return open_all(
-            opening.levels, store, opening.workload, sharers=sharers, epoch=opening.epoch, progress=opening.progress
+            opening.levels,
+            store,
+            opening.workload,
+            membership=membership,
+            epoch=opening.epoch,
+            progress=opening.progress,
         )
 
 
@@ -144,12 +151,12 @@ class CachedModule(DataModuleView, Protocol):
 
 
 @dataclass(frozen=True)
-class Opening:
+class CacheArguments:
     """What the caches of a table are opened with.
 
     Attributes:
         store: has all rows.
-        gathering: the ranks that may share them.
+        gather_group: the ranks that may share them.
         levels: their settings, nearest first.
         workload: the mini-batches to come; None without levels.
         epoch: that training begins with.
@@ -157,7 +164,7 @@ class Opening:
     """
 
     store: FeatureStore
-    gathering: Gathering
+    gather_group: GatherGroup
     levels: tuple[FeatureCache, ...] = ()
     workload: Workload | None = None
     epoch: int = 0
@@ -174,13 +181,13 @@ def _is_worth_sharing(store: FeatureStore) -> bool:
     return isinstance(store, MemoryFeatureStore) and store.rows.nbytes >= _WORTH_SHARING_BYTES
 
 
-def _one_copy(store: MemoryFeatureStore, gathering: Gathering, name: str) -> MemoryFeatureStore:
+def _one_copy(store: MemoryFeatureStore, gather_group: GatherGroup, name: str) -> MemoryFeatureStore:
     """The same rows, in memory that the ranks share; what each held before is free once nobody else holds it."""
-    sharers = gathering.sharers(name, at_most_s=_WAIT_FOR_ROWS_S)
-    if sharers is None:
+    membership = gather_group.membership(name, at_most_s=_WAIT_FOR_ROWS_S)
+    if membership is None:
         return store
     try:
-        return share_rows(store, sharers)
+        return share_rows(store, membership)
     except CacheShareError as error:
         _log.warning("Each rank of this machine keeps its own copy of the features: %s", error)
         return store

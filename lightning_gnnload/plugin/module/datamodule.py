@@ -19,15 +19,15 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.oddities import oddities
+from lightning_gnnload.data.sanity import sanity_issues
 from lightning_gnnload.data.seeds import SeedOrder, Sequential, seed_order
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.compat import OfOneLightning, TrainerStatus, converts_input, pl, training_progress
+from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
-from lightning_gnnload.plugin.module.parting import Parting, Partitioned
+from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
@@ -36,7 +36,7 @@ from lightning_gnnload.sample.workload import Workload
 _MAX_DEFAULT_THREADS = 4
 
 
-class GraphDataModule(OfOneLightning, pl.LightningDataModule):
+class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
     """Mini-batches of sampled neighbourhoods, made by background threads or, under FactoredStrategy, by samplers.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
@@ -143,7 +143,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
         self._sampling = TrainerDevice(sampling_device)
-        self.parting = Parting(partition)
+        self.module_partition = ModulePartition(partition)
 
     @classmethod
     def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
@@ -214,14 +214,14 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if self._data is None and self._dataset is not None:
             self._data = self._as_carried(self._dataset.load())
         if self._data is not None:
-            self.parting.open(self._data.graph)
-            self.parting.meet(self.trainer)
+            self.module_partition.open(self._data.graph)
+            self.module_partition.connect(self.trainer)
 
     def teardown(self, stage: str | None = None) -> None:
         """Closes the cache, gives back the device, and parts from the ranks that this one samples with."""
         self._sampling.close()
         self.caching.close()
-        self.parting.leave()
+        self.module_partition.disconnect()
 
     def on_exception(self, exception: BaseException) -> None:
         """Where a fit fails, Lightning calls no ``teardown``."""
@@ -229,7 +229,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
             self._sampling.close()
         finally:
             self.caching.close()
-            self.parting.leave(exception)
+            self.module_partition.disconnect(exception)
 
     def train_dataloader(self) -> SampledLoader:
         """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
@@ -312,7 +312,7 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
-        return self.parting.workload(workload, phase)
+        return self.module_partition.workload(workload, phase)
 
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks: int | None = None
@@ -339,18 +339,18 @@ class GraphDataModule(OfOneLightning, pl.LightningDataModule):
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
             # Not for a loader that is read by hand before a fit, or after one.
             loader.progress = lambda: Progress(*training_progress(trainer))
-        self._tell_oddities()
+        self._log_sanity_issues()
         loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
 
-    def _tell_oddities(self) -> None:
+    def _log_sanity_issues(self) -> None:
         """Once, in one rank."""
         rank_zero: Any = pl.utilities.rank_zero
         if self._is_told or rank_zero.rank_zero_only.rank:
             return
         self._is_told = True
         x = self.data.x
-        for oddity in oddities(self.data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
+        for oddity in sanity_issues(self.data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
             tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
             tell(f"GraphDataModule: {oddity.text}")
 

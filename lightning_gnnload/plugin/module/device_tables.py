@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from lightning_gnnload.cache.cache import FeatureCache, fitting
 from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, allowance, memory_of
 from lightning_gnnload.cache.device.features import LateFeatures
-from lightning_gnnload.cache.opening import say
+from lightning_gnnload.cache.opening import print_line
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.module.caching import CachedModule, Opening
-from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.caching import CacheArguments, CachedModule
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
@@ -36,14 +36,15 @@ OpenCache = Callable[[Allowance, PeerGroup | None], None]
 class DeviceTables:
     """The tables of a data module, each opened on the device once, with the cache that its settings ask for there.
 
-    Caches without a limit open when the fit's first steps have shown how much memory they take; see :class:`Probing`.
+    Caches without a limit open when the fit's first steps have shown how much memory they take; see
+    :class:`CacheProbe`.
     For the thread that trains.
     """
 
     def __init__(self) -> None:
         self._tables: dict[str, DeviceTable] = {}
         self._late: list[_Late] = []
-        self._probing: Probing | None = None
+        self._probing: CacheProbe | None = None
 
     def open(self, module: CachedModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
         """The tables of ``source`` by name.
@@ -76,7 +77,7 @@ class DeviceTables:
                 _log.warning("Features %r are gathered on the host: %s.", name, reason)
             source.features[name].open()
             return HostTable(source.features[name], device)
-        opening = module.caching.opening(name, module, Gathering.of_devices(module.trainer))
+        opening = module.caching.opening(name, module, GatherGroup.of_devices(module.trainer))
         if not opening.levels:
             return _on_device(opening, None, source.workload, device)
         [settings], workload = opening.levels, opening.workload or source.workload
@@ -84,25 +85,25 @@ class DeviceTables:
             late = _Late(opening, settings, workload, LateFeatures(_on_device(opening, None, workload, device)))
             self._late.append(late)
             return late.features
-        sharers = opening.gathering.sharers(f"device-cache-{name}")
-        with nullcontext() if sharers is None else sharers.meet() as meeting:
-            return _on_device(opening, settings, workload, device, meeting)
+        membership = opening.gather_group.membership(f"device-cache-{name}")
+        with nullcontext() if membership is None else membership.connect() as peers:
+            return _on_device(opening, settings, workload, device, peers)
 
-    def _probed(self, device: Device) -> Probing:
+    def _probed(self, device: Device) -> CacheProbe:
         """One for all tables: what training leaves is shared by their size."""
         tables, first = list(self._late), self._late[0].opening
         sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]
 
-        def open_caches(allowed: Allowance, meeting: PeerGroup | None) -> None:
+        def open_caches(allowed: Allowance, peers: PeerGroup | None) -> None:
             for late, size in zip(tables, sizes, strict=True):
                 room = allowed.num_bytes * size // max(sum(sizes), 1)
-                cache = _on_device(late.opening, late.settings, late.workload, device, meeting, room)
+                cache = _on_device(late.opening, late.settings, late.workload, device, peers, room)
                 late.features.take_over(cache)
 
-        return Probing(
+        return CacheProbe(
             memory_of(device),
             open_caches,
-            sharers=first.gathering.sharers("probing"),
+            membership=first.gather_group.membership("probing"),
             required=any(late.settings.device == "cuda" for late in tables),
             progress=first.progress,
         )
@@ -112,13 +113,13 @@ class DeviceTables:
 class _Late:
     """A table whose cache opens when there is room for it."""
 
-    opening: Opening
+    opening: CacheArguments
     settings: FeatureCache
     workload: Workload
     features: LateFeatures
 
 
-class Probing:
+class CacheProbe:
     """Opens a cache on the devices once the fit's first steps have peaked: they run without one, and show how much room
     there is. Rows are the same with the cache or without. For the thread that trains.
 
@@ -128,7 +129,7 @@ class Probing:
     Args:
         memory: of this rank's device.
         open_cache: opens it. Raises DeviceMemoryError or CacheShareError.
-        sharers: who this rank shares it with; None for a rank alone.
+        peers: who this rank shares it with; None for a rank alone.
         num_steps: optimizer steps to wait for.
         required: what cannot be opened is an error; else a warning, and training goes on without.
         progress: say how much it gets; for one rank of a machine.
@@ -139,12 +140,12 @@ class Probing:
         memory: DeviceMemory,
         open_cache: OpenCache,
         *,
-        sharers: Membership | None = None,
+        membership: Membership | None = None,
         num_steps: int = WARM_UP_STEPS,
         required: bool = False,
         progress: bool = True,
     ) -> None:
-        self._memory, self._open_cache, self._sharers = memory, open_cache, sharers
+        self._memory, self._open_cache, self._membership = memory, open_cache, membership
         self._num_steps, self._required, self._progress = num_steps, required, progress
         self._first: int | None = None
         self.is_over = False
@@ -164,33 +165,33 @@ class Probing:
             return
         self.is_over = True
         try:
-            with nullcontext() if self._sharers is None else self._sharers.meet() as meeting:
-                self._open(meeting)
+            with nullcontext() if self._membership is None else self._membership.connect() as peers:
+                self._open(peers)
         except (DeviceMemoryError, CacheShareError) as error:
             if self._required:
                 raise
             _log.warning("There is no cache of features on the devices: %s", error)
 
-    def _open(self, meeting: PeerGroup | None) -> None:
+    def _open(self, peers: PeerGroup | None) -> None:
         use = self._memory.use()
         # Who has come to the exchange has peaked, and holds still until all have told.
-        uses = [use] if meeting is None else [MemoryUse.of(each.fields) for each in meeting.exchange(use.fields())]
+        uses = [use] if peers is None else [MemoryUse.of(each.fields) for each in peers.all_gather(use.fields())]
         allowed = allowance(uses)
         if self._progress:
-            say(f"Feature cache on the devices: {allowed}")
+            print_line(f"Feature cache on the devices: {allowed}")
         if not allowed.num_bytes:
             raise DeviceMemoryError(
                 f"training leaves no room ({allowed.reason}). Lower batch_size, or give FeatureCache(device='cpu')."
             )
-        self._open_cache(allowed, meeting)
+        self._open_cache(allowed, peers)
 
 
 def _on_device(
-    opening: Opening,
+    opening: CacheArguments,
     settings: FeatureCache | None,
     workload: Workload,
     device: Device,
-    meeting: PeerGroup | None = None,
+    peers: PeerGroup | None = None,
     room_bytes: int | None = None,
 ) -> DeviceFeatures:
     from lightning_gnnload.cache.device.opening import open_on_device
@@ -200,7 +201,7 @@ def _on_device(
         opening.store,
         workload,
         device,
-        meeting=meeting,
+        peers=peers,
         room_bytes=room_bytes,
         epoch=opening.epoch,
         progress=opening.progress,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from lightning_gnnload.cache.opening import say
+from lightning_gnnload.cache.opening import print_line
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
@@ -19,7 +19,7 @@ from lightning_gnnload.errors import (
     LoaderConfigError,
 )
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import OnDevice, OnDeviceParts, check_device
+from lightning_gnnload.sample.on_device import DevicePartSampler, DeviceSampler, check_device
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -68,7 +68,7 @@ class RankDevice:
 
     def draws(
         self, workload: Workload, request: BatchRequest, place: Callable[[Graph], Topology], device: Device
-    ) -> OnDevice | OnDeviceParts:
+    ) -> DeviceSampler | DevicePartSampler:
         """What draws a phase's mini-batches; one of them is compared with the host's.
 
         Args:
@@ -78,14 +78,14 @@ class RankDevice:
             device: this rank's.
         """
         sampler = workload.sampler
-        drawing: OnDevice | OnDeviceParts
+        drawing: DeviceSampler | DevicePartSampler
         if isinstance(sampler, PartSampler):
-            drawing = OnDeviceParts(sampler, place, device)
+            drawing = DevicePartSampler(sampler, place, device)
             if request.num_ranks > 1:
                 drawing.open(request.rank)  # each trainer trains on one part
         else:
             sampler.check_graph(workload.graph)
-            drawing = OnDevice(sampler, place(workload.graph), device)
+            drawing = DeviceSampler(sampler, place(workload.graph), device)
         check_device(drawing, workload, request)
         return drawing
 
@@ -115,7 +115,7 @@ class RankDevice:
             weighted = any(sampler.weighting == "always" for sampler in samplers)
             topology = place(graph, device, weighted=weighted, budget_bytes=budget_bytes, progress=progress)
             if progress:
-                say(f"{about}{topology.about}")
+                print_line(f"{about}{topology.about}")
             self._placed[id(graph)] = graph, topology
         return self._placed[id(graph)][1]
 
@@ -124,7 +124,7 @@ class RankDevice:
         self._placed.clear()
 
 
-def agreed(open_it: Callable[[], T], meeting: PeerGroup | None) -> T:
+def agreed(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
     """What this rank opens, if all who meet can.
 
     Raises:
@@ -135,8 +135,8 @@ def agreed(open_it: Callable[[], T], meeting: PeerGroup | None) -> T:
         opened = open_it()
     except UNAVAILABLE as error:
         refusal = error
-    if meeting is not None:
-        told = meeting.exchange({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
+    if peers is not None:
+        told = peers.all_gather({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
         for rank, given in enumerate(told):
             if refusal is None and (text := given.fields.get("refusal")) is not None:
                 refusal = CudaUnavailableError(f"rank {rank} of this machine cannot use its device: {text}")

@@ -21,11 +21,11 @@ from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
-from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
 from lightning_gnnload.plugin.module.settings import check_choice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import Uploaded, can_sample_parts, can_upload
+from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, can_upload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -104,11 +104,11 @@ class TrainerDevice:
         if DevicePrefetcher in self._refused:
             return None
         if (reason := why_not_gathered(source, module.batch_format)) is None:
-            gathering = Gathering.of_devices(module.trainer)
+            gather_group = GatherGroup.of_devices(module.trainer)
             try:
-                with self._opening, self._meeting(DevicePrefetcher, module, gathering) as meeting:
-                    device, _ = agreed(lambda: (_device(module, computes_on), None), meeting)
-                    return DevicePrefetcher(source, self._opened_tables(module, source, device, meeting), device)
+                with self._opening, self._peers(DevicePrefetcher, module, gather_group) as peers:
+                    device, _ = agreed(lambda: (_device(module, computes_on), None), peers)
+                    return DevicePrefetcher(source, self._opened_tables(module, source, device, peers), device)
             except UNAVAILABLE as error:
                 if must:
                     raise
@@ -150,24 +150,24 @@ class TrainerDevice:
             device = _device(module, computes_on)
             return device, self._drawing(module, source, device) if draws else _uploaded(source, device)
 
-        with self._meeting(source.workload.sampler, module, Gathering.of(module.trainer)) as meeting:
-            device, draw = agreed(drawing, meeting)
-            tables = self._opened_tables(module, source, device, meeting)
+        with self._peers(source.workload.sampler, module, GatherGroup.of(module.trainer)) as peers:
+            device, draw = agreed(drawing, peers)
+            tables = self._opened_tables(module, source, device, peers)
         return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
 
-    def _meeting(
-        self, what: object, module: CachedModule, gathering: Gathering
+    def _peers(
+        self, what: object, module: CachedModule, gather_group: GatherGroup
     ) -> AbstractContextManager[PeerGroup | None]:
         """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
         not be waited for. None once they have agreed."""
         if what in self._agreed or _cache_devices(module) <= {"cpu"}:
             return nullcontext()
         self._agreed.add(what)
-        sharers = gathering.sharers("devices")
-        return nullcontext() if sharers is None else sharers.meet()
+        membership = gather_group.membership("devices")
+        return nullcontext() if membership is None else membership.connect()
 
     def _opened_tables(
-        self, module: CachedModule, source: BatchSource, device: Device, meeting: PeerGroup | None
+        self, module: CachedModule, source: BatchSource, device: Device, peers: PeerGroup | None
     ) -> dict[str, DeviceTable]:
         """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
 
@@ -182,7 +182,7 @@ class TrainerDevice:
                 raise CudaUnavailableError(f"there is no cache on the devices: {error}") from error
 
         try:
-            return agreed(opened, meeting)
+            return agreed(opened, peers)
         except UNAVAILABLE:
             self._tables.close()
             raise
@@ -217,8 +217,8 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     return None
 
 
-def _uploaded(source: BatchSource, device: Device) -> Uploaded:
-    return Uploaded(source.workload.sampler, source.workload.graph, device)
+def _uploaded(source: BatchSource, device: Device) -> UploadingSampler:
+    return UploadingSampler(source.workload.sampler, source.workload.graph, device)
 
 
 def _device(module: CachedModule, computes_on: torch.device) -> Device:

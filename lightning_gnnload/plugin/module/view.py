@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.plugin.module.parting import Parting
+from lightning_gnnload.plugin.module.partition import ModulePartition
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -16,12 +16,12 @@ class DataModuleView(Protocol):
     Attributes:
         sampler: of training.
         eval_sampler: of the other phases.
-        parting: its partition, if any.
+        module_partition: its partition, if any.
     """
 
     sampler: Sampler
     eval_sampler: Sampler
-    parting: Parting
+    module_partition: ModulePartition
 
     @property
     def data(self) -> GraphData:

@@ -17,13 +17,13 @@ from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats
 from lightning_gnnload.plugin.compat import logging_step, pl
-from lightning_gnnload.plugin.monitor.report import Levers, TimeReport, advice, as_table, draw, tier_table
+from lightning_gnnload.plugin.monitor.report import PipelineSettings, TimeReport, advice, as_table, draw, tier_table
 from lightning_gnnload.plugin.monitor.stall import StallWatch, StepClock
 from lightning_gnnload.plugin.monitor.trace import Span, TraceWindow, draw_timeline, join_parts, to_chrome, write_part
 
 
 @dataclass
-class Sums:
+class FitTotals:
     """Of one trainer.
 
     Attributes:
@@ -37,14 +37,14 @@ class Sums:
     wall_ms: float = 0.0
 
     @classmethod
-    def zero(cls) -> Sums:
+    def zero(cls) -> FitTotals:
         return cls(LoaderStats())
 
-    def copy(self) -> Sums:
+    def copy(self) -> FitTotals:
         return replace(self, loader=replace(self.loader))
 
-    def __sub__(self, other: Sums) -> Sums:
-        return Sums(self.loader - other.loader, self.train_ms - other.train_ms, self.wall_ms - other.wall_ms)
+    def __sub__(self, other: FitTotals) -> FitTotals:
+        return FitTotals(self.loader - other.loader, self.train_ms - other.train_ms, self.wall_ms - other.wall_ms)
 
     @property
     def wait_share(self) -> float:
@@ -133,7 +133,7 @@ class PipelineMonitor(pl.Callback):
 
     def _begin(self, trainer: pl.Trainer | None) -> None:
         self.report: TimeReport | None = None
-        self._sums = Sums.zero()
+        self._sums = FitTotals.zero()
         self._logged = self._epoch = self._sums.copy()
         self._logged_step = -1
         self._resumed_s = self._paused_s = time.monotonic()
@@ -141,7 +141,7 @@ class PipelineMonitor(pl.Callback):
         self._num_steps = 0
         self._step = StepClock()
         self._last: Delivery | None = None
-        self._levers = Levers()
+        self._settings = PipelineSettings()
         self._makers: set[tuple[int, str]] = set()
         self._window: TraceWindow | None = None
         self._watch: StallWatch | None = None
@@ -185,8 +185,8 @@ class PipelineMonitor(pl.Callback):
         if step.delivery is not None:
             self._sums.loader.add(step.delivery)
         self._log(trainer)
-        if self._watch is not None and (times := step.times(number)) is not None and not self._levers.alternates:
-            warning = self._watch.look(times, self._levers)
+        if self._watch is not None and (times := step.times(number)) is not None and not self._settings.alternates:
+            warning = self._watch.look(times, self._settings)
             if warning is not None:
                 warnings.warn(warning, stacklevel=2)
 
@@ -214,7 +214,7 @@ class PipelineMonitor(pl.Callback):
         self._write_timeline(trainer)
         self._folder = _folder(trainer)
         sums = self._sums
-        self.report = TimeReport(sums.loader, sums.train_ms, sums.wall_ms, self._levers, self._first_wait_ms)
+        self.report = TimeReport(sums.loader, sums.train_ms, sums.wall_ms, self._settings, self._first_wait_ms)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """The progress bar is gone by now, and cannot write over the table."""
@@ -234,7 +234,7 @@ class PipelineMonitor(pl.Callback):
             if not self._makers:
                 self._first_wait_ms = delivery.wait_ms
             self._makers.add((delivery.made_by, delivery.thread))
-            self._levers = Levers.of(trainer, loader, self._makers)
+            self._settings = PipelineSettings.of(trainer, loader, self._makers)
         return delivery
 
     def _tick(self, now_s: float) -> None:

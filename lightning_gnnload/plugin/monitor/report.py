@@ -19,7 +19,7 @@ from lightning_gnnload.plugin.monitor.trace import COLORS
 
 
 @dataclass(frozen=True)
-class Levers:
+class PipelineSettings:
     """How a job's mini-batches are made.
 
     Attributes:
@@ -39,7 +39,7 @@ class Levers:
     alternates: bool = False
 
     @classmethod
-    def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> Levers:
+    def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> PipelineSettings:
         """Those of a Trainer that reads ``loader``.
 
         Args:
@@ -98,7 +98,7 @@ class TimeReport:
         loader: sums over its mini-batches.
         train_ms: in training steps: forward, backward, optimizer.
         wall_ms: from the first training batch's request to the end, validation left out.
-        levers: how the mini-batches were made.
+        settings: how the mini-batches were made.
         first_wait_ms: of the waiting, what the first mini-batch took, while samplers read the graph; no setting
             changes that.
     """
@@ -106,7 +106,7 @@ class TimeReport:
     loader: LoaderStats
     train_ms: float
     wall_ms: float
-    levers: Levers = field(default_factory=Levers)
+    settings: PipelineSettings = field(default_factory=PipelineSettings)
     first_wait_ms: float = 0.0
 
     @property
@@ -123,8 +123,8 @@ class TimeReport:
     def busy_share(self) -> float:
         """Of that time, what the threads that make mini-batches were making some."""
         loader = self.loader
-        made_ms = loader.sample_ms + loader.gather_ms + (0.0 if self.levers.samplers else loader.convert_ms)
-        return made_ms * self.levers.trainers / max((self.wall_ms - self.first_wait_ms) * self.levers.workers, 1e-9)
+        made_ms = loader.sample_ms + loader.gather_ms + (0.0 if self.settings.samplers else loader.convert_ms)
+        return made_ms * self.settings.trainers / max((self.wall_ms - self.first_wait_ms) * self.settings.workers, 1e-9)
 
     @property
     def rows(self) -> list[tuple[str, str, float]]:
@@ -148,22 +148,22 @@ def advice(report: TimeReport) -> str:
 
 
 def _bottleneck(report: TimeReport) -> str:
-    loader, levers = report.loader, report.levers
+    loader, settings = report.loader, report.settings
     waited, busy = f"{report.wait_share:.0%}", f"{min(report.busy_share, 1):.0%}"
-    makers = "the samplers" if levers.samplers else "the sampling threads"
+    makers = "the samplers" if settings.samplers else "the sampling threads"
     if report.wait_share < LITTLE:
         text = (
             f"The trainer is the bottleneck: it waited for {waited} of the time, and faster loading would gain no more."
         )
-        if levers.samplers > 1 and report.busy_share < (levers.samplers - 1) / levers.samplers * _BUSY:
+        if settings.samplers > 1 and report.busy_share < (settings.samplers - 1) / settings.samplers * _BUSY:
             text += f" The samplers were busy for {busy} of it: fewer of them would do."
         return text
-    if levers.alternates:
+    if settings.alternates:
         return (
             f"Sampling had its turns for {waited} of the time. FactoredStrategy(switching=False) lets it run beside "
             f"training instead, which gains where cores are free."
         )
-    if levers.threads == 0:
+    if settings.threads == 0:
         return (
             f"The trainer samples itself, for {waited} of the time. "
             f"Give GraphDataModule(num_threads=1) or more, and sampling runs beside training."
@@ -171,15 +171,15 @@ def _bottleneck(report: TimeReport) -> str:
     if report.busy_share < _BUSY:
         return (
             f"The trainer waited for {waited} of the time, although {makers} were busy for {busy} of it: "
-            f"mini-batches come unevenly, or too few are made ahead. Raise {levers.deeper_queue}."
+            f"mini-batches come unevenly, or too few are made ahead. Raise {settings.deeper_queue}."
         )
     stages = {"sampling": loader.sample_ms, "gathering": loader.gather_ms}
-    if not levers.samplers:
+    if not settings.samplers:
         stages["conversion"] = loader.convert_ms
     slowest = max(stages, key=lambda stage: stages[stage])
     text = (
         f"Loading is the bottleneck, {slowest} most of all: the trainer waited for {waited} of the time, and {makers} "
-        f"were busy for {busy} of it. Where cores are free, raise {levers.more_workers}"
+        f"were busy for {busy} of it. Where cores are free, raise {settings.more_workers}"
     )
     less = {
         "sampling": "draw fewer neighbours",

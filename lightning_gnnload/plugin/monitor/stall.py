@@ -11,7 +11,7 @@ from enum import Enum
 from statistics import median
 
 from lightning_gnnload.pipeline.stats import Delivery
-from lightning_gnnload.plugin.monitor.report import Levers
+from lightning_gnnload.plugin.monitor.report import PipelineSettings
 from lightning_gnnload.plugin.monitor.trace import Span, spans_of
 
 MIN_STEPS = 8
@@ -82,7 +82,7 @@ class StallWatch:
         self._steps: deque[StepTimes] = deque(maxlen=_REMEMBERED)
         self._quiet_until = 0.0
 
-    def look(self, step: StepTimes, levers: Levers) -> str | None:
+    def look(self, step: StepTimes, settings: PipelineSettings) -> str | None:
         """A warning if this step stalled and none was given of late, else None."""
         earlier = list(self._steps)
         self._steps.append(step)
@@ -103,7 +103,7 @@ class StallWatch:
         self._quiet_until = step.delivery.taken_s + QUIET_S
         return (
             f"Trainer rank {self.rank} lost {lost_ms / 1e3:.1f} s at mini-batch {step.number}, where a whole step "
-            f"usually takes {usual_ms / 1e3:.3f} s. {explain(cause, step.delivery, levers)}"
+            f"usually takes {usual_ms / 1e3:.3f} s. {explain(cause, step.delivery, settings)}"
         )
 
     def _is_stall(self, lost_ms: float, usual_ms: float) -> bool:
@@ -162,40 +162,40 @@ def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: floa
     return Cause.SLOTS if 0 < fill.slots <= fill.held + fill.ready else Cause.STOPPED
 
 
-def explain(cause: Cause, delivery: Delivery, levers: Levers) -> str:
+def explain(cause: Cause, delivery: Delivery, settings: PipelineSettings) -> str:
     """What is to blame, in figures, and the setting to change."""
-    maker = f"sampler rank {delivery.made_by}" if levers.samplers else "this rank's sampling thread"
+    maker = f"sampler rank {delivery.made_by}" if settings.samplers else "this rank's sampling thread"
     making_s = (delivery.sample_ms + delivery.gather_ms) / 1e3
     on_core = f"on a core for {_share_on_core(delivery):.0%} of the time"
     texts = {
         Cause.SAMPLING: (
             f"To blame is sampling, which took {maker} {delivery.sample_ms / 1e3:.2f} s, {on_core}. "
-            f"Raise {levers.more_workers}; or draw fewer neighbours."
+            f"Raise {settings.more_workers}; or draw fewer neighbours."
         ),
         Cause.GATHERING: (
             f"To blame is gathering, which took {maker} {delivery.gather_ms / 1e3:.2f} s for {delivery.num_nodes} "
             f"rows, {on_core}; where that is little, the features come from a disk. "
-            f"Raise {levers.more_workers}; or keep the features in memory."
+            f"Raise {settings.more_workers}; or keep the features in memory."
         ),
         Cause.CONVERSION: (
             f"To blame is conversion to batch_format, which took {delivery.convert_ms / 1e3:.2f} s in "
             f"{'this trainer' if delivery.trainer_converts else 'its sampling thread'}. "
             f"batch_format='blocks' needs none"
-            + (f"; else raise {levers.more_workers}." if not delivery.trainer_converts else ".")
+            + (f"; else raise {settings.more_workers}." if not delivery.trainer_converts else ".")
         ),
         Cause.STOPPED: (
             f"To blame is {maker}, which was stopped, starved of cores, or busy with mini-batches of others "
             f"(it made this one in {making_s:.2f} s, {on_core}). "
-            f"Leave it cores of its own, or raise {levers.more_workers}."
+            f"Leave it cores of its own, or raise {settings.more_workers}."
         ),
         Cause.SLOTS: (
             f"To blame is this trainer, which held {delivery.fill.held} of {delivery.fill.slots} slots, so that no "
             f"mini-batch could be made ahead. Keep no tensor of a batch beyond its step (batch.clone() frees the "
-            f"slot), or raise {levers.deeper_queue}."
+            f"slot), or raise {settings.deeper_queue}."
         ),
         Cause.TRAINERS: (
             f"To blame are the other trainers, whose gradients it waited for in the backward pass; their own "
-            f"warnings may say why. To hide such waits, raise {levers.later_gradients}."
+            f"warnings may say why. To hide such waits, raise {settings.later_gradients}."
         ),
     }
     return texts[cause]

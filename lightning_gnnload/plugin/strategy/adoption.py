@@ -150,14 +150,14 @@ def _adopt_optimizers(trainer: pl.Trainer, model: pl.LightningModule, outcome: O
             optimizer.param_groups = [{"params": [own[name] for name in names]} for names in groups]
     lost: list[str] = []
     schedulers: list[Any] = [each.scheduler for each in trainer.lr_scheduler_configs]
-    for name, ours, theirs in (
+    for name, own_states, told_states in (
         ("trainer.optimizers", trainer.optimizers, [state for _, state in outcome["optimizers"]]),
         ("trainer.lr_scheduler_configs", schedulers, outcome["schedulers"]),
     ):
-        if len(ours) != len(theirs):
+        if len(own_states) != len(told_states):
             lost.append(name)
             continue
-        for number, (each, state) in enumerate(zip(ours, theirs, strict=True)):
+        for number, (each, state) in enumerate(zip(own_states, told_states, strict=True)):
             try:
                 if state is None:
                     raise ValueError("its state is not plain")

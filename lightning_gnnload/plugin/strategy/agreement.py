@@ -104,7 +104,7 @@ def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDec
     earlier = load_decision(folder)
     # A sampler's cores are known once the roles are, so it is measured on a rank's equal share.
     share = max(len(os.sched_getaffinity(0)) // plan.num_devices, 1)
-    setting = profile.Setting(
+    setting = profile.ProfileSetting(
         job.device,
         job.num_sampler_threads,
         sorted(os.sched_getaffinity(0))[-share:],

@@ -23,7 +23,7 @@ from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.gradients.switching import (
-    PassesOverSteps,
+    StepSkippingDDP,
     Switching,
     check_optimizer_switches,
     check_switching,
@@ -31,7 +31,7 @@ from lightning_gnnload.plugin.gradients.switching import (
 )
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
-from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.strategy import ranks, resources
 from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
@@ -43,7 +43,7 @@ from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 _QUEUE_DEPTH = 4
 
 
-class FactoredStrategy(RankedStrategy, PassesOverSteps):
+class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -157,26 +157,26 @@ class FactoredStrategy(RankedStrategy, PassesOverSteps):
         return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
     @property
-    def gathering(self) -> Gathering:
+    def gather_group(self) -> GatherGroup:
         """The samplers of this machine that have a process; in trainers, that they leave it to these."""
         roles = self.roles
         if roles.is_lone:
-            return Gathering()
+            return GatherGroup()
         samplers = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
         ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
         if self.local_rank not in ranks:
-            return Gathering(is_here=False)
+            return GatherGroup(is_here=False)
         name = f"{self.run_name}-{self.session}"
-        return Gathering(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
+        return GatherGroup(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
 
     @property
-    def training(self) -> Gathering:
+    def training(self) -> GatherGroup:
         """The trainers of this machine, which share caches on their devices."""
         roles = self.roles
         if roles.num_trainers == 1:
-            return Gathering()
+            return GatherGroup()
         name = f"{self.run_name}-{self.session}-trainers"
-        return Gathering(self.role is Role.TRAINER, self.local_rank, roles.num_trainers, name, self.connect_timeout_s)
+        return GatherGroup(self.role is Role.TRAINER, self.local_rank, roles.num_trainers, name, self.connect_timeout_s)
 
     # What a rank does.
 

@@ -88,7 +88,7 @@ def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
         is_over.set()
 
 
-class Children:
+class ChildProcesses:
     """Watches the started ranks in a thread, and this process's end.
 
     Lightning's own observer kills all ranks within five seconds of one's end, often before any could tell the
@@ -167,7 +167,7 @@ _sessions = itertools.count(1)
 class ScriptLauncher(SubprocessScriptLauncher):
     """Starts the script again for each further local rank, or finds them started (torchrun, SLURM)."""
 
-    _children: Children | None = None  # of this process, whose later Trainers find them started
+    _children: ChildProcesses | None = None  # of this process, whose later Trainers find them started
 
     def __init__(self, strategy: RankedStrategy) -> None:
         assert strategy.cluster_environment is not None
@@ -200,10 +200,10 @@ class ScriptLauncher(SubprocessScriptLauncher):
         with parent_pid_told():
             super()._call_children_scripts()
         # Ours to watch: Lightning's observer is left with none.
-        ScriptLauncher._children = Children(self.procs, self._ranked.run_name, self._may_end)
+        ScriptLauncher._children = ChildProcesses(self.procs, self._ranked.run_name, self._may_end)
         self.procs = []
 
-    def _check(self, children: Children) -> None:
+    def _check(self, children: ChildProcesses) -> None:
         """Of earlier launches, in which ranks may have had other roles. Raises TrainerDiedError: one is needed now."""
         children.begin_launch(self._may_end)
         for local_rank, code in children.exit_codes.items():

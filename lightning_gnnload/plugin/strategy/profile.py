@@ -66,7 +66,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ProfileSetting:
     """What is measured on.
 
     Attributes:
@@ -83,7 +83,7 @@ class Setting:
 
 
 def measure(
-    trainer: pl.Trainer, arguments: dict[str, Any], setting: Setting, is_known: Callable[[dict[str, Any]], bool]
+    trainer: pl.Trainer, arguments: dict[str, Any], setting: ProfileSetting, is_known: Callable[[dict[str, Any]], bool]
 ) -> tuple[dict[str, Any], Profile | None]:
     """Times the making of mini-batches and training steps of what ``trainer.fit`` was called with.
 
@@ -151,7 +151,7 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
     is_rehearsal = True
     """Of ranks that there are not yet: who trains on which part of a graph is not asked for."""
 
-    def __init__(self, setting: Setting, is_known: Callable[[dict[str, Any]], bool]) -> None:
+    def __init__(self, setting: ProfileSetting, is_known: Callable[[dict[str, Any]], bool]) -> None:
         super().__init__(device=setting.device)
         self.setting = setting
         self.is_known = is_known
@@ -182,7 +182,7 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
 class _Making:
     """Mini-batches of one epoch, made by as many threads as a sampler has, on its cores."""
 
-    def __init__(self, source: BatchSource, setting: Setting) -> None:
+    def __init__(self, source: BatchSource, setting: ProfileSetting) -> None:
         self._source = source
         self._slots = SlotPool(pinned=setting.device.type == "cuda")
         self._num_steps = source.plan(1).num_steps

@@ -13,7 +13,7 @@ from lightning_gnnload.errors import LaunchError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan
-from lightning_gnnload.plugin.module.gathering import run_name
+from lightning_gnnload.plugin.module.gather_group import run_name
 from lightning_gnnload.plugin.strategy.rendezvous import check_alike, form_group, launch_store, leave_group
 
 

@@ -37,14 +37,14 @@ from lightning_gnnload.plugin.compat import (
     pl,
     requeue_signals,
 )
-from lightning_gnnload.plugin.gradients.standby import Standby, Understudy
+from lightning_gnnload.plugin.gradients.standby import ModelReplica, Standby
 from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.caching import close_caches, open_on_sampler
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
-from lightning_gnnload.plugin.strategy import lives
+from lightning_gnnload.plugin.strategy import failover
 from lightning_gnnload.plugin.strategy.adoption import adopt
 from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
-from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, Notices, leave_group
+from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, FailureStore, leave_group
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
 _LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")
@@ -88,7 +88,7 @@ def train(
         queue.goodbye(outcome=_sealed(watch, None))
         raise
     except BaseException as error:
-        notices = Notices(job)
+        notices = FailureStore(job)
         cause: PeerError | None = None
         if isinstance(error, RuntimeError) and not isinstance(error, PeerError):
             # When a rank ends, gloo and NCCL fail in the others with some RuntimeError. A sampler knows the reason, or
@@ -97,7 +97,7 @@ def train(
         stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
         failure = Failure.of(cause or error, role="trainer", rank=job.global_rank, stage=stage)
         queue.goodbye(failure=failure)
-        notices.leave(failure)
+        notices.post(failure)
         if cause is not None:
             raise cause from error
         raise
@@ -153,12 +153,12 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         takeover=job.takeover,
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
-        Standby(service, partial(Understudy, trainer, sources.datamodule), sources.loader)
+        Standby(service, partial(ModelReplica, trainer, sources.datamodule), sources.loader)
     try:
-        twice = job.takeover and ends_with_any_rank
-        outcome = lives.serve(service, twice=twice, ignore=requeue_signals(trainer))
+        with_failover = job.takeover and ends_with_any_rank
+        outcome = failover.serve(service, with_failover=with_failover, ignore=requeue_signals(trainer))
     except (TrainerFailedError, TrainerDiedError) as error:
-        Notices(job).leave(error.failure)
+        FailureStore(job).post(error.failure)
         if error.failure.interrupted:
             raise KeyboardInterrupt from error  # ends this rank as it ended the trainer: without a traceback
         raise
@@ -214,7 +214,7 @@ class _Sources:
     def close(self, error: BaseException | None) -> None:
         """When nothing is sampled any more, or because of ``error``."""
         if isinstance(self.datamodule, GraphDataModule):
-            self.datamodule.parting.leave(error)
+            self.datamodule.module_partition.disconnect(error)
         for loader in (each for loaders in self._loaders.values() for each in loaders):
             if isinstance(loader, SampledLoader):
                 close_caches(loader.source)

@@ -207,13 +207,13 @@ _KEY = "failure"
 _POLL_S = 0.1
 
 
-class Notices:
+class FailureStore:
     """Failures of one launch. On a single machine there are none to leave, and none to find."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
-    def leave(self, failure: Failure) -> None:
+    def post(self, failure: Failure) -> None:
         """For ranks on other machines. The first notice counts."""
         with suppress(DistError):  # the one who keeps the store is gone, which the others will see for themselves
             if (store := self._store()) is not None:

@@ -19,7 +19,7 @@ _MEMORY_SHARE = 8
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """One of the stages that every mini-batch of a machine goes through, side by side with the other stages.
 
     Attributes:
@@ -37,7 +37,7 @@ class Stage:
         return self.work_ms / (self.workers * min(cores, self.max_cores))
 
 
-def allocate(stages: Sequence[Stage], num_cores: int) -> tuple[int, ...] | None:
+def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...] | None:
     """Cores a worker of each stage, so that the slowest stage is as fast as it can be.
 
     The slowest stage decides how fast batches come. Any better division gives it more than its present count and no
@@ -92,8 +92,8 @@ def divide_cores(cores: Collection[int], plan: RolePlan, decision: RoleDecision 
         train_ms = plan.num_trainers * decision.train_ms * decision.train_cores
     else:
         sample_ms, train_ms = float(plan.num_samplers), float(plan.num_trainers)
-    training = Stage(train_ms, plan.num_trainers, max_cores=1 if on_gpu else math.inf)
-    counts = allocate([training, Stage(sample_ms, plan.num_samplers)], len(cores))
+    training = PipelineStage(train_ms, plan.num_trainers, max_cores=1 if on_gpu else math.inf)
+    counts = allocate([training, PipelineStage(sample_ms, plan.num_samplers)], len(cores))
     if counts is None:
         return []
     by_role = dict(zip((Role.TRAINER, Role.SAMPLER), counts, strict=True))

@@ -17,7 +17,7 @@ import torch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import DeviceShareError, QueueProtocolError
 from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
-from lightning_gnnload.ops.cuda.shared_memory import Ticket
+from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
 from lightning_gnnload.pipeline import sealed, wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload, Timing
@@ -135,7 +135,7 @@ def _understand(random: Random, message: wire.Message) -> None:
         with suppress(QueueProtocolError):  # numbers that lie across two of a device's
             assert torch.equal(payload.view(copied).nodes, batch.nodes)
         with suppress(DeviceShareError):
-            Ticket.of(message["ticket"])
+            MemoryHandle.of(message["memory_handle"])
         assert batch.seeds.numel() <= batch.nodes.numel() <= SLOT_BYTES
         named = (*batch.tables.values(), *batch.positions.values())
         of_edges = (tensor for block in batch.blocks for tensor in (block.indices, block.edge_ids, block.x))

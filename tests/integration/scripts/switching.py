@@ -149,8 +149,8 @@ class Watch(Callback):
 
     def on_after_backward(self, trainer: Trainer, pl_module: Any) -> None:
         switch = trainer.strategy._switch  # type: ignore[attr-defined]
-        if switch is not None and (director := switch._director) is not None:
-            merging = [[gradient.slice, gradient.version] for gradient in director._merging]
+        if switch is not None and (slice_scheduler := switch._slice_scheduler) is not None:
+            merging = [[gradient.slice, gradient.version] for gradient in slice_scheduler._merging]
             self.merged.append([trainer.current_epoch, trainer.fit_loop.batch_idx, merging])
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:

@@ -4,16 +4,16 @@ import numpy as np
 
 from lightning_gnnload import Graph, GraphData
 from lightning_gnnload.partition.quality import Quality
-from lightning_gnnload.partition.stages import Stage
+from lightning_gnnload.partition.stages import BuildStage
 from tests.benchmarks import partitioning
 from tests.benchmarks.partitioning import Case, Partitioning, assigning_s, table
 
 
 def made(**values: Any) -> dict[str, Any]:
     stages = [
-        Stage("Assigning nodes", 1.0, 1 << 30),
-        Stage("Dealing out train seeds", 2.5, 2 << 30),
-        Stage("Closing parts", 9.0, 3 << 30),
+        BuildStage("Assigning nodes", 1.0, 1 << 30),
+        BuildStage("Dealing out train seeds", 2.5, 2 << 30),
+        BuildStage("Closing parts", 9.0, 3 << 30),
     ]
     quality = Quality(100, 1000, [40, 60], [60, 80], [500, 700], [20, 20], {"train": [4, 5]}, 250, stages=stages)
     return {"seconds": 12.5, "quality": quality.to_json(), **values}

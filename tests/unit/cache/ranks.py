@@ -13,7 +13,7 @@ TIMEOUT_S = 10.0
 
 
 def together(count: int, work: Callable[[Membership], Any], timeout_s: float = TIMEOUT_S) -> list[Any]:
-    """What each sharer's work returned or raised."""
+    """What each peer's work returned or raised."""
     name, ends = uuid.uuid4().hex, [None] * count
 
     def run(index: int) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from lightning_gnnload.cache.advice import Speed, measure_speed, recommend
-from lightning_gnnload.cache.simulate import Curve, Trace
+from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve
 from tests.unit.toy import toy_data, toy_workload
 
 RATIOS = [0.1, 0.2, 0.5]
 CURVES = [
-    Curve("optimum", "shuffle", [0.7, 0.9, 1.0], []),
-    Curve("presample", "shuffle", [0.60, 0.80, 0.81], []),
-    Curve("degree", "shuffle", [0.40, 0.79, 0.81], []),
-    Curve("random", "shuffle", [0.1, 0.2, 0.5], []),
-    Curve("clairvoyant", "shuffle", [0.65, 0.85, 0.86], []),
-    Curve("s3fifo", "proximity", [0.9, 0.95, 0.99], []),
+    HitRateCurve("optimum", "shuffle", [0.7, 0.9, 1.0], []),
+    HitRateCurve("presample", "shuffle", [0.60, 0.80, 0.81], []),
+    HitRateCurve("degree", "shuffle", [0.40, 0.79, 0.81], []),
+    HitRateCurve("random", "shuffle", [0.1, 0.2, 0.5], []),
+    HitRateCurve("clairvoyant", "shuffle", [0.65, 0.85, 0.86], []),
+    HitRateCurve("s3fifo", "proximity", [0.9, 0.95, 0.99], []),
 ]
 SLOW_DISK = Speed(store_ns=10_000, memory_ns=100, sample_ns=200)
 
@@ -37,11 +37,11 @@ def test_what_pays_is_recommended(speed: Speed, most: float, policy: str | None,
 
 
 def test_of_equals_the_easier_is_taken() -> None:
-    equal = [Curve(name, "shuffle", [0.5], []) for name in ("belady", "s3fifo", "degree", "presample")]
+    equal = [HitRateCurve(name, "shuffle", [0.5], []) for name in ("belady", "s3fifo", "degree", "presample")]
     assert recommend(equal, [0.1], 1.0, SLOW_DISK, "shuffle").policy == "presample"
 
 
 def test_speeds_are_of_this_table() -> None:
     data = toy_data()
-    speed = measure_speed(data.x, Trace(toy_workload(data), num_epochs=2))
+    speed = measure_speed(data.x, AccessTrace(toy_workload(data), num_epochs=2))
     assert min(speed.store_ns, speed.memory_ns, speed.sample_ns) > 0

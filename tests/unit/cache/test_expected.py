@@ -23,8 +23,8 @@ from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import Degree
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.errors import CacheConfigError
-from lightning_gnnload.sample import chances, presence
-from lightning_gnnload.sample.chances import WeightedChances
+from lightning_gnnload.sample import inclusion, presence
+from lightning_gnnload.sample.inclusion import WeightedInclusion
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_workload
 
@@ -86,7 +86,7 @@ def test_weighted_draws_without_replacement_are_near_the_law() -> None:
     share = weight / weight.sum()
     exact = share + [sum(share[j] * share[i] / (1 - share[j]) for j in range(4) if j != i) for i in range(4)]
     graph = Graph.from_coo([1, 2, 3, 4, 5], [0] * 5, edge_weight=[*weight, 0.0])
-    found = WeightedChances(graph, 2, replace=False).of(0, graph.num_nodes)
+    found = WeightedInclusion(graph, 2, replace=False).of(0, graph.num_nodes)
     assert found.sum() == pytest.approx(2, abs=1e-3)
     assert found[4] == 0
     assert found[:4] == pytest.approx(exact, abs=0.06)
@@ -95,7 +95,7 @@ def test_weighted_draws_without_replacement_are_near_the_law() -> None:
 def test_nodes_take_all_that_has_weight_where_the_fanout_reaches() -> None:
     graph = Graph.from_coo([1, 2, 3, 0], [0, 0, 0, 1], edge_weight=[1e-6, 0.0, 5.0, 2.0])
     for fanout in (2, 7, -1):
-        assert WeightedChances(graph, fanout, replace=False).of(0, graph.num_nodes).tolist() == [1, 0, 1, 1]
+        assert WeightedInclusion(graph, fanout, replace=False).of(0, graph.num_nodes).tolist() == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -168,5 +168,5 @@ def test_a_sampler_of_ones_own_says_how_it_draws() -> None:
 def test_chunks_of_edges_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = toy_workload(sampler=NeighborSampler([3, 2]))
     whole = Expected().hotness(workload, 0)
-    monkeypatch.setattr(presence, "chunks", lambda indptr: chances.chunks(indptr, num_edges=7))
+    monkeypatch.setattr(presence, "chunks", lambda indptr: inclusion.chunks(indptr, num_edges=7))
     assert Expected().hotness(workload, 0) == pytest.approx(whole, rel=1e-12)

@@ -6,7 +6,7 @@ import torch
 
 from lightning_gnnload import FeatureCache, GraphData, MemoryFeatureStore, NodeTable
 from lightning_gnnload.cache.cache import fitting
-from lightning_gnnload.cache.policy import CachePolicy, OfNodes
+from lightning_gnnload.cache.policy import CachePolicy, SubsetPolicy
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.errors import CacheConfigError
 from tests.unit.toy import toy_workload
@@ -42,15 +42,15 @@ def test_a_ranking_is_checked_before_it_is_cut() -> None:
             return np.ones(250)  # of 300: the type's nodes are all there
 
     with pytest.raises(CacheConfigError, match=r"shape \[250\].*300 nodes"):
-        OfNodes(Short(), range(100, 200)).hotness(toy_workload(), 0)
+        SubsetPolicy(Short(), range(100, 200)).hotness(toy_workload(), 0)
 
 
 def test_it_looks_as_far_ahead_as_the_other() -> None:
-    policy = OfNodes(policy_named("clairvoyant", window=3), range(5, 10))
+    policy = SubsetPolicy(policy_named("clairvoyant", window=3), range(5, 10))
     assert policy.window == 3
     assert policy.quietly().policy == policy_named("clairvoyant", window=3).quietly()
     assert not policy.quietly().policy.progress
-    assert OfNodes(ById(), range(5, 10)).window is None
+    assert SubsetPolicy(ById(), range(5, 10)).window is None
 
 
 def test_tables_of_all_nodes_need_nothing() -> None:

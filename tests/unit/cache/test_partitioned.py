@@ -33,8 +33,8 @@ HOTNESS = Recorded(np.random.default_rng(0).zipf(1.5, N).clip(max=1000))
 def opened(count: int, policy: CachePolicy | str = HOTNESS, **settings) -> list[StaticCache]:
     cache = FeatureCache(policy, **{"ratio": 0.1, **settings})
 
-    def work(sharers: Membership) -> FeatureStore:
-        return cache.open(MemoryFeatureStore(ROWS.clone()), toy_workload(), sharers=sharers, progress=False)
+    def work(membership: Membership) -> FeatureStore:
+        return cache.open(MemoryFeatureStore(ROWS.clone()), toy_workload(), membership=membership, progress=False)
 
     ends = together(count, work)
     for end in ends:
@@ -128,7 +128,7 @@ def test_shards_are_read_equally_often() -> None:
     data = GraphData(graph, torch.ones(num_nodes, 4), train=np.arange(num_nodes))
     workload = toy_workload(data, batch_size=100)
     cache = FeatureCache(PreSample(progress=False), ratio=0.1)
-    ends = together(4, lambda sharers: cache.open(data.x, workload, sharers=sharers, progress=False))
+    ends = together(4, lambda membership: cache.open(data.x, workload, membership=membership, progress=False))
     hits = np.zeros(4)
     for request in workload.requests(epoch=0):
         places = ends[0].location[workload.nodes_of(request)]
@@ -139,12 +139,12 @@ def test_shards_are_read_equally_often() -> None:
 
 @pytest.mark.parametrize("differing", ["ratio", "rows", "width", "epoch"])
 def test_ranks_that_open_something_else_are_told(differing: str) -> None:
-    def work(sharers: Membership) -> FeatureStore:
-        is_other = sharers.index == 1
+    def work(membership: Membership) -> FeatureStore:
+        is_other = membership.index == 1
         rows = ROWS + is_other if differing == "rows" else ROWS[:, : 5 - (is_other and differing == "width")]
         cache = FeatureCache(HOTNESS, ratio=0.2 if is_other and differing == "ratio" else 0.1)
         epoch = int(is_other and differing == "epoch")
-        return cache.open(MemoryFeatureStore(rows), toy_workload(), sharers=sharers, epoch=epoch, progress=False)
+        return cache.open(MemoryFeatureStore(rows), toy_workload(), membership=membership, epoch=epoch, progress=False)
 
     word = {"ratio": "settings", "rows": "seed_everything", "width": "shape", "epoch": "epoch: 0 and 1"}[differing]
     for end in together(3, work):
@@ -158,7 +158,7 @@ def test_a_ranking_that_fails_fails_in_all_ranks() -> None:
             return np.full(N, -1)
 
     cache = FeatureCache(Broken(), ratio=0.1)
-    ends = together(3, lambda s: cache.open(MemoryFeatureStore(ROWS), toy_workload(), sharers=s, progress=False))
+    ends = together(3, lambda s: cache.open(MemoryFeatureStore(ROWS), toy_workload(), membership=s, progress=False))
     assert [type(end) for end in ends] == [CacheConfigError, CacheShareError, CacheShareError]
     assert all("hotness of node 0 is -1" in str(end) for end in ends)
 
@@ -171,9 +171,9 @@ def test_ranks_of_which_one_fails_keep_no_shared_memory() -> None:
                 raise OSError("disk on fire")
             return super().gather(ids, out)
 
-    def work(sharers: Membership) -> FeatureStore:
-        store = (Failing if sharers.index == 1 else MemoryFeatureStore)(ROWS)
-        return FeatureCache(HOTNESS, ratio=0.4).open(store, toy_workload(), sharers=sharers, progress=False)
+    def work(membership: Membership) -> FeatureStore:
+        store = (Failing if membership.index == 1 else MemoryFeatureStore)(ROWS)
+        return FeatureCache(HOTNESS, ratio=0.4).open(store, toy_workload(), membership=membership, progress=False)
 
     before = memory_files()
     assert all("disk on fire" in str(end) for end in together(3, work))
@@ -189,7 +189,9 @@ def memory_files() -> int:
 
 def test_several_levels_are_shared_each() -> None:
     levels = [FeatureCache(HOTNESS, ratio=0.1), FeatureCache(HOTNESS, ratio=0.4)]
-    ends = together(2, lambda s: open_all(levels, MemoryFeatureStore(ROWS), toy_workload(), sharers=s, progress=False))
+    ends = together(
+        2, lambda s: open_all(levels, MemoryFeatureStore(ROWS), toy_workload(), membership=s, progress=False)
+    )
     for cache in ends:
         out = torch.empty(N, 5)
         reads = cache.gather(torch.arange(N), out)
@@ -204,7 +206,7 @@ def test_no_more_memory_is_shared_than_was_asked_for() -> None:
     workload = toy_workload(toy_data(num_nodes, width=1))
     cache = FeatureCache(Recorded(np.ones(num_nodes)), capacity_bytes=capacity)
     before = {inode for inode, _ in shared_memory()}
-    caches = together(2, lambda sharers: cache.open(store, workload, sharers=sharers, progress=False))
+    caches = together(2, lambda membership: cache.open(store, workload, membership=membership, progress=False))
     for each in caches:
         each.gather(torch.arange(num_nodes), torch.empty(num_nodes, 64))
     new = {inode: size for inode, size in shared_memory() if inode not in before}

@@ -23,9 +23,9 @@ from tests.unit.cache.ranks import TIMEOUT_S, together
 
 
 def meet(work: Callable[[PeerGroup], Any]) -> Callable[[Membership], Any]:
-    def inside(sharers: Membership) -> Any:
-        with sharers.meet() as meeting:
-            return work(meeting)
+    def inside(membership: Membership) -> Any:
+        with membership.connect() as peers:
+            return work(peers)
 
     return inside
 
@@ -36,22 +36,20 @@ def num_fds() -> int:
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_all_know_what_each_gave(count: int) -> None:
-    ends = together(
-        count, meet(lambda meeting: [g.fields["i"] for g in meeting.exchange({"i": meeting.sharers.index})])
-    )
+    ends = together(count, meet(lambda peers: [g.fields["i"] for g in peers.all_gather({"i": peers.membership.index})]))
     assert ends == [list(range(count))] * count
 
 
 def test_numbers_are_published_and_no_descriptor_is_kept() -> None:
     before = num_fds()
     values = np.arange(200_000)  # more than a message holds
-    ends = together(3, meet(lambda meeting: meeting.publish(values if meeting.sharers.index == 0 else None).sum()))
+    ends = together(3, meet(lambda peers: peers.broadcast(values if peers.membership.index == 0 else None).sum()))
     assert ends == [values.sum()] * 3
     assert num_fds() == before
 
 
 def test_those_who_differ_are_told_what_in() -> None:
-    ends = together(3, meet(lambda meeting: meeting.agree({"width": 5 + (meeting.sharers.index == 2), "same": 1})))
+    ends = together(3, meet(lambda peers: peers.agree({"width": 5 + (peers.membership.index == 2), "same": 1})))
     for end in ends:
         assert isinstance(end, CacheShareError)
         assert "width: 5 and 6" in str(end)
@@ -62,11 +60,11 @@ def test_those_who_differ_are_told_what_in() -> None:
 def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
     before = num_fds()
 
-    def work(meeting: PeerGroup) -> None:
-        meeting.exchange({})
-        if meeting.sharers.index == failing:
+    def work(peers: PeerGroup) -> None:
+        peers.all_gather({})
+        if peers.membership.index == failing:
             raise ValueError("disk on fire")
-        meeting.exchange({})
+        peers.all_gather({})
 
     ends = together(3, meet(work))
     for index, end in enumerate(ends):
@@ -76,13 +74,13 @@ def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
 
 
 def test_one_that_is_killed_ends_it_for_all() -> None:
-    def work(sharers: Membership) -> None:
-        with sharers.meet() as meeting:
-            meeting.exchange({})
-            if sharers.index == 1:
-                meeting.channels.pop(0).close()  # what the system does for a killed process
+    def work(membership: Membership) -> None:
+        with membership.connect() as peers:
+            peers.all_gather({})
+            if membership.index == 1:
+                peers.channels.pop(0).close()  # what the system does for a killed process
                 return
-            meeting.exchange({})
+            peers.all_gather({})
 
     first, _, third = together(3, work)
     assert "sharer 1 of" in str(first)
@@ -91,10 +89,10 @@ def test_one_that_is_killed_ends_it_for_all() -> None:
 
 
 def test_garbage_from_a_sharer_ends_it_for_all() -> None:
-    def work(meeting: PeerGroup) -> None:
-        if meeting.sharers.index == 1:
-            meeting.channels[0]._socket.send(b'{"kind":"given","index":1,"fields":[]}')
-        meeting.exchange({})
+    def work(peers: PeerGroup) -> None:
+        if peers.membership.index == 1:
+            peers.channels[0]._socket.send(b'{"kind":"given","index":1,"fields":[]}')
+        peers.all_gather({})
 
     for end in together(3, meet(work)):
         assert isinstance(end, CacheShareError)
@@ -102,11 +100,11 @@ def test_garbage_from_a_sharer_ends_it_for_all() -> None:
 
 
 def test_one_that_does_not_come_is_named_in_time() -> None:
-    def work(sharers: Membership) -> None:
-        if sharers.index == 1:
+    def work(membership: Membership) -> None:
+        if membership.index == 1:
             return
-        with sharers.meet() as meeting:
-            meeting.exchange({})
+        with membership.connect() as peers:
+            peers.all_gather({})
 
     began = time.monotonic()
     first, _, third = together(3, work, timeout_s=0.5)
@@ -116,7 +114,7 @@ def test_one_that_does_not_come_is_named_in_time() -> None:
 
 
 def test_without_sharer_0_the_others_wait_no_longer_than_they_were_told() -> None:
-    with pytest.raises(CacheShareError, match=r"sharer 0 of .* within 0.1 s"), Membership("x", 1, 2, 0.1).meet():
+    with pytest.raises(CacheShareError, match=r"sharer 0 of .* within 0.1 s"), Membership("x", 1, 2, 0.1).connect():
         pass
 
 
@@ -124,13 +122,13 @@ def test_two_meetings_of_one_name_are_refused() -> None:
     name = uuid.uuid4().hex
 
     def wait() -> None:
-        with pytest.raises(CacheShareError, match="did not come"), Membership(name, 0, 2, 1.0).meet():
+        with pytest.raises(CacheShareError, match="did not come"), Membership(name, 0, 2, 1.0).connect():
             pass
 
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.2)
-    with pytest.raises(CacheShareError, match="cannot listen"), Membership(name, 0, 2, 1.0).meet():
+    with pytest.raises(CacheShareError, match="cannot listen"), Membership(name, 0, 2, 1.0).connect():
         pass
     thread.join()
 
@@ -139,11 +137,11 @@ def test_two_meetings_of_one_name_are_refused() -> None:
     "garbage", [b"hello", b'{"kind":"join","index":7,"count":2}', b'{"kind":"given","index":1,"fields":{}}']
 )
 def test_strangers_are_turned_away(garbage: bytes) -> None:
-    def work(sharers: Membership) -> list[Any]:
-        if sharers.index == 1:
+    def work(membership: Membership) -> list[Any]:
+        if membership.index == 1:
             time.sleep(0.2)
-        with sharers.meet() as meeting:
-            return [given.fields for given in meeting.exchange({"index": sharers.index})]
+        with membership.connect() as peers:
+            return [given.fields for given in peers.all_gather({"index": membership.index})]
 
     name, ends = uuid.uuid4().hex, []
     host = threading.Thread(target=lambda: ends.append(work(Membership(name, 0, 2, TIMEOUT_S))))
@@ -219,13 +217,13 @@ def share_alone(rows: torch.Tensor) -> MemoryFeatureStore:
 @pytest.mark.parametrize("shape", [(1000, 3), (0, 3), (5, 0)])
 def test_a_table_becomes_one_for_all(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     rows = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    stores = together(3, lambda sharers: share_rows(MemoryFeatureStore(rows.clone()), sharers))
+    stores = together(3, lambda membership: share_rows(MemoryFeatureStore(rows.clone()), membership))
     for store in stores:
         assert torch.equal(store.rows, rows)
         assert store.dtype is dtype
         assert not rows.numel() or is_mapped_file(store.rows)
     before = num_fds()
-    again = together(3, lambda sharers: share_rows(stores[sharers.index], sharers))
+    again = together(3, lambda membership: share_rows(stores[membership.index], membership))
     assert [store.rows.data_ptr() for store in again] == [store.rows.data_ptr() for store in stores]
     assert num_fds() == before
 
@@ -233,14 +231,14 @@ def test_a_table_becomes_one_for_all(dtype: torch.dtype, shape: tuple[int, int])
 def test_a_mapped_file_stays_as_it_is(tmp_path) -> None:
     np.arange(12, dtype=np.float32).tofile(tmp_path / "x")
     store = MemoryFeatureStore(np.memmap(tmp_path / "x", np.float32, "r", shape=(4, 3)))
-    assert together(2, lambda sharers: share_rows(store, sharers)) == [store, store]
+    assert together(2, lambda membership: share_rows(store, membership)) == [store, store]
 
 
 def test_another_rows_table_is_refused_by_all() -> None:
-    def work(sharers: Membership) -> MemoryFeatureStore:
+    def work(membership: Membership) -> MemoryFeatureStore:
         rows = torch.zeros(40, 3)
-        rows[17, 1] = sharers.index == 1
-        return share_rows(MemoryFeatureStore(rows), sharers)
+        rows[17, 1] = membership.index == 1
+        return share_rows(MemoryFeatureStore(rows), membership)
 
     for end in together(3, work):
         assert isinstance(end, CacheShareError)

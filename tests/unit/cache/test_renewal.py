@@ -65,7 +65,7 @@ def test_each_window_has_its_own_rows_and_values_stay(count: int, share: str) ->
     settings = FeatureCache(policy, ratio=0.1, share=share)
     caches = together(
         count,
-        lambda s: settings.open(MemoryFeatureStore(ROWS), toy_workload(), sharers=s, epoch=4, progress=False),
+        lambda s: settings.open(MemoryFeatureStore(ROWS), toy_workload(), membership=s, epoch=4, progress=False),
     )
     for epoch in (4, 5, 6, 9):
         for cache in caches:
@@ -140,7 +140,7 @@ def test_a_ranking_that_fails_leaves_the_rows(caplog: pytest.LogCaptureFixture) 
 def test_without_sharer_0_the_rows_stay() -> None:
     settings = FeatureCache(Shifting(), ratio=0.1)
     first, second = together(
-        2, lambda s: settings.open(MemoryFeatureStore(ROWS), toy_workload(), sharers=s, progress=False)
+        2, lambda s: settings.open(MemoryFeatureStore(ROWS), toy_workload(), membership=s, progress=False)
     )
     first.close()
     second._thread.join(5)
@@ -155,7 +155,7 @@ SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 
 
 class Busy(np.ndarray):
-    """Locations of which another sharer takes away the first ones while they are read."""
+    """Locations of which another peer takes away the first ones while they are read."""
 
     def __getitem__(self, at):
         taken = super().__getitem__(at)
@@ -171,7 +171,7 @@ def test_moves_are_of_one_moment_though_another_sharer_still_moves_rows() -> Non
 
 
 class TakenOver(np.ndarray):
-    """Locations of which another sharer enters node 1 into slot 1 of its shard while they are read."""
+    """Locations of which another peer enters node 1 into slot 1 of its shard while they are read."""
 
     def __rshift__(self, bits):
         shards = super().__rshift__(bits)
@@ -243,7 +243,7 @@ def test_killed_amid_a_renewal_each_entry_names_its_row_and_nobody_is_locked_out
         try:
             follower = RenewedCache.__new__(RenewedCache)
             super(RenewedCache, follower).__init__(MemoryFeatureStore(ROWS), dying.location, dying.shards)
-            follower.holding, follower._lock, follower._stopping = dying, lock, threading.Event()
+            follower.memory, follower._lock, follower._stopping = dying, lock, threading.Event()
             follower._replace(np.arange(100, 120), np.arange(20))
         finally:
             os._exit(1)  # it should not have come so far

@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.rules import EVICTION_RULES, POLICIES
-from lightning_gnnload.cache.simulate import Trace, evicting_curves, static_curves
+from lightning_gnnload.cache.simulate import AccessTrace, evicting_curves, static_curves
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.ops import EVICTIONS
 from lightning_gnnload.sample.layerwise import LayerSampler
@@ -21,11 +21,11 @@ RATIOS = [0.003, 0.05, 0.3, 1.0]  # of 300 nodes: none, then some
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
-    return Trace(toy_workload(DATA), num_epochs=3)
+def trace() -> AccessTrace:
+    return AccessTrace(toy_workload(DATA), num_epochs=3)
 
 
-def test_all_policies_are_there_and_the_optimum_is_one(trace: Trace) -> None:
+def test_all_policies_are_there_and_the_optimum_is_one(trace: AccessTrace) -> None:
     curves = {curve.name: curve for curve in static_curves(trace, RATIOS, "shuffle", pytest.fail)}
     assert set(curves) == {"optimum", *POLICIES}
     for name in set(curves) - {"optimum", "clairvoyant"}:
@@ -40,7 +40,7 @@ def test_all_policies_are_there_and_the_optimum_is_one(trace: Trace) -> None:
         assert curve.missed_rows[-1] == 0
 
 
-def test_the_optimum_hits_what_the_busiest_rows_were_visited(trace: Trace) -> None:
+def test_the_optimum_hits_what_the_busiest_rows_were_visited(trace: AccessTrace) -> None:
     # The wrong code counts the epoch that warms up, too.
     visited = np.bincount(np.concatenate(list(chain(*trace.epochs[1:]))), minlength=300)
     most = np.sort(visited)[::-1][:90].sum()
@@ -48,7 +48,7 @@ def test_the_optimum_hits_what_the_busiest_rows_were_visited(trace: Trace) -> No
     assert optimum.hit_rates == [most / visited.sum()]
 
 
-def test_rules_do_as_the_caches_that_have_them(trace: Trace) -> None:
+def test_rules_do_as_the_caches_that_have_them(trace: AccessTrace) -> None:
     curves = {curve.name: curve for curve in evicting_curves(trace, [0.3], "shuffle")}
     assert tuple(curves) == EVICTION_RULES
     for rule in EVICTIONS:
@@ -78,7 +78,7 @@ def _belady_by_hand(lists: list[list[int]], num_slots: int, num_warm: int) -> in
 @pytest.mark.parametrize("num_slots", [1, 15, 60])
 def test_belady_is_the_optimum_of_caches_that_evict(num_slots: int) -> None:
     # Among rows that come next in one and the same mini-batch, any choice hits as often.
-    trace = Trace(toy_workload(DATA, batch_size=10), num_epochs=2)
+    trace = AccessTrace(toy_workload(DATA, batch_size=10), num_epochs=2)
     lists = [nodes.tolist() for nodes in chain(*trace.epochs)]
     curves = {curve.name: curve for curve in evicting_curves(trace, [num_slots / 300], "shuffle")}
     hits = _belady_by_hand(lists, num_slots, len(trace.epochs[0]))
@@ -87,9 +87,9 @@ def test_belady_is_the_optimum_of_caches_that_evict(num_slots: int) -> None:
 
 
 def test_a_record_that_is_too_large_stops_at_one_step_in_all_epochs() -> None:
-    whole = Trace(toy_workload(DATA, num_ranks=2, batch_size=5), num_epochs=2)
+    whole = AccessTrace(toy_workload(DATA, num_ranks=2, batch_size=5), num_epochs=2)
     size = sum(nodes.nbytes for nodes in whole.epochs[0])
-    cut = Trace(toy_workload(DATA, num_ranks=2, batch_size=5), num_epochs=2, max_bytes=size)  # a half each
+    cut = AccessTrace(toy_workload(DATA, num_ranks=2, batch_size=5), num_epochs=2, max_bytes=size)  # a half each
     assert cut.is_cut
     assert not whole.is_cut
     assert 0 < cut.num_steps < whole.num_steps
@@ -100,7 +100,7 @@ def test_a_record_that_is_too_large_stops_at_one_step_in_all_epochs() -> None:
 
 def test_what_cannot_be_judged_is_left_out_and_said() -> None:
     said: list[str] = []
-    trace = Trace(toy_workload(DATA, sampler=LayerSampler([20, 30])), num_epochs=2)
+    trace = AccessTrace(toy_workload(DATA, sampler=LayerSampler([20, 30])), num_epochs=2)
     names = {curve.name for curve in static_curves(trace, [0.5], "shuffle", said.append)}
     assert names == {"optimum", *POLICIES} - {"expected"}
     assert len(said) == 1
@@ -109,6 +109,6 @@ def test_what_cannot_be_judged_is_left_out_and_said() -> None:
 
 def test_settings_that_cannot_work() -> None:
     with pytest.raises(CacheConfigError, match="one to warm up and one to measure"):
-        Trace(toy_workload(DATA), num_epochs=1)
+        AccessTrace(toy_workload(DATA), num_epochs=1)
     with pytest.raises(CacheConfigError, match="too few to record one step"):
-        Trace(toy_workload(DATA), num_epochs=2, max_bytes=10)
+        AccessTrace(toy_workload(DATA), num_epochs=2, max_bytes=10)

@@ -15,7 +15,7 @@ from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.partition.partitioner import Partitioner
 from lightning_gnnload.partition.quality import CacheRates, Quality, imbalance, measure_quality
 from lightning_gnnload.partition.report import findings, parts_table, stages_table
-from lightning_gnnload.partition.stages import Stage
+from lightning_gnnload.partition.stages import BuildStage
 from lightning_gnnload.plugin.commands.partition import cache_rates
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_data, toy_graph
@@ -51,7 +51,7 @@ def test_a_chain_cut_in_two_is_counted_by_hand(tmp_path: Path) -> None:
 
 
 def test_quality_comes_back_from_json(tmp_path: Path) -> None:
-    stages = [Stage("Assigning", 1.5, 1 << 20)]
+    stages = [BuildStage("Assigning", 1.5, 1 << 20)]
     partition = partition_graph(GraphData(CHAIN, train=[0, 3]), tmp_path / "parts", 2, Halves(), hops=1, progress=False)
     quality = measure_quality(partition, CHAIN, stages)
     whole = quality.with_samples(SampledCut(10, 4, 5, 1, 2), CacheRates(0.1, "presample", [0.5, 0.25], 0.125))

@@ -9,7 +9,7 @@ from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.stats import Fill
+from lightning_gnnload.pipeline.stats import QueueFill
 from tests.unit.pipeline.job import job, num_slots, settles
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
@@ -277,7 +277,7 @@ def test_deliveries_go_on_where_no_sampler_is_left() -> None:
         report = None
 
         def __getattr__(self, name):
-            return lambda *_: {"open": 0, "fill": Fill(0)}.get(name)
+            return lambda *_: {"open": 0, "fill": QueueFill(0)}.get(name)
 
     source = toy_source(batch_size=8)
     loader = QueueLoader(

@@ -75,7 +75,7 @@ def only_ends(quick: bool) -> list[Check]:
 
 def test_wrong_draws_fail(monkeypatch, capsys) -> None:
     subject = Subject("Ours: uniform", draw=sampler_draw(samplers.DropsLast), suite_of=fewer_counts)
-    monkeypatch.setattr(conform, "ours", lambda: [subject])
+    monkeypatch.setattr(conform, "own_subjects", lambda: [subject])
     assert conform.main(["--quick"]) == 1
     assert "FAILS" in capsys.readouterr().out
 
@@ -112,7 +112,7 @@ def test_a_peers_failure_is_reported_and_counts_for_nothing(monkeypatch, capsys,
         return Subject(f"{name}: uniform", draw=draw, law="uniform", suite_of=only_ends, peer=True, known=known)
 
     found = [peer("Theirs", ""), peer("Others", "it forgets the last neighbour")]
-    monkeypatch.setattr(conform, "ours", list)
+    monkeypatch.setattr(conform, "own_subjects", list)
     monkeypatch.setattr(conform, "peers", lambda: (found, ["third: not installed"]))
     figure = tmp_path / "figure.png"
     assert conform.main(["--quick", "--peers", "--figure", str(figure)]) == 0

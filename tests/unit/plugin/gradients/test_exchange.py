@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_gnnload.plugin.gradients.contributors import Exchange, TensorLayout, state_of
+from lightning_gnnload.plugin.gradients.contributors import ParameterExchange, TensorLayout, state_of
 
 
 def network(width: int = 5, seed: int = 0) -> nn.Module:
@@ -20,22 +20,22 @@ def network(width: int = 5, seed: int = 0) -> nn.Module:
     return module.to(torch.float64) if seed == 9 else module
 
 
-Pair = tuple[nn.Module, Exchange, nn.Module, Exchange]
+Pair = tuple[nn.Module, ParameterExchange, nn.Module, ParameterExchange]
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     """A sampler's model and memory, and trainer 0's."""
     sampler, trainer = network(seed=1), network(seed=2)
-    its = Exchange(sampler)
-    theirs = Exchange(trainer, os.dup(its.slot.fd))
+    its = ParameterExchange(sampler)
+    theirs = ParameterExchange(trainer, os.dup(its.slot.fd))
     yield sampler, its, trainer, theirs
     its.close()
     theirs.close()
 
 
 def digest(module: nn.Module) -> str:
-    exchange = Exchange(module)
+    exchange = ParameterExchange(module)
     exchange.close()
     return exchange.digest
 

@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lightning_gnnload.errors import StalenessError
-from lightning_gnnload.plugin.gradients.reduction import MAX_ANNOUNCED, DelayedReduction, ExtraGradients, Taken, hook
+from lightning_gnnload.plugin.gradients.reduction import (
+    MAX_ANNOUNCED,
+    DelayedReduction,
+    ExtraGradients,
+    GradientTerm,
+    hook,
+)
 
 NUM_STEPS = 9
 
@@ -97,11 +103,11 @@ class Given:
         self.num_asked = 0
         self.told: list[tuple[int, list[int]]] = []
 
-    def take(self) -> Taken:
+    def take(self) -> GradientTerm:
         self.num_asked += 1
         if self.num_asked % 3:
-            return Taken(None, 1.0)
-        return Taken({p: torch.ones_like(p) for p in self.model.parameters()}, 3.0)
+            return GradientTerm(None, 1.0)
+        return GradientTerm({p: torch.ones_like(p) for p in self.model.parameters()}, 3.0)
 
     def announce(self) -> Sequence[int]:
         step = self.num_asked - 1
@@ -182,7 +188,7 @@ def test_what_was_abandoned_is_never_applied() -> None:
 def test_where_a_trainers_own_gradient_does_not_count_the_others_do(delay: int) -> None:
     model, reduction = wrapped(delay)
     given = reduction.contributions = Given(model)
-    given.take = lambda: Taken({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, own=False)  # type: ignore[method-assign]
+    given.take = lambda: GradientTerm({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, own=False)  # type: ignore[method-assign]
     found = []
     for batch in batches()[:3]:
         backward(model, batch.fill_(torch.inf))  # what does not count may be anything

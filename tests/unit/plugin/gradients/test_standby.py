@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.plugin.gradients.contributors import Exchange, state_of
+from lightning_gnnload.plugin.gradients.contributors import ParameterExchange, state_of
 from lightning_gnnload.plugin.gradients.standby import Standby
 from tests.unit.toy import content, toy_source
 
@@ -43,7 +43,7 @@ class Pupil:
         self.trained.append((content(batch), step, global_step, seed))
         return {"weight": self.module.weight.detach() + batch.num_seeds, "bias": None}
 
-    def dismiss(self) -> None:
+    def restore(self) -> None:
         self.dismissed.set()
 
 
@@ -53,7 +53,7 @@ class Play:
     def __init__(self, pupil: Pupil) -> None:
         self.pupil, self.source = pupil, toy_source(batch_size=8)
         self.heard: list[dict[str, Any]] = []
-        self.exchange: Exchange | None = None
+        self.exchange: ParameterExchange | None = None
         self.module = nn.Linear(1, 2)
         loader = SampledLoader(self.source)
         name = uuid.uuid4().hex[:16]
@@ -79,7 +79,7 @@ class Play:
     def hear(self, index: int, message: dict[str, Any], fds: list[int]) -> None:
         self.heard.append(message)
         if fds:
-            self.exchange = Exchange(self.module, fds[0])
+            self.exchange = ParameterExchange(self.module, fds[0])
 
     def until(self, kind: str, times: int = 1) -> dict[str, Any]:
         """The message that comes for the so-manyeth time, within the time limit."""

@@ -18,8 +18,8 @@ from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module import caching
 from lightning_gnnload.plugin.module.caching import CacheSettings, cache_levels, close_caches, open_on_sampler
-from lightning_gnnload.plugin.module.gathering import Gathering
-from lightning_gnnload.plugin.strategy.profile import Setting, measure
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import content, toy_data, toy_graph
@@ -180,9 +180,9 @@ class Opened:
         self.closed = 0
 
     def open_all(
-        self, levels: Any, store: FeatureStore, workload: Workload, *, sharers: Any, epoch: int, progress: bool
+        self, levels: Any, store: FeatureStore, workload: Workload, *, membership: Any, epoch: int, progress: bool
     ) -> FeatureStore:
-        assert sharers is None
+        assert membership is None
         self.bars.append(progress)
         self.phases.append((len(workload.seeds), epoch))
         front = DeferredStore(store, lambda: store, "a cache")
@@ -254,7 +254,7 @@ def test_copies_and_pickles_have_no_part_in_a_cache(opened: Opened) -> None:
 
 def test_the_profile_measures_with_a_cache_of_its_own(opened: Opened) -> None:
     data = module(FeatureCache())
-    setting = Setting(torch.device("cpu"), 1, (), {})
+    setting = ProfileSetting(torch.device("cpu"), 1, (), {})
     arguments = {"model": Fits(), "datamodule": data}
     facts, profile = measure(quiet_trainer(), arguments, setting, lambda facts: False)
     assert profile is not None
@@ -296,7 +296,7 @@ def test_a_sampler_goes_on_without_a_cache_that_others_failed_at(caplog: pytest.
 
 
 def test_a_trainer_beside_samplers_opens_none(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gathering, "of", lambda trainer: Gathering(is_here=False))
+    monkeypatch.setattr(GatherGroup, "of", lambda trainer: GatherGroup(is_here=False))
     data = module(FeatureCache())
     assert len(list(data.train_dataloader())) == 7
     assert opened.phases == []

@@ -1,4 +1,5 @@
-"""Collective: what each rank samples, by who makes mini-batches, how many they are, and how many parts there are."""
+"""CollectiveSampling: what each rank samples, by who makes mini-batches, how many they are, and how many parts there
+are."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import pytest
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.plugin.module import parting
-from lightning_gnnload.plugin.module.gathering import Gathering
-from lightning_gnnload.plugin.module.parting import Collective
+from lightning_gnnload.plugin.module import partition
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.partition import CollectiveSampling
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.group.exchange import ThreadExchange
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -25,31 +26,31 @@ DATA = toy_data()
 PARTS = partition_of(DATA.graph, np.arange(300) % 3 % 2, {}, hops=0)  # uneven: 200 nodes and 100
 
 
-def meet(monkeypatch: pytest.MonkeyPatch, gatherings: list[Gathering]) -> list[Collective]:
+def meet(monkeypatch: pytest.MonkeyPatch, gatherings: list[GatherGroup]) -> list[CollectiveSampling]:
     """One of each rank, which have met where they are two."""
     exchanges = ThreadExchange.connect(2, timeout_s=10)
-    monkeypatch.setattr(parting, "_exchange", lambda gathering: exchanges[gathering.index])
-    monkeypatch.setattr(Gathering, "of", classmethod(lambda _, trainer: trainer))
+    monkeypatch.setattr(partition, "_exchange", lambda gather_group: exchanges[gather_group.index])
+    monkeypatch.setattr(GatherGroup, "of", classmethod(lambda _, trainer: trainer))
 
-    def of(gathering: Gathering) -> Collective:
-        made = Collective()
-        made.meet(PARTS, gathering)  # type: ignore[arg-type]
+    def of(gather_group: GatherGroup) -> CollectiveSampling:
+        made = CollectiveSampling()
+        made.connect(PARTS, gather_group)  # type: ignore[arg-type]
         return made
 
     return on_ranks(of, gatherings)
 
 
-def leave(ranks: list[Collective]) -> None:
-    assert on_ranks(lambda rank: rank.leave(), ranks) == [None] * len(ranks)
+def leave(ranks: list[CollectiveSampling]) -> None:
+    assert on_ranks(lambda rank: rank.disconnect(), ranks) == [None] * len(ranks)
     assert [rank.colleagues for rank in ranks] == [None] * len(ranks)
 
 
-def workload(rank: Collective, num_ranks: int, phase: str = "train") -> Workload:
+def workload(rank: CollectiveSampling, num_ranks: int, phase: str = "train") -> Workload:
     return rank.workload(toy_workload(DATA, num_ranks=num_ranks), PARTS, phase)
 
 
 def test_trainers_that_sample_take_the_seeds_of_their_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainers = meet(monkeypatch, [Gathering(index=index, count=2, trainer=index) for index in range(2)])
+    trainers = meet(monkeypatch, [GatherGroup(index=index, count=2, trainer=index) for index in range(2)])
     found = [workload(rank, num_ranks=2) for rank in trainers]
     order = found[0].order
     assert isinstance(order, LocalOrder)
@@ -67,7 +68,7 @@ def test_trainers_that_sample_take_the_seeds_of_their_parts(monkeypatch: pytest.
 
 
 def test_samplers_keep_the_order_of_all_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
-    samplers = meet(monkeypatch, [Gathering(index=index, count=2) for index in range(2)])
+    samplers = meet(monkeypatch, [GatherGroup(index=index, count=2) for index in range(2)])
     for rank in samplers:
         found = workload(rank, num_ranks=5)
         assert isinstance(found.order, Shuffled)
@@ -76,15 +77,17 @@ def test_samplers_keep_the_order_of_all_trainers(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("gathering", "num_ranks", "message"),
+    ("gather_group", "num_ranks", "message"),
     [
-        (Gathering(count=3), 2, "but 3 samplers are here"),
-        (Gathering(count=3, trainer=0), 3, "but 3 trainers are here"),
+        (GatherGroup(count=3), 2, "but 3 samplers are here"),
+        (GatherGroup(count=3, trainer=0), 3, "but 3 trainers are here"),
         (None, 1, "but 1 trainer is here"),
     ],
 )
-def test_as_many_ranks_as_parts(monkeypatch: pytest.MonkeyPatch, gathering: Any, num_ranks: int, message: str) -> None:
-    [rank] = meet(monkeypatch, [gathering])
+def test_as_many_ranks_as_parts(
+    monkeypatch: pytest.MonkeyPatch, gather_group: Any, num_ranks: int, message: str
+) -> None:
+    [rank] = meet(monkeypatch, [gather_group])
     assert rank.colleagues is None
     with pytest.raises(PartitionError, match=message):
         workload(rank, num_ranks)
@@ -94,14 +97,14 @@ def test_as_many_ranks_as_parts(monkeypatch: pytest.MonkeyPatch, gathering: Any,
 
 
 def test_a_trainer_that_others_sample_for_plans_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    [rank] = meet(monkeypatch, [Gathering(is_here=False)])
+    [rank] = meet(monkeypatch, [GatherGroup(is_here=False)])
     whole = toy_workload(DATA, num_ranks=3)
     assert rank.workload(whole, PARTS, "train") is whole
-    rank.leave()
+    rank.disconnect()
 
 
 def test_the_failure_of_one_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = meet(monkeypatch, [Gathering(index=index, count=2, trainer=index) for index in range(2)])
-    first.leave(RuntimeError("the model diverged"))
-    [error] = on_ranks(lambda rank: rank.leave(), [second])
+    first, second = meet(monkeypatch, [GatherGroup(index=index, count=2, trainer=index) for index in range(2)])
+    first.disconnect(RuntimeError("the model diverged"))
+    [error] = on_ranks(lambda rank: rank.disconnect(), [second])
     assert "rank 0: RuntimeError: the model diverged" in str(error)

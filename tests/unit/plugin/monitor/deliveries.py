@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_gnnload.pipeline.stats import Delivery, Fill
+from lightning_gnnload.pipeline.stats import Delivery, QueueFill
 
 
 def delivery(
@@ -17,7 +17,7 @@ def delivery(
     convert: tuple[float, float] | None = None,
     made_by: int = 1,
     thread: str = "gnnload-sample_0",
-    fill: Fill = Fill(1, 1, 4),  # noqa: B008
+    fill: QueueFill = QueueFill(1, 1, 4),  # noqa: B008
 ) -> Delivery:
     """Seconds throughout. Where ``cpu`` is not told, its maker ran on a core all the while."""
     return Delivery(

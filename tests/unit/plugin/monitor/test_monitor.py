@@ -354,4 +354,4 @@ def test_a_lone_device_that_alternates_does_not_stall(tmp_path: Path) -> None:
         )
     assert not [warning for warning in caught if "lost" in str(warning.message)]
     assert monitor.report is not None
-    assert monitor.report.levers.alternates
+    assert monitor.report.settings.alternates

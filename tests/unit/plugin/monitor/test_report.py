@@ -12,10 +12,10 @@ from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.job import RolePlan
-from lightning_gnnload.plugin.monitor.monitor import Sums
-from lightning_gnnload.plugin.monitor.report import Levers, TimeReport, advice, draw, tier_table
+from lightning_gnnload.plugin.monitor.monitor import FitTotals
+from lightning_gnnload.plugin.monitor.report import PipelineSettings, TimeReport, advice, draw, tier_table
 
-FACTORED = Levers(samplers=2, threads=2, trainers=2, queue_depth=4)
+FACTORED = PipelineSettings(samplers=2, threads=2, trainers=2, queue_depth=4)
 
 
 def test_the_shares_of_the_trainer_add_up() -> None:
@@ -33,26 +33,33 @@ def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sample", "gather", "convert", "wait", "levers", "says"),
+    ("sample", "gather", "convert", "wait", "settings", "says"),
     [
-        (100, 100, 0, 20, Levers(threads=2), "The trainer is the bottleneck: it waited for 2%"),
+        (100, 100, 0, 20, PipelineSettings(threads=2), "The trainer is the bottleneck: it waited for 2%"),
         (100, 100, 0, 20, FACTORED, "busy for 10% of it: fewer"),
         (1500, 200, 0, 20, FACTORED, "faster loading would gain no more.$"),
-        (1700, 200, 0, 500, Levers(threads=2), "sampling most of all: .* 50% .* busy for 95%.*num_threads.*neighbours"),
-        (200, 1700, 0, 500, Levers(threads=2), "gathering most of all.*num_threads.*in memory"),
-        (200, 200, 1500, 500, Levers(threads=2), "conversion most of all.*num_threads.*batch_format"),
+        (
+            1700,
+            200,
+            0,
+            500,
+            PipelineSettings(threads=2),
+            "sampling most of all: .* 50% .* busy for 95%.*num_threads.*neighbours",
+        ),
+        (200, 1700, 0, 500, PipelineSettings(threads=2), "gathering most of all.*num_threads.*in memory"),
+        (200, 200, 1500, 500, PipelineSettings(threads=2), "conversion most of all.*num_threads.*batch_format"),
         (1500, 300, 0, 500, FACTORED, "sampling most of all.*samplers=..., now 2, or sampler_threads=..., now 2"),
-        (300, 200, 0, 500, Levers(threads=2), r"unevenly.*num_threads=\.\.\.\), now 2"),
+        (300, 200, 0, 500, PipelineSettings(threads=2), r"unevenly.*num_threads=\.\.\.\), now 2"),
         (300, 200, 0, 500, FACTORED, "busy for 25%.*unevenly.*queue_depth"),
-        (300, 200, 0, 500, Levers(alternates=True), "had its turns for 50%.*switching=False"),
-        (300, 200, 0, 500, Levers(threads=0), "samples itself, for 50%.*num_threads=1"),
+        (300, 200, 0, 500, PipelineSettings(alternates=True), "had its turns for 50%.*switching=False"),
+        (300, 200, 0, 500, PipelineSettings(threads=0), "samples itself, for 50%.*num_threads=1"),
     ],
 )
 def test_the_advice_follows_from_the_figures(
-    sample: float, gather: float, convert: float, wait: float, levers: Levers, says: str
+    sample: float, gather: float, convert: float, wait: float, settings: PipelineSettings, says: str
 ) -> None:
     loader = LoaderStats(num_batches=10, sample_ms=sample, gather_ms=gather, convert_ms=convert, wait_ms=wait)
-    assert re.search(says, advice(TimeReport(loader, train_ms=400, wall_ms=1000, levers=levers)))
+    assert re.search(says, advice(TimeReport(loader, train_ms=400, wall_ms=1000, settings=settings)))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +73,7 @@ def test_the_advice_follows_from_the_figures(
 )
 def test_where_gathering_is_slow_the_advice_is_about_the_cache(reads: Reads, says: str) -> None:
     loader = LoaderStats(num_batches=10, sample_ms=200, gather_ms=1700, wait_ms=500, reads=reads)
-    report = TimeReport(loader, train_ms=400, wall_ms=1000, levers=Levers(threads=2))
+    report = TimeReport(loader, train_ms=400, wall_ms=1000, settings=PipelineSettings(threads=2))
     assert re.search(f"gathering most of all.*{says}", advice(report))
 
 
@@ -86,12 +93,14 @@ def test_reads_are_summed_by_tier_and_differ_by_it() -> None:
     sums = LoaderStats(reads=(TierReads("cache", 3, 30), TierReads("disk", 1, 512)))
     more = LoaderStats(reads=(TierReads("cache", 5, 50), TierReads("disk", 1, 512)))
     assert (more - sums).reads == (TierReads("cache", 2, 20), TierReads("disk", 0, 0))
-    means = Sums(LoaderStats(num_batches=2, reads=(TierReads("cache 2", 3, 30), TierReads("disk", 1, 512)))).means()
+    means = FitTotals(
+        LoaderStats(num_batches=2, reads=(TierReads("cache 2", 3, 30), TierReads("disk", 1, 512)))
+    ).means()
     assert (means["hit_rate"], means["bytes_cache_2"], means["bytes_disk"]) == (0.75, 15, 256)
     loader = LoaderStats(
         4, num_nodes=80, num_edges=400, num_seeds=40, sample_ms=20, gather_ms=12, convert_ms=8, wait_ms=6
     )
-    assert Sums(replace(loader, num_ready=10, wait_ms=6), train_ms=100, wall_ms=200).means() == {
+    assert FitTotals(replace(loader, num_ready=10, wait_ms=6), train_ms=100, wall_ms=200).means() == {
         "queue_depth": 2.5,
         "wait_ms": 1.5,
         "sample_ms": 5,
@@ -103,12 +112,12 @@ def test_reads_are_summed_by_tier_and_differ_by_it() -> None:
         "seeds_per_s": 200,
         "batches_per_s": 20,
     }
-    assert "hit_rate" not in Sums(LoaderStats(reads=(TierReads("disk", 1, 512),))).means()
+    assert "hit_rate" not in FitTotals(LoaderStats(reads=(TierReads("disk", 1, 512),))).means()
 
 
 def test_the_first_mini_batch_is_not_held_against_the_loader() -> None:
     loader = LoaderStats(num_batches=10, sample_ms=100, wait_ms=2010)
-    slow_start = TimeReport(loader, train_ms=900, wall_ms=3000, levers=FACTORED, first_wait_ms=2000)
+    slow_start = TimeReport(loader, train_ms=900, wall_ms=3000, settings=FACTORED, first_wait_ms=2000)
     assert advice(slow_start).startswith("The trainer is the bottleneck: it waited for 1% of the time")
     assert "first mini-batch came after 2.0 s" in advice(slow_start)
 
@@ -123,7 +132,7 @@ def test_threads_of_a_sampler_that_is_kept_to_its_cores_are_counted() -> None:
 
     trainer = type("Trainer", (), {"strategy": Strategy()})()
     makers = {(1, "a"), (1, "b"), (1, "c"), (2, "a")}
-    assert Levers.of(trainer, EpochLoader(None, 1, 0), makers).threads == 3
+    assert PipelineSettings.of(trainer, EpochLoader(None, 1, 0), makers).threads == 3
     Strategy.sampler_threads = 4
-    levers = Levers.of(trainer, EpochLoader(None, 1, 0), makers)
-    assert (levers.samplers, levers.threads, levers.trainers, levers.workers) == (2, 4, 1, 8)
+    settings = PipelineSettings.of(trainer, EpochLoader(None, 1, 0), makers)
+    assert (settings.samplers, settings.threads, settings.trainers, settings.workers) == (2, 4, 1, 8)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lightning_gnnload.pipeline.stats import Delivery, Fill
-from lightning_gnnload.plugin.monitor.report import Levers
+from lightning_gnnload.pipeline.stats import Delivery, QueueFill
+from lightning_gnnload.plugin.monitor.report import PipelineSettings
 from lightning_gnnload.plugin.monitor.stall import MIN_STEPS, QUIET_S, Cause, StallWatch, StepTimes, blame, explain
 from tests.unit.plugin.monitor.deliveries import delivery
 
-FACTORED = Levers(samplers=1, threads=2, trainers=2, queue_depth=4, staleness=0)
-IN_PROCESS = Levers(threads=2)
+FACTORED = PipelineSettings(samplers=1, threads=2, trainers=2, queue_depth=4, staleness=0)
+IN_PROCESS = PipelineSettings(threads=2)
 STEP_S = 0.05
 BACKWARD_MS = 20.0
 
@@ -45,9 +45,15 @@ STALLS: dict[str, tuple[Cause, Delivery]] = {
         Cause.STOPPED,
         delivery(began=10.0, sample=5.9, gather=0.1, cpu=0.1, asked=10.0, taken=16.0),
     ),
-    "not begun, with slots free": (Cause.STOPPED, delivery(began=15.9, asked=10.0, taken=16.0, fill=Fill(0, 1, 4))),
+    "not begun, with slots free": (
+        Cause.STOPPED,
+        delivery(began=15.9, asked=10.0, taken=16.0, fill=QueueFill(0, 1, 4)),
+    ),
     "made long ago, but not handed over": (Cause.STOPPED, delivery(began=9.0, asked=10.0, taken=16.0)),
-    "not begun, for lack of slots": (Cause.SLOTS, delivery(began=15.9, asked=10.0, taken=16.0, fill=Fill(0, 4, 4))),
+    "not begun, for lack of slots": (
+        Cause.SLOTS,
+        delivery(began=15.9, asked=10.0, taken=16.0, fill=QueueFill(0, 4, 4)),
+    ),
 }
 
 
@@ -76,7 +82,7 @@ def test_a_stall_names_the_stage_and_the_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "levers", "setting"),
+    ("cause", "settings", "setting"),
     [
         (Cause.SAMPLING, FACTORED, "sampler_threads=..., now 2"),
         (Cause.SAMPLING, IN_PROCESS, "num_threads=...), now 2"),
@@ -90,8 +96,8 @@ def test_a_stall_names_the_stage_and_the_setting() -> None:
         (Cause.TRAINERS, IN_PROCESS, "FactoredStrategy(staleness=...)"),
     ],
 )
-def test_every_cause_has_a_remedy(cause: Cause, levers: Levers, setting: str) -> None:
-    assert setting in explain(cause, delivery(began=0, asked=0, taken=1), levers)
+def test_every_cause_has_a_remedy(cause: Cause, settings: PipelineSettings, setting: str) -> None:
+    assert setting in explain(cause, delivery(began=0, asked=0, taken=1), settings)
 
 
 def test_the_other_trainers_are_blamed_for_a_backward_pass_off_the_core() -> None:

@@ -22,10 +22,10 @@ from torch.utils.data import DataLoader
 from lightning_gnnload import GraphDataModule, NeighborSampler, Synthetic
 from lightning_gnnload.errors import LoaderConfigError, RoleConfigError, SeedError
 from lightning_gnnload.plugin.strategy import profile
-from lightning_gnnload.plugin.strategy.profile import Profile, Setting, measure
+from lightning_gnnload.plugin.strategy.profile import Profile, ProfileSetting, measure
 from tests.unit.toy import toy_data
 
-SETTING = Setting(torch.device("cpu"), 2, (), {"machine": "this"})
+SETTING = ProfileSetting(torch.device("cpu"), 2, (), {"machine": "this"})
 
 
 class Sleepy(NeighborSampler):

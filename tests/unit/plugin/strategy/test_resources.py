@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lightning_gnnload.plugin.job import RoleDecision, RolePlan
 from lightning_gnnload.plugin.strategy.resources import (
     MAX_QUEUE_DEPTH,
-    Stage,
+    PipelineStage,
     allocate,
     default_queue_memory_bytes,
     divide_cores,
@@ -23,7 +23,7 @@ from lightning_gnnload.plugin.strategy.resources import (
 
 STAGES = st.lists(
     st.builds(
-        Stage,
+        PipelineStage,
         work_ms=st.floats(0.1, 1000),
         workers=st.integers(1, 3),
         max_cores=st.sampled_from([1, 2, 4, math.inf]),
@@ -33,12 +33,12 @@ STAGES = st.lists(
 )
 
 
-def slowest_ms(stages: list[Stage], counts: tuple[int, ...]) -> float:
+def slowest_ms(stages: list[PipelineStage], counts: tuple[int, ...]) -> float:
     return max(stage.time_ms(count) for stage, count in zip(stages, counts, strict=True))
 
 
 @given(STAGES, st.integers(1, 14))
-def test_no_other_division_has_a_faster_slowest_stage(stages: list[Stage], num_cores: int) -> None:
+def test_no_other_division_has_a_faster_slowest_stage(stages: list[PipelineStage], num_cores: int) -> None:
     every = itertools.product(range(1, num_cores + 1), repeat=len(stages))
     possible = [
         counts
@@ -56,14 +56,14 @@ def test_no_other_division_has_a_faster_slowest_stage(stages: list[Stage], num_c
 @pytest.mark.parametrize(
     ("stages", "num_cores", "counts"),
     [
-        ([Stage(30), Stage(10)], 4, (3, 1)),
-        ([Stage(30), Stage(10)], 2, (1, 1)),
-        ([Stage(30), Stage(10)], 1, None),
-        ([Stage(60, workers=3), Stage(60)], 7, (1, 4)),  # a core for each of three trainers, or none
-        ([Stage(90, max_cores=1), Stage(10)], 6, (1, 5)),  # a GPU trains: more cores cannot help it
+        ([PipelineStage(30), PipelineStage(10)], 4, (3, 1)),
+        ([PipelineStage(30), PipelineStage(10)], 2, (1, 1)),
+        ([PipelineStage(30), PipelineStage(10)], 1, None),
+        ([PipelineStage(60, workers=3), PipelineStage(60)], 7, (1, 4)),  # a core for each of three trainers, or none
+        ([PipelineStage(90, max_cores=1), PipelineStage(10)], 6, (1, 5)),  # a GPU trains: more cores cannot help it
     ],
 )
-def test_by_hand(stages: list[Stage], num_cores: int, counts: tuple[int, ...] | None) -> None:
+def test_by_hand(stages: list[PipelineStage], num_cores: int, counts: tuple[int, ...] | None) -> None:
     assert allocate(stages, num_cores) == counts
 
 

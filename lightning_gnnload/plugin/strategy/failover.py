@@ -1,4 +1,4 @@
-"""Two lives: a sampler whose rank must not be seen to die serves in a child process first.
+"""Failover: a sampler whose rank must not be seen to die serves in a child process first.
 
 torchrun, and whoever spawns ranks, ends the whole job when one rank ends badly. There, a sampler's rank forks: the
 child samples, and the rank waits. Should the child be killed, the rank samples in its stead, at the same listening
@@ -32,12 +32,12 @@ _POLL_MS = 500
 _log = logging.getLogger(__name__)
 
 
-def serve(service: SamplerService, *, twice: bool, ignore: Sequence[signal.Signals] = ()) -> MemoryFile | None:
+def serve(service: SamplerService, *, with_failover: bool, ignore: Sequence[signal.Signals] = ()) -> MemoryFile | None:
     """Serves the trainers to their end; returns the sealed outcome that they tell, if it was heard.
 
     Args:
         service: not serving yet.
-        twice: in a child process first, and in this one should that be killed.
+        with_failover: in a child process first, and in this one should that be killed.
         ignore: signals that mean something to trainers alone.
 
     Raises:
@@ -45,14 +45,14 @@ def serve(service: SamplerService, *, twice: bool, ignore: Sequence[signal.Signa
         Exception: what the sampler itself raised.
     """
     with _handlers(dict.fromkeys(ignore, signal.SIG_IGN)):
-        return _serve(service, twice)
+        return _serve(service, with_failover)
 
 
-def _serve(service: SamplerService, twice: bool) -> MemoryFile | None:
-    if twice and torch.cuda.is_initialized():
+def _serve(service: SamplerService, with_failover: bool) -> MemoryFile | None:
+    if with_failover and torch.cuda.is_initialized():
         _log.warning("This sampler uses CUDA, and cannot fork: should its process be killed, the job ends.")
-        twice = False
-    if twice:
+        with_failover = False
+    if with_failover:
         words, outcome = _serve_in_child(service)
         if words is not None:
             service.close()
@@ -60,12 +60,12 @@ def _serve(service: SamplerService, twice: bool) -> MemoryFile | None:
                 raise Failure(**words["failure"]).error()
             return outcome
     with _signals_to(lambda number: _interrupt_unless_served(service)):
-        return service.serve(is_successor=twice)
+        return service.serve(is_successor=with_failover)
 
 
 def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, MemoryFile | None]:
     """The child's last words, and the outcome that it heard; None when it was killed."""
-    ours, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     rank_pid, child = os.getpid(), 0
     early: list[int] = []
 
@@ -80,19 +80,19 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
     with _signals_to(pass_on):
         pid = os.fork()
         if pid == 0:
-            ours.close()
-            _live(service, rank_pid, childs)
-        childs.close()
-        with ours:
-            ours.recv(1)  # it has handlers of its own now, or is gone; what came before, it would not have heard
+            parent_end.close()
+            _run_child(service, rank_pid, child_end)
+        child_end.close()
+        with parent_end:
+            parent_end.recv(1)  # it has handlers of its own now, or is gone; what came before, it would not have heard
             child = pid
             for number in early:
                 os.kill(child, number)
             poll = select.poll()
-            poll.register(ours, select.POLLIN)
+            poll.register(parent_end, select.POLLIN)
             while not poll.poll(_POLL_MS):
                 pass  # in pieces: Python hears of a signal that comes just before a wait only after it
-            said, fds, _, _ = socket.recv_fds(ours, MAX_MESSAGE_BYTES, 1)
+            said, fds, _, _ = socket.recv_fds(parent_end, MAX_MESSAGE_BYTES, 1)
             child = 0
         os.waitpid(pid, 0)
     if not said:
@@ -101,7 +101,7 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
     return words, adopt_sealed(fds[0], words["num_bytes"]) if fds else None
 
 
-def _live(service: SamplerService, rank_pid: int, rank: socket.socket) -> None:
+def _run_child(service: SamplerService, rank_pid: int, rank: socket.socket) -> None:
     """The child's whole life: it leaves without what this process does at its exit, which is the rank's to do."""
     words: dict[str, Any] = {}
     fds: list[int] = []

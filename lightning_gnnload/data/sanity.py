@@ -18,14 +18,14 @@ _MOST_ROWS = 1 << 12
 """Of features looked at where each row may be a page that has to be read from disk first."""
 
 
-class Oddity(NamedTuple):
+class SanityIssue(NamedTuple):
     """One finding of the sanity checks, and whether it is probably a mistake."""
 
     text: str
     is_suspicious: bool
 
 
-def oddities(data: GraphData, *, mapped: bool) -> list[Oddity]:
+def sanity_issues(data: GraphData, *, mapped: bool) -> list[SanityIssue]:
     """Splits that overlap, features and labels that are no numbers, seeds without in-neighbours.
 
     Args:
@@ -35,17 +35,17 @@ def oddities(data: GraphData, *, mapped: bool) -> list[Oddity]:
     return [*_overlaps(data), *_not_numbers(data, mapped), *_empty_seeds(data)]
 
 
-def _overlaps(data: GraphData) -> list[Oddity]:
+def _overlaps(data: GraphData) -> list[SanityIssue]:
     found = []
     for one, other in combinations(SPLITS, 2):
         common = np.intersect1d(data.split(one), data.split(other), assume_unique=True)
         if len(common):
             text = f"the splits {one} and {other} share nodes, {len(common)} in all, such as {common[0]}"
-            found.append(Oddity(f"{text}: what is measured on {other} was seen in {one}.", True))
+            found.append(SanityIssue(f"{text}: what is measured on {other} was seen in {one}.", True))
     return found
 
 
-def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
+def _not_numbers(data: GraphData, mapped: bool) -> list[SanityIssue]:
     found = []
     if isinstance(data.x, MemoryFeatureStore) and data.x.dtype.is_floating_point and data.x.rows.numel():
         most = _MOST_ROWS if mapped else max(_MOST_BYTES // max(data.x.row_bytes, 1), 1)
@@ -55,7 +55,7 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
             row, column = int(rows[0]) * every, int(columns[0])
             more = f", one of {len(rows)} such entries among those looked at" if len(rows) > 1 else ""
             where = f"features x[{row}, {column}] is {data.x.rows[row, column]}"
-            found.append(Oddity(f"{where}{more}: the loss will be NaN. Fill in what is missing.", True))
+            found.append(SanityIssue(f"{where}{more}: the loss will be NaN. Fill in what is missing.", True))
     for split in SPLITS if data.y is not None and data.y.is_floating_point() else ():
         assert data.y is not None
         seeds = _seeds(data, split)
@@ -64,11 +64,11 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[Oddity]:
         if bool(bad.any()):
             node = seeds[int(torch.argmax(bad.byte()))]
             text = f"of {len(seeds)} nodes to {split} on, {int(bad.sum())} have no number as label, such as {node}"
-            found.append(Oddity(f"{text}. Leave them out of the split, or of the loss.", True))
+            found.append(SanityIssue(f"{text}. Leave them out of the split, or of the loss.", True))
     return found
 
 
-def _empty_seeds(data: GraphData) -> list[Oddity]:
+def _empty_seeds(data: GraphData) -> list[SanityIssue]:
     indptr, found, is_most = data.graph.indptr, [], False
     for split in SPLITS:
         seeds = _seeds(data, split)
@@ -78,7 +78,9 @@ def _empty_seeds(data: GraphData) -> list[Oddity]:
     if not found:
         return []
     advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr" if is_most else ""
-    return [Oddity(f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", is_most)]
+    return [
+        SanityIssue(f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", is_most)
+    ]
 
 
 def _seeds(data: GraphData, split: str) -> np.ndarray:

@@ -15,8 +15,8 @@ from torch import nn
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.contributed import Ledger
 from lightning_gnnload.pipeline.wire import Message
-from lightning_gnnload.plugin.gradients.contributors import MAX_UNANSWERED, Exchange
-from lightning_gnnload.plugin.gradients.director import Contributions, Director
+from lightning_gnnload.plugin.gradients.contributors import MAX_UNANSWERED, ParameterExchange
+from lightning_gnnload.plugin.gradients.slice_scheduler import SamplerGradients, SliceScheduler
 
 NUM_STEPS, NUM_RANKS = 50, 2
 
@@ -53,8 +53,8 @@ class Play:
         self.step_s = step_s
         self.queue, self.ledger, self.module = Queue(), Ledger(NUM_RANKS), nn.Linear(2, 1)
         self.version = 0
-        self.exchanges: list[Exchange] = []
-        self.director = Director(
+        self.exchanges: list[ParameterExchange] = []
+        self.slice_scheduler = SliceScheduler(
             self.queue,  # type: ignore[arg-type]
             self.module,
             self.ledger,
@@ -70,18 +70,18 @@ class Play:
     def step(self) -> list[int]:
         """One step of training; returns the slices that joined it."""
         time.sleep(self.step_s)
-        self.director.before_backward()
-        merging = list(self.director.merging)
+        self.slice_scheduler.before_backward()
+        merging = list(self.slice_scheduler.merging)
         self.version += 1
-        self.director.after_update()
+        self.slice_scheduler.after_update()
         self.ledger.step += 1
         return merging
 
     def say(self, kind: str, index: int = 0, fds: tuple[int, ...] = (), **fields: Any) -> None:
         self.queue.said.append((index, {"kind": kind, **fields}, list(fds)))
 
-    def offer(self, index: int = 0) -> Exchange:
-        exchange = Exchange(nn.Linear(2, 1))
+    def offer(self, index: int = 0) -> ParameterExchange:
+        exchange = ParameterExchange(nn.Linear(2, 1))
         self.exchanges.append(exchange)
         self.say("standby", index, (os.dup(exchange.slot.fd),), digest=exchange.digest)
         self.say("offer", index, room=2)
@@ -105,7 +105,7 @@ def play() -> Iterator[Callable[..., Play]]:
 
     yield start
     for each in started:
-        each.director.close()
+        each.slice_scheduler.close()
         for exchange in each.exchanges:
             exchange.close()
 
@@ -146,7 +146,7 @@ def test_a_gradient_joins_within_the_bound_and_is_given_again_beyond_it(
     running.gradient(98, running.version - bound - 1, copy=1)
     assert running.step() == [99]
     assert [message["copy"] for message in running.queue.sent["settled"]] == [1, 0]
-    stats = running.director.stats
+    stats = running.slice_scheduler.stats
     assert (stats.contributed, stats.merged, stats.refused, stats.max_lag) == (2, 1, 1, bound)
     running.say("offer", room=2)
     running.step()
@@ -163,8 +163,8 @@ def test_gradients_are_added_up_and_weigh_one_each(play: Callable[..., Play]) ->
         for view in exchange.gradients[0].values():
             view.fill_(index + 1)
         running.gradient(of[index], running.version, index)
-    contributions = Contributions(running.ledger, running.module, rank=0, director=running.director)
-    running.director.before_backward()
+    contributions = SamplerGradients(running.ledger, running.module, rank=0, slice_scheduler=running.slice_scheduler)
+    running.slice_scheduler.before_backward()
     taken = contributions.take()
     assert taken.extra is not None
     assert all(gradient.eq(3).all() for gradient in taken.extra.values())
@@ -176,12 +176,14 @@ def test_gradients_are_added_up_and_weigh_one_each(play: Callable[..., Play]) ->
 def test_of_a_step_contributed_in_part_the_slice_counts_once(play: Callable[..., Play]) -> None:
     running = play()
     of_both = [
-        Contributions(running.ledger, running.module, rank=rank, director=running.director if rank == 0 else None)
+        SamplerGradients(
+            running.ledger, running.module, rank=rank, slice_scheduler=running.slice_scheduler if rank == 0 else None
+        )
         for rank in range(2)
     ]
     for contributions in of_both:
         contributions.announced(0, [running.ledger.step * NUM_RANKS + 1])
-    running.director.before_backward()
+    running.slice_scheduler.before_backward()
     assert [(taken.weight, taken.own) for taken in (each.take() for each in of_both)] == [(1.0, True), (0.0, False)]
 
 
@@ -190,12 +192,12 @@ def test_a_lost_sampler_leaves_its_slices_to_others_but_not_the_gradient_that_ca
     running.offer(0)
     running.step()
     running.gradient(99, running.version)
-    running.director.before_backward()
-    assert running.director.merging == [99]
+    running.slice_scheduler.before_backward()
+    assert running.slice_scheduler.merging == [99]
     for lost in running.queue.lost:
         lost(0)
-    assert [list(tensors) for tensors in running.director.gradients()] == [["weight", "bias"]]
-    running.director.after_update()
+    assert [list(tensors) for tensors in running.slice_scheduler.gradients()] == [["weight", "bias"]]
+    running.slice_scheduler.after_update()
     running.offer(1)
     running.ledger.step += 1
     running.step()
@@ -209,7 +211,7 @@ def test_what_comes_when_the_trainers_have_come_to_its_step_is_dropped(play: Cal
     running.ledger.step = NUM_STEPS - 1
     running.gradient(99, running.version)
     assert running.step() == []
-    assert running.director.stats.refused == 1
+    assert running.slice_scheduler.stats.refused == 1
 
 
 def test_what_comes_after_its_epoch_is_dropped(play: Callable[..., Play]) -> None:
@@ -221,7 +223,7 @@ def test_what_comes_after_its_epoch_is_dropped(play: Callable[..., Play]) -> Non
     assert running.step() == []
     running.gradient(98, running.version, copy=1, stream=7)
     assert running.step() == []
-    assert len(running.queue.sent["settled"]) == running.director.stats.refused == 2
+    assert len(running.queue.sent["settled"]) == running.slice_scheduler.stats.refused == 2
 
 
 def test_it_waits_for_what_could_join_no_later_step_and_not_for_long(play: Callable[..., Play]) -> None:
@@ -237,7 +239,7 @@ def test_it_waits_for_what_could_join_no_later_step_and_not_for_long(play: Calla
     running.say("begun", stream=7, slice=98, version=running.version - 1)
     running.queue.on_wait = lambda: time.sleep(0.002)
     assert running.step() == []  # it never comes: at most half a step is waited for it
-    assert running.director.stats.awaited_ms > 0
+    assert running.slice_scheduler.stats.awaited_ms > 0
 
 
 def test_a_sampler_that_is_stopped_is_neither_awaited_for_long_nor_written_to(play: Callable[..., Play]) -> None:
@@ -267,7 +269,7 @@ def test_what_cannot_be_a_gradient_is_no_message_of_ours(play: Callable[..., Pla
 
 def test_another_model_is_not_trained(play: Callable[..., Play]) -> None:
     running = play()
-    exchange = Exchange(nn.Linear(3, 1))
+    exchange = ParameterExchange(nn.Linear(3, 1))
     running.exchanges.append(exchange)
     running.say("standby", 0, (os.dup(exchange.slot.fd),), digest=exchange.digest)
     running.say("offer", 0, room=2)

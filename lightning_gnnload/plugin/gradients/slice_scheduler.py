@@ -1,4 +1,4 @@
-"""Director: how trainer 0 shares an epoch's last steps out to idle samplers, and takes in their gradients.
+"""SliceScheduler: how trainer 0 shares an epoch's last steps out to idle samplers, and takes in their gradients.
 
 The unit is a slice: one trainer's mini-batch of one global step. A sampler computes its gradient with the newest
 parameters that trainer 0 has published; trainer 0 adds it to its own at the begin of a backward pass, unless it is too
@@ -30,10 +30,10 @@ from lightning_gnnload.plugin.gradients.contributors import (
     Tensors,
 )
 from lightning_gnnload.plugin.gradients.profit import Profit, Timings
-from lightning_gnnload.plugin.gradients.reduction import Taken
+from lightning_gnnload.plugin.gradients.reduction import GradientTerm
 
 
-class Shares:
+class SliceAllocator:
     """The slices of one training epoch, as trainer 0 sees them: ahead of what the other trainers know as yet.
 
     They are given from the end backwards, so that a sampler's mini-batch is as far ahead of the trainers as can be.
@@ -131,7 +131,7 @@ MAX_MERGED = 8
 _POLL_S = 0.005
 
 
-class Director:
+class SliceScheduler:
     """Trainer 0's part of switching. Used by one thread at a time, as its queue is.
 
     Args:
@@ -164,7 +164,7 @@ class Director:
         self._global_step = global_step
         self._max_steps = max_steps
         self._stream = -1
-        self._shares = Shares(num_ranks=self._num_ranks, staleness=staleness)
+        self._slices = SliceAllocator(num_ranks=self._num_ranks, staleness=staleness)
         self._contributors = Contributors(queue, module, self.stats, version=version, returned=self._take_back)
         self._merging: list[Gradient] = []
         self._forward, self._step = Timings(), Timings()
@@ -178,10 +178,10 @@ class Director:
         """Chooses the gradients that join this step; waits for those that could join no later one."""
         if self._ledger.stream != self._stream:
             self._begin_epoch()
-        self._shares.pass_to(self._ledger.step)
+        self._slices.pass_to(self._ledger.step)
         if self._updated_at is not None:
             self._forward.add((time.perf_counter() - self._updated_at) * 1e3)
-        self._contributors.hear()
+        self._contributors.handle_messages()
         self._await_due()
         self._merging = self._choose()
         self._share_out(fresh=False)
@@ -195,7 +195,7 @@ class Director:
         for gradient in self._merging:
             self._contributors.settle(gradient)
         self._merging = []
-        self._contributors.hear()
+        self._contributors.handle_messages()
         for member in self._contributors.members:
             if member.out:
                 self._publish(member, fresh=True)
@@ -225,7 +225,7 @@ class Director:
         ledger = self._ledger
         self._stream = ledger.stream
         num_left = self._max_steps - self._global_step() if self._max_steps >= 0 else inf
-        self._shares = Shares(
+        self._slices = SliceAllocator(
             num_ranks=self._num_ranks,
             staleness=self._staleness,
             start=ledger.step,
@@ -237,7 +237,7 @@ class Director:
 
     def _take_back(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            self._shares.give_back(number)
+            self._slices.give_back(number)
 
     def _share_out(self, *, fresh: bool) -> None:
         if not self._step.are_many:
@@ -245,10 +245,10 @@ class Director:
         for member in self._contributors.members:
             had_none = not member.out
             while member.room and len(member.out) < MAX_OUT:
-                number = self._shares.candidate()
+                number = self._slices.candidate()
                 if number is None or not self._pays(member, number):
                     break
-                self._shares.give()
+                self._slices.give()
                 self._contributors.give(member, number)
             if had_none and member.out:
                 self._publish(member, fresh=fresh)
@@ -260,7 +260,7 @@ class Director:
         num_missing = sum(len(other.out) for other in active) + rank + 1
         profit = Profit(
             # That all trainers know of a contribution takes ``staleness`` steps more.
-            num_left=max(self._shares.num_before(step) - self._staleness, 0) * self._num_ranks,
+            num_left=max(self._slices.num_before(step) - self._staleness, 0) * self._num_ranks,
             step_ms=self._step.typical_ms,
             num_trainers=self._num_ranks,
             needed_ms=each_ms * num_missing / len(active),
@@ -304,7 +304,7 @@ class Director:
     def _is_due(self, member: Contributor) -> bool:
         """What it has begun could still be merged, but would be too old at the next step."""
         oldest = self._version() - self.bound
-        return any(version == oldest and self._shares.is_mergeable(number) for number, version in member.out.items())
+        return any(version == oldest and self._slices.is_mergeable(number) for number, version in member.out.items())
 
     def _choose(self) -> list[Gradient]:
         chosen: list[Gradient] = []
@@ -313,18 +313,18 @@ class Director:
             lag = self._version() - gradient.version
             if len(chosen) == MAX_MERGED:
                 self._contributors.arrived.append(gradient)
-            elif lag > self.bound or not self._shares.is_mergeable(gradient.slice):
+            elif lag > self.bound or not self._slices.is_mergeable(gradient.slice):
                 self._contributors.refuse(gradient)
-                self._shares.give_back(gradient.slice)
+                self._slices.give_back(gradient.slice)
             else:
-                self._shares.merge(gradient.slice)
+                self._slices.merge(gradient.slice)
                 self.stats.merged += 1
                 self.stats.max_lag = max(self.stats.max_lag, lag)
                 chosen.append(gradient)
         return chosen
 
 
-class Contributions:
+class SamplerGradients:
     """Of one trainer; a :class:`.ExtraGradients` for the communication hook.
 
     Trainer 0 adds the samplers' gradients to its own and announces their slices with the same reduction. Every trainer
@@ -336,30 +336,32 @@ class Contributions:
         ledger: of this trainer.
         module: whose gradients they are.
         rank: this trainer.
-        director: in trainer 0 alone.
+        slice_scheduler: in trainer 0 alone.
     """
 
-    def __init__(self, ledger: Ledger, module: torch.nn.Module, *, rank: int, director: Director | None) -> None:
+    def __init__(
+        self, ledger: Ledger, module: torch.nn.Module, *, rank: int, slice_scheduler: SliceScheduler | None
+    ) -> None:
         self.ledger = ledger
         self.rank = rank
-        self.director = director
+        self.slice_scheduler = slice_scheduler
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
 
-    def take(self) -> Taken:
+    def take(self) -> GradientTerm:
         own = not self.ledger.has(self.ledger.step, self.rank)
-        if self.director is None or not self.director.merging:
-            return Taken(None, float(own), own)
-        return Taken(self._summed(self.director), float(own + len(self.director.merging)), own)
+        if self.slice_scheduler is None or not self.slice_scheduler.merging:
+            return GradientTerm(None, float(own), own)
+        return GradientTerm(self._summed(self.slice_scheduler), float(own + len(self.slice_scheduler.merging)), own)
 
     def announce(self) -> Sequence[int]:
-        return self.director.merging if self.director is not None else ()
+        return self.slice_scheduler.merging if self.slice_scheduler is not None else ()
 
     def announced(self, launch: int, words: list[int]) -> None:
         self.ledger.add(words)
 
     @torch.no_grad()
-    def _summed(self, director: Director) -> dict[Parameter, Tensor]:
-        first, *others = director.gradients()
+    def _summed(self, slice_scheduler: SliceScheduler) -> dict[Parameter, Tensor]:
+        first, *others = slice_scheduler.gradients()
         for name in first:
             for other in others:
                 first[name].add_(other[name])  # the memory is trainer 0's until it settles

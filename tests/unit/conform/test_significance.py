@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from lightning_gnnload.conform.chance import binomials, multinomial
+from lightning_gnnload.conform.significance import binomials, multinomial
 
 
 def every_count(num_trials: int, num_cells: int):

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from lightning_gnnload.plugin.gradients.director import Shares
+from lightning_gnnload.plugin.gradients.slice_scheduler import SliceAllocator
 
 
 def test_slices_are_given_once_from_the_end_backwards_and_none_of_the_step_under_way() -> None:
-    shares = Shares(num_ranks=3, staleness=0, start=2, stop=5)
+    shares = SliceAllocator(num_ranks=3, staleness=0, start=2, stop=5)
     given = []
     while (number := shares.give()) is not None:
         given.append(number)
@@ -18,7 +18,7 @@ def test_slices_are_given_once_from_the_end_backwards_and_none_of_the_step_under
 
 
 def test_a_slice_that_came_back_is_given_again_first_unless_the_trainers_have_come_to_it() -> None:
-    shares = Shares(num_ranks=2, staleness=0, stop=6)
+    shares = SliceAllocator(num_ranks=2, staleness=0, stop=6)
     assert [shares.give() for _ in range(4)] == [11, 10, 9, 8]
     shares.give_back(10)
     shares.give_back(8)
@@ -30,7 +30,7 @@ def test_a_slice_that_came_back_is_given_again_first_unless_the_trainers_have_co
 
 
 def test_what_was_contributed_before_an_interruption_is_not_given() -> None:
-    shares = Shares(num_ranks=2, staleness=0, start=1, stop=6, merged=[11, 10, 8])
+    shares = SliceAllocator(num_ranks=2, staleness=0, start=1, stop=6, merged=[11, 10, 8])
     assert [shares.give() for _ in range(3)] == [9, 7, 6]
     assert shares.num_before(step=5) == 3
     shares.merge(9)
@@ -45,7 +45,7 @@ def test_every_merged_slice_is_known_to_all_before_its_step(staleness: int) -> N
     for seed in range(200):
         random.seed(seed)
         num_steps, num_ranks = random.randint(2, 14), random.randint(1, 3)
-        shares = Shares(num_ranks=num_ranks, staleness=staleness, stop=num_steps)
+        shares = SliceAllocator(num_ranks=num_ranks, staleness=staleness, stop=num_steps)
         known: set[int] = set()
         merged: set[int] = set()
         in_flight: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Gathering: which ranks of a machine read features, and so may share a cache of them."""
+"""GatherGroup: which ranks of a machine read features, and so may share a cache of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _openings = itertools.count()
 
 
 @dataclass(frozen=True)
-class Gathering:
+class GatherGroup:
     """The ranks of this machine that make mini-batches.
 
     Attributes:
@@ -38,12 +38,12 @@ class Gathering:
     trainer: int | None = None
 
     @classmethod
-    def of(cls, trainer: pl.Trainer | None) -> Gathering:
+    def of(cls, trainer: pl.Trainer | None) -> GatherGroup:
         """That of a Trainer's job; of a data module without one, this process alone."""
         if trainer is None:
             return cls()
         # A FactoredStrategy says so itself. Asked by name, as it imports the data module, which asks this.
-        told = getattr(trainer.strategy, "gathering", None)
+        told = getattr(trainer.strategy, "gather_group", None)
         if told is not None:
             return told
         environment = getattr(trainer.strategy, "cluster_environment", None)
@@ -59,12 +59,12 @@ class Gathering:
         )
 
     @classmethod
-    def of_devices(cls, trainer: pl.Trainer | None) -> Gathering:
+    def of_devices(cls, trainer: pl.Trainer | None) -> GatherGroup:
         """Those whose devices gather: the ranks that train, whoever makes their mini-batches."""
         told = getattr(trainer.strategy, "training", None) if trainer is not None else None
         return cls.of(trainer) if told is None else told
 
-    def sharers(self, what: str, *, at_most_s: float = _A_DAY_S) -> Membership | None:
+    def membership(self, what: str, *, at_most_s: float = _A_DAY_S) -> Membership | None:
         """As those who share one thing, and wait for each other at most so long; None where this rank is alone."""
         if self.count == 1:
             return None

@@ -13,7 +13,7 @@ from pytorch_lightning.plugins import environments
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.flags import Flag
-from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 
 
 class At(environments.LightningEnvironment):
@@ -40,47 +40,47 @@ def trainer(local_rank: int, num_devices: int, port: int = 1234, node: int = 0, 
 
 def names(*trainers: Any) -> list[str]:
     """Without the number of the opening, which counts in each process."""
-    return [Gathering.of(each).name.rsplit("-", 1)[0] for each in trainers]
+    return [GatherGroup.of(each).name.rsplit("-", 1)[0] for each in trainers]
 
 
 def test_a_rank_alone_shares_with_nobody() -> None:
     for each, of in ((None, None), (trainer(0, 1, node=2), 20), (trainer(0, 2, cluster_environment=None), 0)):
-        assert Gathering.of(each) == Gathering(trainer=of)
-        assert Gathering.of(each).sharers("cache") is None
+        assert GatherGroup.of(each) == GatherGroup(trainer=of)
+        assert GatherGroup.of(each).membership("cache") is None
 
 
 def test_all_local_ranks_of_another_strategy_gather() -> None:
-    found = Gathering.of(trainer(1, 3))
+    found = GatherGroup.of(trainer(1, 3))
     assert (found.is_here, found.index, found.count, found.timeout_s) == (True, 1, 3, 7)
     assert found.trainer == 1
-    sharers = found.sharers("cache")
-    assert sharers is not None
-    assert (sharers.index, sharers.count, sharers.timeout_s) == (1, 3, 7)
-    rows = found.sharers("rows", at_most_s=2)
+    membership = found.membership("cache")
+    assert membership is not None
+    assert (membership.index, membership.count, membership.timeout_s) == (1, 3, 7)
+    rows = found.membership("rows", at_most_s=2)
     assert rows is not None
     assert rows.timeout_s == 2
-    assert rows.name != sharers.name, "a table is put together, and then a cache opened"
+    assert rows.name != membership.name, "a table is put together, and then a cache opened"
     same, other_port, other_node = names(trainer(0, 3), trainer(0, 3, port=99), trainer(0, 3, node=1))
     assert names(trainer(1, 3)) == [same]
     assert len({same, other_port, other_node}) == 3
-    assert Gathering.of(trainer(0, 3)).name != Gathering.of(trainer(0, 3)).name, "two fits of one job do not meet"
+    assert GatherGroup.of(trainer(0, 3)).name != GatherGroup.of(trainer(0, 3)).name, "two fits of one job do not meet"
 
 
 def factored(local_rank: int, num_devices: int, samplers: int) -> Any:
     strategy = FactoredStrategy(samplers, cluster_environment=At(local_rank, 4321), connect_timeout_s=9)
     strategy.parallel_devices = [torch.device("cpu")] * num_devices
-    return trainer(local_rank, num_devices - samplers, gathering=strategy.gathering), strategy
+    return trainer(local_rank, num_devices - samplers, gather_group=strategy.gather_group), strategy
 
 
 def test_samplers_gather_and_trainers_leave_it_to_them() -> None:
-    of_ranks = [Gathering.of(factored(rank, 5, 2)[0]) for rank in range(5)]
+    of_ranks = [GatherGroup.of(factored(rank, 5, 2)[0]) for rank in range(5)]
     assert [each.is_here for each in of_ranks] == [False, False, False, True, True]
     assert [(each.index, each.count, each.timeout_s) for each in of_ranks[3:]] == [(0, 2, 9), (1, 2, 9)]
     assert of_ranks[3].name == of_ranks[4].name
 
 
 def test_a_lone_rank_gathers() -> None:
-    assert Gathering.of(factored(0, 1, 1)[0]) == Gathering()
+    assert GatherGroup.of(factored(0, 1, 1)[0]) == GatherGroup()
 
 
 @pytest.mark.parametrize("ended", [3, 4])
@@ -89,7 +89,7 @@ def test_a_sampler_that_has_ended_is_not_waited_for(ended: int) -> None:
     flag = Flag(flags.rank_ended(strategy.run_name, ended))
     try:
         living = [rank for rank in (3, 4, 5) if rank != ended]
-        assert [Gathering.of(factored(rank, 6, 3)[0]).index for rank in living] == [0, 1]
-        assert {Gathering.of(factored(rank, 6, 3)[0]).count for rank in living} == {2}
+        assert [GatherGroup.of(factored(rank, 6, 3)[0]).index for rank in living] == [0, 1]
+        assert {GatherGroup.of(factored(rank, 6, 3)[0]).count for rank in living} == {2}
     finally:
         flag.lower()

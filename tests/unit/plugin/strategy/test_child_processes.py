@@ -9,13 +9,13 @@ import psutil
 import pytest
 
 from lightning_gnnload.pipeline import flags
-from lightning_gnnload.plugin.strategy.launcher import Children
+from lightning_gnnload.plugin.strategy.launcher import ChildProcesses
 from tests import forkserver
 
 RANK_0 = f"""
 import subprocess, time
-import {Children.__module__} as tested
-from {Children.__module__} import Children
+import {ChildProcesses.__module__} as tested
+from {ChildProcesses.__module__} import Children
 tested.GRACE_S = 0.5
 hanging = subprocess.Popen(["sleep", "60"])
 print(hanging.pid, flush=True)
@@ -37,7 +37,7 @@ def test_a_rank_that_may_end_is_let_go_and_all_can_see_it() -> None:
     run = uuid.uuid4().hex
     trainer, sampler = sleeping(), sleeping()
     try:
-        children = Children([trainer, sampler], run, may_end=lambda local_rank: local_rank == 2)
+        children = ChildProcesses([trainer, sampler], run, may_end=lambda local_rank: local_rank == 2)
         assert not flags.is_up(flags.rank_ended(run, 2))
         sampler.kill()
         deadline = time.monotonic() + 10

@@ -11,7 +11,7 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.policy import OfPart
+from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.local import LocalOrder
@@ -19,7 +19,7 @@ from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.partition_store import load_partition
 from lightning_gnnload.errors import LoaderConfigError, PartitionError
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.module.gathering import Gathering
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, DistributedExchange, Exchange, ThreadExchange
 from lightning_gnnload.sample.group.group import SamplingGroup
@@ -29,7 +29,7 @@ from lightning_gnnload.sample.workload import Workload
 Partitioned = Partition | Path | str | None
 
 
-class Parting:
+class ModulePartition:
     """A data module's partition: loaded and checked once, when first asked for. Thread-safe.
 
     Args:
@@ -49,24 +49,24 @@ class Parting:
         self.given = given
         self._opened: Partition | None = None
         self._opening = threading.Lock()
-        self._collective = Collective()
+        self._collective = CollectiveSampling()
 
-    def meet(self, trainer: pl.Trainer | None) -> None:
+    def connect(self, trainer: pl.Trainer | None) -> None:
         """Joins the ranks that sample together, where each list lies with its owner alone. All ranks call it alike.
 
         Raises:
-            PartitionMismatchError, ExchangeError, CacheShareError: as :meth:`.Collective.meet` has them.
+            PartitionMismatchError, ExchangeError, CacheShareError: as :meth:`.CollectiveSampling.connect` has them.
         """
         if self._opened is not None and not self._opened.is_self_reliant:
-            self._collective.meet(self._opened, trainer)
+            self._collective.connect(self._opened, trainer)
 
-    def leave(self, error: BaseException | None = None) -> None:
+    def disconnect(self, error: BaseException | None = None) -> None:
         """Parts from them, when nothing is sampled any more, or because of ``error``. Safe to call twice.
 
         Raises:
             ExchangeError: another rank has failed.
         """
-        self._collective.leave(error)
+        self._collective.disconnect(error)
 
     def open(self, graph: Graph) -> Partition | None:
         """The partition of this graph.
@@ -84,7 +84,7 @@ class Parting:
 
     def workload(self, whole: Workload, phase: str) -> Workload:
         """The mini-batches of a phase, each sampled in the part whose seeds it has; or, where each list lies with its
-        owner alone, by all ranks together, as :class:`.Collective` has it.
+        owner alone, by all ranks together, as :class:`.CollectiveSampling` has it.
 
         Training needs a trainer for each part. An evaluation that the parts cannot serve (they were not made for the
         phase, are not deep enough, or are more or fewer than there are trainers) is sampled in the whole graph, with
@@ -117,8 +117,8 @@ class Parting:
                 f"of each step, and none can sample another part's seeds. Make the partition with partition_graph, "
                 f"which balances them."
             )
-        ours: dict[str, Any] = {"sampler": PartSampler(whole.sampler, partition), "order": order}
-        return Workload(**{**whole.settings(), **ours})
+        changes: dict[str, Any] = {"sampler": PartSampler(whole.sampler, partition), "order": order}
+        return Workload(**{**whole.settings(), **changes})
 
     def own_levels(
         self, levels: tuple[FeatureCache, ...], workload: Workload, phase: str, rank: int, *, progress: bool
@@ -146,7 +146,7 @@ class Parting:
 def _own(level: FeatureCache, sampler: PartSampler, phase: str, rank: int, progress: bool) -> FeatureCache:
     policy = policy_named(level.policy, window=level.window, progress=progress)
     part = sampler.partition.parts[rank]
-    return replace(level, policy=OfPart(policy, sampler.sampler, sampler.partition, part, phase), window=1)
+    return replace(level, policy=PartPolicy(policy, sampler.sampler, sampler.partition, part, phase), window=1)
 
 
 def _reaches(partition: Partition, workload: Workload) -> bool:
@@ -168,7 +168,7 @@ def _check_trainers(partition: Partition, num_trainers: int) -> None:
 _LOOPBACK = "127.0.0.1"
 
 
-class Collective:
+class CollectiveSampling:
     """A data module's colleagues: the ranks of its machine that make mini-batches, part ``p`` with the p-th of them.
 
     These are the trainers, or the samplers of a FactoredStrategy. They talk over gloo on loopback, in a group of their
@@ -182,9 +182,9 @@ class Collective:
 
     def __init__(self) -> None:
         self.colleagues: SamplingGroup | None = None
-        self._gathering: Gathering | None = None  # nobody has met yet: mini-batches are read by hand
+        self._gather_group: GatherGroup | None = None  # nobody has met yet: mini-batches are read by hand
 
-    def meet(self, partition: Partition, trainer: pl.Trainer | None) -> None:
+    def connect(self, partition: Partition, trainer: pl.Trainer | None) -> None:
         """Called by all ranks of a job, in one order. By hand, or where ranks are not as many as parts, nobody meets.
 
         Raises:
@@ -193,9 +193,9 @@ class Collective:
         """
         if self.colleagues is not None or trainer is None:
             return
-        self._gathering = gathering = Gathering.of(trainer)
-        if gathering.is_here and gathering.count == partition.num_parts:
-            self.colleagues = open_colleagues(partition, _exchange(gathering))
+        self._gather_group = gather_group = GatherGroup.of(trainer)
+        if gather_group.is_here and gather_group.count == partition.num_parts:
+            self.colleagues = open_colleagues(partition, _exchange(gather_group))
 
     def workload(self, whole: Workload, partition: Partition, phase: str) -> Workload:
         """The mini-batches of a phase, sampled by all ranks together.
@@ -207,13 +207,13 @@ class Collective:
             PartitionError: training with more or fewer ranks than parts.
             SamplerConfigError: a sampler that cannot be sampled collectively.
         """
-        gathering, num_parts = self._gathering, partition.num_parts
-        is_local = gathering is None or gathering.trainer is not None
-        if gathering is not None and not gathering.is_here:
+        gather_group, num_parts = self._gather_group, partition.num_parts
+        is_local = gather_group is None or gather_group.trainer is not None
+        if gather_group is not None and not gather_group.is_here:
             return whole
         num_ranks = whole.num_ranks if is_local else num_parts
-        if gathering is not None and num_ranks == num_parts:
-            num_ranks = gathering.count
+        if gather_group is not None and num_ranks == num_parts:
+            num_ranks = gather_group.count
         if num_ranks != num_parts:
             if phase != "train":
                 return whole
@@ -223,16 +223,16 @@ class Collective:
                 f"{who}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {who}s, or make as many parts as "
                 f"there are {who}s: gnnload partition ... --hops 0 --parts {num_ranks}."
             )
-        ours: dict[str, Any] = {}
+        changes: dict[str, Any] = {}
         if is_local:
             owners = partition.part_of(whole.seeds)
             seeds = [whole.seeds[owners == part] for part in range(num_parts)]
-            ours["order"] = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
+            changes["order"] = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
         if self.colleagues is not None:
-            ours["sampler"] = CollectiveSampler(whole.sampler, self.colleagues)
-        return Workload(**{**whole.settings(), **ours})
+            changes["sampler"] = CollectiveSampler(whole.sampler, self.colleagues)
+        return Workload(**{**whole.settings(), **changes})
 
-    def leave(self, error: BaseException | None = None) -> None:
+    def disconnect(self, error: BaseException | None = None) -> None:
         """Serves the others until all leave, or at once with ``error``, of which they are told. Safe to call twice.
 
         Raises:
@@ -247,18 +247,18 @@ class Collective:
             colleagues.fail(f"{type(error).__name__}: {error}")
 
 
-def _exchange(gathering: Gathering) -> Exchange:
+def _exchange(gather_group: GatherGroup) -> Exchange:
     """Connects the ranks of a gathering; they meet by its name, where the first one opens a store for all."""
-    sharers = gathering.sharers("parts")
-    if sharers is None:
+    membership = gather_group.membership("parts")
+    if membership is None:
         [alone] = ThreadExchange.connect(1)
         return alone
-    with sharers.meet() as meeting:
-        store = _listening_store() if sharers.index == 0 else None
-        [told, *_] = meeting.exchange({"port": store.port if store is not None else 0})
+    with membership.connect() as peers:
+        store = _listening_store() if membership.index == 0 else None
+        [told, *_] = peers.all_gather({"port": store.port if store is not None else 0})
         store = store or TCPStore(_LOOPBACK, told.fields["port"], is_master=False, wait_for_workers=False)
-        timeout_s = gathering.timeout_s or DEFAULT_TIMEOUT_S
-        return DistributedExchange.connect(store, sharers.index, sharers.count, timeout_s, interface="lo")
+        timeout_s = gather_group.timeout_s or DEFAULT_TIMEOUT_S
+        return DistributedExchange.connect(store, membership.index, membership.count, timeout_s, interface="lo")
 
 
 def _listening_store() -> TCPStore:

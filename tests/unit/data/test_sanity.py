@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler
-from lightning_gnnload.data import oddities as module
-from lightning_gnnload.data.oddities import oddities
+from lightning_gnnload.data import sanity as module
+from lightning_gnnload.data.sanity import sanity_issues
 
 RING = Graph.from_coo(src=np.arange(10), dst=np.roll(np.arange(10), 1))
 
 
 def texts(data: GraphData, mapped: bool = False) -> list[str]:
-    return [oddity.text for oddity in oddities(data, mapped=mapped)]
+    return [oddity.text for oddity in sanity_issues(data, mapped=mapped)]
 
 
 def test_nothing_is_said_of_data_in_order() -> None:
@@ -65,11 +65,11 @@ def test_labels_that_are_no_numbers() -> None:
 def test_seeds_without_in_neighbours_and_lists_the_wrong_way_round() -> None:
     # Papers 1 to 9 cite paper 0: as CSC, nobody but 0 has neighbours; read as CSR, all have one.
     indptr, indices = np.array([0, 9, *[9] * 9]), np.arange(1, 10)
-    (most,) = oddities(GraphData(Graph.from_csc(indptr, indices), train=np.arange(10)), mapped=False)
+    (most,) = sanity_issues(GraphData(Graph.from_csc(indptr, indices), train=np.arange(10)), mapped=False)
     assert most.is_suspicious
     assert "alone, are 9 of 10 nodes to train on; if the graph was made of lists of out-neighbours" in most.text
     assert most.text.endswith("take Graph.from_csr.")
-    (few,) = oddities(GraphData(Graph.from_csr(indptr, indices), train=np.arange(9), test=[9]), mapped=False)
+    (few,) = sanity_issues(GraphData(Graph.from_csr(indptr, indices), train=np.arange(9), test=[9]), mapped=False)
     assert few == ("without in-neighbours, by their own features alone, are 1 of 9 nodes to train on.", False)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 
-class Chance(NamedTuple):
+class Significance(NamedTuple):
     """The p-value of a deviation, and a proven upper bound of it.
 
     Attributes:
@@ -26,7 +26,7 @@ class Chance(NamedTuple):
     bound: float
 
 
-def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Chance:
+def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Significance:
     """Tests ``counts`` ``[K]`` of independent trials, each of which falls into cell ``i`` with ``probabilities[i]``.
 
     The statistic is the likelihood ratio G = 2 n KL(counts / n || probabilities). Approximation: chi-square with
@@ -41,18 +41,18 @@ def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Chance:
     """
     counts, probabilities = np.asarray(counts), np.asarray(probabilities, float)
     if np.any(counts[probabilities == 0]):
-        return Chance(0.0, 0.0)  # the impossible happened
+        return Significance(0.0, 0.0)  # the impossible happened
     counts, probabilities = counts[probabilities > 0], probabilities[probabilities > 0]
     freedom = len(counts) - 1
     if freedom == 0:
-        return Chance(1.0, 1.0)
+        return Significance(1.0, 1.0)
     g = max(_relative_entropy(counts, counts.sum() * probabilities), 0.0)
     bound = math.exp(freedom * (1 + math.log(g / freedom)) - g) if g > freedom else 1.0
     half_freedom, half_statistic = torch.tensor([freedom / 2, g], dtype=torch.float64)
-    return Chance(float(torch.special.gammaincc(half_freedom, half_statistic)), bound)
+    return Significance(float(torch.special.gammaincc(half_freedom, half_statistic)), bound)
 
 
-def binomials(counts: np.ndarray, num_trials: int, probabilities: np.ndarray | float) -> Chance:
+def binomials(counts: np.ndarray, num_trials: int, probabilities: np.ndarray | float) -> Significance:
     """Tests the worst of K counts ``[K]``, each of ``num_trials`` independent trials with its own probability.
 
     The counts may depend on one another (Bonferroni). Each may also be a sum of draws without replacement, which
@@ -65,7 +65,7 @@ def binomials(counts: np.ndarray, num_trials: int, probabilities: np.ndarray | f
         misses = num_trials - counts
         deviance = _terms(counts, expected) + _terms(misses, num_trials - expected)
     g = max(float(deviance.max(initial=0.0)), 0.0)
-    return Chance(min(1.0, len(counts) * math.erfc(math.sqrt(g))), min(1.0, 2 * len(counts) * math.exp(-g)))
+    return Significance(min(1.0, len(counts) * math.erfc(math.sqrt(g))), min(1.0, 2 * len(counts) * math.exp(-g)))
 
 
 def _relative_entropy(counts: np.ndarray, expected: np.ndarray) -> float:

@@ -12,14 +12,14 @@ from lightning_gnnload.data.graph import Graph
 _NEWTON_STEPS = 12
 
 
-class Chances(Protocol):
+class InclusionProbabilities(Protocol):
     """Of one hop."""
 
     def of(self, begin: int, end: int) -> np.ndarray:
         """Of each edge into nodes ``[begin, end)``, float64."""
 
 
-class UniformChances:
+class UniformInclusion:
     """Any ``fanout`` of the in-neighbours, each subset equally likely: ``fanout / degree``."""
 
     def __init__(self, graph: Graph, fanout: int, replace: bool) -> None:
@@ -37,7 +37,7 @@ class UniformChances:
         return np.repeat(chance, degrees)
 
 
-class WeightedChances:
+class WeightedInclusion:
     """By edge weight. Without replacement it approximates: each edge as if on its own, with the right number a node.
 
     Drawing one by one in proportion to weight is a race of exponential clocks, one an edge, whose first ``fanout``

@@ -13,7 +13,7 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import SamplerFailedError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.sealed import seal, unseal
-from lightning_gnnload.plugin.strategy import lives
+from lightning_gnnload.plugin.strategy import failover
 
 
 class Service:
@@ -51,7 +51,7 @@ def ending_with_a_trainer() -> None:
 def test_the_childs_outcome_is_the_ranks() -> None:
     service = Service(lambda: "much")
     before = set(os.listdir("/proc/self/fd"))
-    outcome = lives.serve(service, twice=True)
+    outcome = failover.serve(service, with_failover=True)
     assert unseal(outcome) == {"epoch": 1, "made": "much"}
     outcome.close()
     del outcome
@@ -61,23 +61,23 @@ def test_the_childs_outcome_is_the_ranks() -> None:
 
 
 def test_a_killed_child_is_followed_by_the_rank_itself() -> None:
-    assert unseal(lives.serve(Service(killed), twice=True)) == {"epoch": 2, "is_successor": True}
+    assert unseal(failover.serve(Service(killed), with_failover=True)) == {"epoch": 2, "is_successor": True}
 
 
 def test_a_child_that_heard_no_outcome_has_none_for_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Service, "serve", lambda *_, **__: None)
-    assert lives.serve(Service(killed), twice=True) is None
+    assert failover.serve(Service(killed), with_failover=True) is None
 
 
 def test_one_life_is_led_in_the_rank() -> None:
-    assert unseal(lives.serve(Service(killed), twice=False)) == {"epoch": 2, "is_successor": False}
+    assert unseal(failover.serve(Service(killed), with_failover=False)) == {"epoch": 2, "is_successor": False}
 
 
 def test_what_ends_the_child_ends_the_rank() -> None:
     with pytest.raises(SamplerFailedError, match=r"sampler rank 3 failed(.|\n)*ArithmeticError: no luck"):
-        lives.serve(Service(raising), twice=True)
+        failover.serve(Service(raising), with_failover=True)
     with pytest.raises(TrainerFailedError, match=r"trainer rank 1 failed(.|\n)*a bad batch"):
-        lives.serve(Service(ending_with_a_trainer), twice=True)
+        failover.serve(Service(ending_with_a_trainer), with_failover=True)
 
 
 def test_signals_go_to_the_child_and_handlers_come_back() -> None:
@@ -90,7 +90,7 @@ def test_signals_go_to_the_child_and_handlers_come_back() -> None:
         return "heard"
 
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
-    outcome = unseal(lives.serve(Service(wait_for_signal), twice=True, ignore=[signal.SIGUSR1]))
+    outcome = unseal(failover.serve(Service(wait_for_signal), with_failover=True, ignore=[signal.SIGUSR1]))
     assert outcome["made"] == "heard"
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)] == before
 
@@ -112,7 +112,7 @@ def test_a_signal_amid_the_fork_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> 
     service = Service(wait)
     service.has_all_trainers = False
     with pytest.raises(SamplerFailedError, match="was interrupted"):
-        lives.serve(service, twice=True)
+        failover.serve(service, with_failover=True)
 
 
 def test_before_trainers_come_a_signal_ends_it() -> None:
@@ -122,7 +122,7 @@ def test_before_trainers_come_a_signal_ends_it() -> None:
     service = Service(interrupted)
     service.has_all_trainers = False
     with pytest.raises(SamplerFailedError, match="was interrupted") as caught:
-        lives.serve(service, twice=True)
+        failover.serve(service, with_failover=True)
     assert caught.value.failure.interrupted
 
 
@@ -130,5 +130,5 @@ def test_a_process_that_uses_cuda_is_not_forked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert unseal(lives.serve(Service(killed), twice=True)) == {"epoch": 2, "is_successor": False}
+    assert unseal(failover.serve(Service(killed), with_failover=True)) == {"epoch": 2, "is_successor": False}
     assert [record.levelno for record in caplog.records] == [logging.WARNING]

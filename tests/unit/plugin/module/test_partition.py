@@ -15,13 +15,13 @@ from jsonargparse import ArgumentParser
 
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler, load_partition, partition_graph
 from lightning_gnnload.cache.peers import Membership
-from lightning_gnnload.cache.policy import OfPart
+from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data import stored_parts
 from lightning_gnnload.data.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import LoaderConfigError, PartitionError, PartitionMismatchError, PartReachError
-from lightning_gnnload.plugin.strategy.profile import Setting, measure
+from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
@@ -145,7 +145,7 @@ def test_partitions_that_do_not_fit(folder: Path) -> None:
 
 
 def test_roles_are_measured_before_there_are_trainers(folder: Path) -> None:
-    setting = Setting(torch.device("cpu"), 1, (), {})
+    setting = ProfileSetting(torch.device("cpu"), 1, (), {})
     arguments = {"model": Fits(), "datamodule": module(folder, trainers=None)}
     _, profile = measure(quiet_trainer(), arguments, setting, lambda facts: False)
     assert profile is not None
@@ -168,7 +168,7 @@ def test_a_ranks_cache_has_the_rows_that_the_rank_gathers(folder: Path, name: st
     assert isinstance(workload.sampler, PartSampler)
     partition = workload.sampler.partition
     for part in partition.parts:
-        policy = OfPart(policy_named(name, progress=False), workload.sampler.sampler, partition, part, "train")
+        policy = PartPolicy(policy_named(name, progress=False), workload.sampler.sampler, partition, part, "train")
         hotness = policy.hotness(workload, 1)
         counts = np.zeros(partition.num_nodes)
         for request in workload.requests(1):
@@ -192,10 +192,10 @@ def test_ranks_share_memory_but_no_rows(folder: Path, policy: str, window: int) 
     made = module(folder)
     workload, store = made.workload("train"), made.data.stores["x"]
 
-    def own(sharers: Membership) -> tuple[int, list[int]]:
+    def own(membership: Membership) -> tuple[int, list[int]]:
         levels = (FeatureCache(policy, capacity_bytes=NUM_PARTS * 2000, window=window),)
-        [level] = made.parting.own_levels(levels, workload, "train", sharers.index, progress=False)
-        cache = level.open(store, workload, sharers=sharers, progress=False)
+        [level] = made.module_partition.own_levels(levels, workload, "train", membership.index, progress=False)
+        cache = level.open(store, workload, membership=membership, progress=False)
         rows = np.flatnonzero(cache.location >= 0).tolist()  # type: ignore[attr-defined]
         cache.close()
         return cache.num_rows, rows  # type: ignore[attr-defined]
@@ -211,13 +211,13 @@ def test_ranks_share_memory_but_no_rows(folder: Path, policy: str, window: int) 
 def test_caches_that_stay_one_for_all_ranks(folder: Path) -> None:
     made = module(folder)
     shared, evicting = FeatureCache("degree", ratio=0.1, share="partitioned"), FeatureCache("fifo", ratio=0.1)
-    assert made.parting.own_levels((shared, evicting), made.workload("train"), "train", 0, progress=False) == (
+    assert made.module_partition.own_levels((shared, evicting), made.workload("train"), "train", 0, progress=False) == (
         shared,
         evicting,
     )
     whole = module(None)
     level = FeatureCache("degree", ratio=0.1)
-    assert whole.parting.own_levels((level,), whole.workload("train"), "train", 0, progress=False) == (level,)
+    assert whole.module_partition.own_levels((level,), whole.workload("train"), "train", 0, progress=False) == (level,)
 
 
 def test_a_partition_is_one_or_a_folder() -> None:

@@ -12,7 +12,7 @@ from torchmetrics import SumMetric
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import SwitchingError
-from lightning_gnnload.plugin.gradients.standby import Understudy, seed_of
+from lightning_gnnload.plugin.gradients.standby import ModelReplica, seed_of
 
 
 class Model(LightningModule):
@@ -44,26 +44,26 @@ class TakesBatchOnly(Model):
         return super().training_step(batch, 3)
 
 
-def understudy(model: Model, **settings: Any) -> Understudy:
+def replica(model: Model, **settings: Any) -> ModelReplica:
     strategy = FactoredStrategy(switching=True)
     trainer = Trainer(
         accelerator="cpu", devices=2, strategy=strategy, logger=False, enable_checkpointing=False, **settings
     )
     strategy._lightning_module = model
-    return Understudy(trainer, None)
+    return ModelReplica(trainer, None)
 
 
 BATCH = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
 
 
 def test_batches_come_in_the_precision_of_the_model() -> None:
-    gradients = understudy(Model(), precision="64-true").train(BATCH, 3, global_step=17, seed=1)
+    gradients = replica(Model(), precision="64-true").train(BATCH, 3, global_step=17, seed=1)
     assert gradients["layers.0.weight"].dtype == torch.float64
 
 
 @pytest.mark.parametrize("model", [Model(), Model(gives="dict"), TakesBatchOnly()])
 def test_gradients_are_those_of_a_plain_backward_pass(model: Model) -> None:
-    studied = understudy(model)
+    studied = replica(model)
     found = studied.train(BATCH, 3, global_step=17, seed=1)
     wanted = torch.autograd.grad(model.layers(BATCH).square().mean(), list(model.layers.parameters()))
     assert [found[f"layers.{name}"].equal(g) for name, g in zip(("0.weight", "0.bias"), wanted, strict=True)] == [
@@ -74,13 +74,13 @@ def test_gradients_are_those_of_a_plain_backward_pass(model: Model) -> None:
     assert model.built == ["fit", "configure_model"]
     assert all(parameter.grad is None for parameter in model.parameters())
     assert model.seen.compute() == 0  # its metrics count what trainers train
-    studied.dismiss()
+    studied.restore()
     assert "log" not in vars(model)
 
 
 def test_dropout_depends_on_the_mini_batch_and_on_nothing_else() -> None:
     model = Model(dropout=0.5)
-    studied = understudy(model)
+    studied = replica(model)
     torch.manual_seed(4)
     before = torch.random.get_rng_state()
     first = studied.train(BATCH, 0, global_step=0, seed=seed_of(5, 0, 9))
@@ -100,4 +100,4 @@ def test_seeds_differ_by_run_epoch_and_slice() -> None:
 
 def test_a_mini_batch_without_a_loss_cannot_be_contributed() -> None:
     with pytest.raises(SwitchingError, match=r"returned None.*a loss is needed"):
-        understudy(Model(gives="nothing")).train(BATCH, 0, global_step=0, seed=0)
+        replica(Model(gives="nothing")).train(BATCH, 0, global_step=0, seed=0)
