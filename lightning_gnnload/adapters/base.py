@@ -12,7 +12,7 @@ from lightning_gnnload.data.block import MiniBatch
 
 
 class BatchFormat:
-    """The MiniBatch itself; a subclass gives what another library's models expect.
+    """The interface of a batch format; this one gives the MiniBatch itself.
 
     Attributes:
         library: the module that batches of this format are made with; None where none is needed.

@@ -127,7 +127,7 @@ class ToDGL:
 
 
 class DGLFormat(BatchFormat):
-    """``batch_format="dgl"``: see :class:`ToDGL`."""
+    """The format ``batch_format="dgl"``: see :class:`ToDGL`."""
 
     library = "dgl"
 

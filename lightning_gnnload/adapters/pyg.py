@@ -110,7 +110,7 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
 
 
 class PyGFormat(BatchFormat):
-    """``batch_format="pyg"``: see :func:`to_pyg`."""
+    """The format ``batch_format="pyg"``: see :func:`to_pyg`."""
 
     library = "torch_geometric"
 

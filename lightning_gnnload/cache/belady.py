@@ -20,7 +20,7 @@ from lightning_gnnload.sample.workload import Workload
 
 
 class BeladyCache(StoreWrapper):
-    """After each mini-batch it keeps, of the rows it has and those of the mini-batch, the ones that come next soonest.
+    """A cache that keeps, after each mini-batch, the rows whose next use comes soonest.
 
     That is Belady's choice, which needs the future: the mini-batches of the coming steps are sampled ahead of their
     making, once each (:class:`.Lookahead`). No cache of its size hits more, as far as the look ahead reaches, when
@@ -158,14 +158,14 @@ class BeladyCache(StoreWrapper):
         return summed_reads([before, self._ask_behind(missed, out)])
 
     def _begin_next(self) -> None:
-        """Now that it is known what is kept, it is known what the next mini-batch will lack."""
+        """Begins to read what the next mini-batch will lack, which follows from what is kept."""
         coming = self._ahead.coming() if self._reader is not None else None
         if self._reader is not None and coming is not None:
             request, nodes = coming
             self._reader.begin(request, nodes[self._location[nodes] < 0])
 
     def _keep(self, request: BatchRequest, ids: np.ndarray, places: np.ndarray | None, rows: np.ndarray) -> None:
-        """Of what is cached and these rows, keeps what comes next soonest."""
+        """Keeps those of the cached rows and these whose next use comes soonest."""
         times = self._ahead.times_after(request, ids)
         if times is None:
             return

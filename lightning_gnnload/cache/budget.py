@@ -16,7 +16,7 @@ LOCATION_BYTES = 4
 
 @dataclass(frozen=True)
 class Table:
-    """What is to be cached, and in how many copies.
+    """The size of the table that is to be cached, and the number of copies.
 
     Attributes:
         num_nodes: rows of the table.
@@ -34,12 +34,12 @@ class Table:
 
     @property
     def index_bytes(self) -> int:
-        """Of all copies: where each node's row is."""
+        """The bytes that all copies take to know where each node's row is."""
         return (self.copies if self.indices is None else self.indices) * self.num_nodes * LOCATION_BYTES
 
     @property
     def bytes_per_row(self) -> int:
-        """Of all copies of a cached row."""
+        """The bytes of all copies of a cached row."""
         return self.copies * (self.row_bytes + self.slot_bytes)
 
     def rows_in(self, capacity_bytes: int) -> int:
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a cache may hold.
+    """The memory that a cache may take.
 
     Attributes:
         num_rows: cached rows.

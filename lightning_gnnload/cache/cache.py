@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """The hot rows of a feature table on faster memory. Settings alone, which a configuration file can hold.
+    """Keeps the hot rows of a feature table in faster memory. Settings alone, which a configuration file can hold.
 
     Args:
         policy: which rows: a name in :data:`.RULES`, or a policy of one's own. ``"presample"``, ``"degree"``,

@@ -10,7 +10,7 @@ from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 
 
 class DynamicCache(StoreWrapper):
-    """Admits every row that it misses, and evicts another for it. Threads gather at once.
+    """A cache that admits every row it misses, and evicts another row for it. Threads gather at once.
 
     It needs no look ahead and no ranking, and follows a workload that changes. What is worth it shows where batches
     that are near in time ask for the same rows (:class:`.ProximityOrder`): under a shuffled order, FIFO hits less than

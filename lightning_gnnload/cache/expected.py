@@ -13,7 +13,8 @@ from lightning_gnnload.sample.workload import Workload
 
 @dataclass(frozen=True)
 class Expected(CachePolicy):
-    """By the visits that an epoch is expected to make, from the law of the sampler: no epoch is sampled.
+    """Ranks nodes by the expected number of visits in an epoch, which follows from how the sampler draws; none is
+    sampled.
 
     Probabilities flow from the seeds along the edges, hop by hop, in a time proportional to edges times hops, however
     many mini-batches an epoch has. For samplers that have :meth:`.Sampler.presence`: :class:`.NeighborSampler`,

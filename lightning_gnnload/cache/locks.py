@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 
 class ReadWriteLock:
-    """A lock for the threads of one process. Who waits to write is not passed by readers who come later."""
+    """A readers-writer lock between threads of one process. A reader that comes later does not pass a writer that
+    waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -55,7 +56,7 @@ _GATE, _ROWS = 0, 1  # bytes of the file that stand for them
 
 
 class SharedLock:
-    """A lock that a killed holder takes with it: an open file description's lock (``F_OFD_SETLKW``) on a memfd.
+    """A lock between processes that is released when its holder is killed (``F_OFD_SETLKW`` on a memfd).
 
     Who waits to write is not passed by readers who come later: all go through a gate, which a writer holds while it
     waits, and a reader only in passing. Not reentrant.
@@ -97,7 +98,8 @@ class SharedLock:
             _set(fd, _GATE, fcntl.F_UNLCK)
 
     def close(self) -> None:
-        """Nobody of this process holds it, or will. Threads give back what they opened when they end."""
+        """Closes the lock, which nobody of this process holds or will take. Threads give back what they opened when
+        they end."""
         self._local = threading.local()
         if self.fd >= 0:
             os.close(self.fd)

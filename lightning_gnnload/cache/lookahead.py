@@ -15,7 +15,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Lookahead:
-    """The input nodes of the mini-batches of the coming steps, and of each the time when it comes next.
+    """The input nodes of the next mini-batches, and when each node is used next.
 
     A mini-batch's time is ``global step * num_ranks + rank``. Expected are those of every coming step, of the ranks
     that were announced; others are not this process's. Every ``steps`` steps, those of the next ``2 * steps`` are
@@ -125,7 +125,7 @@ class Lookahead:
 
 
 def next_lists(lists: Sequence[np.ndarray], first: np.ndarray) -> list[np.ndarray]:
-    """For each entry of each list, the number of the next list that has the same node; one past the last for none.
+    """Finds for each entry of each list the number of the next list that has the same node; one past the last for none.
 
     Args:
         lists: node ids, distinct within a list.

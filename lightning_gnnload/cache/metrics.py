@@ -32,7 +32,7 @@ def rows_hit(reads: Reads, tier: str | None = None) -> int:
 
 
 def hit_rate(reads: Reads, tier: str | None = None) -> float:
-    """Of all rows gathered, the share that caches gave, or the cache of one tier; NaN where none was gathered.
+    """The share of all gathered rows that caches gave, or the cache of one tier; NaN where none was gathered.
 
     Example:
         >>> from lightning_gnnload.data.features import TierReads
@@ -53,7 +53,7 @@ def has_cache(reads: Reads) -> bool:
 
 
 class HitRate(Metric):
-    """Of all feature rows gathered, the share that a cache gave: ``hits / rows``, in [0, 1]; NaN before any.
+    """A metric: the share of gathered rows that a cache served (``hits / rows``), in [0, 1]; NaN before the first.
 
     Args:
         tier: of the caches, the one whose hits count, such as ``"cache 2"``; None: all.
@@ -89,7 +89,7 @@ class HitRate(Metric):
 
 
 class BytesRead(Metric):
-    """Bytes of feature rows read from a tier; of a disk, those of whole sectors.
+    """A metric: bytes of feature rows read from one tier; from a disk, whole sectors.
 
     Args:
         tier: ``"memory"``, ``"disk"``, ``"cache"`` and so on; None: all.
@@ -121,7 +121,8 @@ class BytesRead(Metric):
 
 
 class AccessSimilarity(Metric):
-    """How much of the visits to an epoch's hottest nodes the epoch before foretells, in [0, 1]; NaN in the first.
+    """A metric: how well the previous epoch's visits predict those of this epoch's hottest nodes, in [0, 1]; NaN in the
+    first.
 
     It is :func:`.trace.similarity` of both epochs' visits, which count the mini-batches that read each node. Where it
     is high, what was read, or sampled beforehand, says what is worth caching. Takes 8 bytes a node.

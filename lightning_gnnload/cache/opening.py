@@ -24,13 +24,13 @@ from lightning_gnnload.sample.workload import Workload
 
 _MOVE_BYTES = 24
 """A slot that may get another row: while it does, two nodes' ids and its place lie in memory."""
-_PROBED_ROWS = 64
+_PROBED_ROWS = 64  # tables of different seeds differ in each row; more would only cost reads
 _SEED_THEM = "Features that each rank draws at random need the same seed: call seed_everything(0) before."
 T = TypeVar("T")
 
 
 class Place(ABC, Generic[T]):
-    """The memory that a table's cache is opened in, by one rank or by the ranks that meet for it.
+    """The memory in which a cache is opened, by one rank or by a group of peers.
 
     Args:
         store: has all rows.
@@ -118,7 +118,7 @@ class Place(ABC, Generic[T]):
 
 
 class HostPlace(Place[FeatureStore]):
-    """The machine's memory: a rank's own, or shared by all ranks."""
+    """A place in the host's memory: a rank's own, or shared by all ranks of the machine."""
 
     def part(self) -> None:
         if self.peers is not None:
@@ -177,7 +177,7 @@ class HostPlace(Place[FeatureStore]):
 
 
 def print_line(text: str) -> None:
-    """One line on stderr, where bars are shown as well."""
+    """Prints a line on stderr, where progress bars are shown as well."""
     from rich.console import Console
 
     Console(stderr=True).print(text, highlight=False, soft_wrap=True)
@@ -196,14 +196,14 @@ def _ranked(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarray:
 
 
 def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
-    """Of a few rows: tables of one shape that were drawn with different seeds differ in each."""
+    """Computes a checksum of a few rows; tables of one shape that were drawn with different seeds differ in each."""
     rows = torch.zeros(len(ids), store.shape[1], dtype=store.dtype)
     store.gather(torch.from_numpy(ids.copy()), rows)
     return zlib.crc32(bytes_of(rows).tobytes())
 
 
 def _lock_of(peers: PeerGroup) -> SharedLock:
-    """One for all peers, made by peer 0."""
+    """The lock that all peers share, made by peer 0."""
     mine = SharedLock.create() if peers.membership.index == 0 else None
     try:
         first, *_ = peers.all_gather({}, -1 if mine is None else mine.fd)

@@ -19,13 +19,13 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
 
 _RETRY_S = 0.02
-_LAST_WORDS_S = 2.0
+_LAST_WORDS_S = 2.0  # how long a peer may take to read why this one failed
 _MAX_TEXT = 4000
 
 
 @dataclass(frozen=True)
 class Membership:
-    """Says who they are, alike in each rank but for ``index``.
+    """Names a group of peers, and says which of them this rank is.
 
     Args:
         name: of this job and cache; no two that are open at once have the same.
@@ -72,7 +72,7 @@ class PeerValue(NamedTuple):
 
 
 class PeerChannel(sockets.Channel):
-    """Between peer 0 and another one."""
+    """The connection between peer 0 and one other peer."""
 
     kinds: ClassVar = {
         "join": {"index": int, "count": int},
@@ -85,7 +85,7 @@ class PeerChannel(sockets.Channel):
 
 
 class PeerGroup:
-    """The peers, connected through peer 0.
+    """A connected group of peers: the ranks of one machine that open a cache together.
 
     Attributes:
         peers: which of them this process is.

@@ -86,7 +86,7 @@ def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 class SubsetPolicy(CachePolicy):
-    """Another policy's ranking, of some of the nodes alone: row ``i`` of their table is that of node ``nodes[i]``.
+    """Applies another policy to a subset of nodes: row ``i`` of the table is node ``nodes[i]``.
 
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
@@ -116,8 +116,8 @@ class SubsetPolicy(CachePolicy):
 
 
 class PartPolicy(CachePolicy):
-    """Another policy's ranking of a part's nodes, by the part's edges and by the mini-batches of its rank alone. Nodes
-    that the part does not hold count nothing: the rank gathers none of them.
+    """Applies another policy to the nodes of one part, by its edges and its rank's mini-batches alone. Nodes that the
+    part does not hold count nothing: the rank gathers none of them.
 
     Args:
         policy: ranks nodes.

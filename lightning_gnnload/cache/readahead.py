@@ -13,7 +13,7 @@ from lightning_gnnload.data.plan import BatchRequest
 
 
 class Staged:
-    """Rows that were read, or are about to be, for the one thread that makes their mini-batch.
+    """Rows that were read ahead, or are being read, for one mini-batch.
 
     Args:
         ids: int64 ``[M]``, ascending.
@@ -51,7 +51,7 @@ class Staged:
 
 
 class ReadAhead:
-    """One thread that reads for one mini-batch at a time: the next that nobody has begun to make.
+    """A thread that reads rows from disk for the next mini-batch that nobody has begun to make.
 
     Args:
         store: that is read.

@@ -33,7 +33,8 @@ Ranking = Callable[[int, threading.Event], np.ndarray]
 
 
 class RenewedCache(StaticCache):
-    """The rows of a window stay until the next window begins and its own are known; nobody waits for that.
+    """A static cache whose rows are replaced in the background, one window of epochs after another; no batch waits for
+    it.
 
     Peer 0 ranks the next window in the background, and tells all when its first mini-batch is announced. Each rank
     then replaces rows in its own shard, a megabyte at a time under a lock that readers share: first it takes what

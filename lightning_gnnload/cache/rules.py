@@ -25,7 +25,7 @@ from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH, PRESAMPLED_EPOC
 
 @dataclass(frozen=True)
 class PreSample(CachePolicy):
-    """By visits in a few epochs that are sampled before training: GNNLab's PreSC#K.
+    """Ranks nodes by their visits in a few epochs that are sampled before training (GNNLab's PreSC#K).
 
     They are epochs that training never uses, so that the hit rates seen in training say how well past visits foretell
     others, as they would with samplers whose draws nobody can know.
@@ -62,7 +62,7 @@ class PreSample(CachePolicy):
 
 @dataclass(frozen=True)
 class Clairvoyant(CachePolicy):
-    """By visits in the very epochs to come: no cache that is filled once a window can hit more often.
+    """Ranks nodes by their visits in the coming epochs, which no cache that is filled once a window can beat.
 
     Mini-batches are pure functions of (seed, epoch, step, seeds), so they can be sampled before they are needed. It
     costs what sampling the window costs, without features or a model.
@@ -92,7 +92,7 @@ class Clairvoyant(CachePolicy):
 
 
 class Recorded(CachePolicy):
-    """By visits that were counted elsewhere: the optimum, where they are those of the run itself.
+    """Ranks nodes by visits that were counted elsewhere, which is optimal where they are the run's own.
 
     Args:
         counts: one number a node, ``[N]``, not negative.
@@ -116,7 +116,7 @@ def _check_whole(name: str, value: Any, most: int = 2**31) -> None:
 
 @dataclass(frozen=True)
 class Degree(CachePolicy):
-    """By out-degree: a node is gathered because an edge leads from it to one that was there before.
+    """Ranks nodes by out-degree, as a node is gathered through its edges to nodes that were drawn before it.
 
     It knows neither which nodes are seeds nor how the sampler draws.
 
@@ -129,7 +129,7 @@ class Degree(CachePolicy):
 
 @dataclass(frozen=True)
 class DegreeRatio(CachePolicy):
-    """By in-degree over out-degree, as PaGraph compares itself with AliGraph; 0 where no edge leads out.
+    """Ranks nodes by in-degree over out-degree, AliGraph's policy as PaGraph describes it; 0 where no edge leads out.
 
     Where each edge goes both ways, all nodes are equal and the lowest ids win.
 
@@ -143,7 +143,7 @@ class DegreeRatio(CachePolicy):
 
 @dataclass(frozen=True)
 class Random(CachePolicy):
-    """Any rows, the same for the same seed of the run: what a policy must beat."""
+    """Ranks nodes at random, alike for the same seed: the baseline that a policy must beat."""
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         return ops.random_keys(workload.seed, FIXED_DRAWS_EPOCH, np.arange(workload.graph.num_nodes))
@@ -159,7 +159,7 @@ def out_degrees(graph: Graph, chunk: int = 1 << 24) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Rule:
-    """What decides which rows a cache holds: either ``rank`` or ``admit``.
+    """One row of the table of policies: what decides which rows a cache holds, ``rank`` or ``admit``.
 
     Attributes:
         name: in ``FeatureCache(policy=...)``.
@@ -235,7 +235,7 @@ def rule_of(policy: object) -> Rule | None:
 
 
 def policy_named(policy: str | CachePolicy, *, window: int = 1, progress: bool = True) -> CachePolicy:
-    """One of :data:`POLICIES`, or a policy of one's own as it is.
+    """Makes one of :data:`POLICIES`, or takes a user's own policy as it is.
 
     Args:
         policy: a name, or a policy.

@@ -71,7 +71,7 @@ def is_mapped_file(rows: torch.Tensor) -> bool:
 
 
 def _first_difference(own_rows: np.ndarray, root_rows: np.ndarray) -> int | None:
-    """Of two arrays of bytes: the position, or None where they are equal."""
+    """Finds the first position where two arrays of bytes differ; None where they are equal."""
     for begin in range(0, len(own_rows), _CHUNK_BYTES):
         chunk = slice(begin, begin + _CHUNK_BYTES)
         if not np.array_equal(own_rows[chunk], root_rows[chunk]):

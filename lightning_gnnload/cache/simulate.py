@@ -22,7 +22,7 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True)
 class HitRateCurve:
-    """Hit rates of one way to cache.
+    """The hit rates of one way to cache, by size.
 
     Attributes:
         name: what ``FeatureCache(policy=...)`` calls it; ``"optimum"`` for the best that rows chosen once can do.
@@ -40,7 +40,7 @@ class HitRateCurve:
 
 
 class AccessTrace:
-    """The input nodes of some epochs' mini-batches: the first epoch warms caches up, the others are measured.
+    """The input nodes of some epochs' mini-batches; the first epoch warms the caches up, the others are measured.
 
     Args:
         workload: whose mini-batches.
@@ -79,7 +79,7 @@ class AccessTrace:
         return [np.bincount(np.concatenate(epoch), minlength=self.num_nodes) for epoch in self.epochs[1:]]
 
     def _record(self, epoch: int, max_bytes: int | None, advance: Advance) -> list[np.ndarray]:
-        """One epoch; where ``max_bytes`` are given, no more, and the steps that fit are what later epochs record."""
+        """Records one epoch, of at most ``max_bytes`` if given; then later epochs record as many steps."""
         recorded: list[np.ndarray] = []
         num_bytes, num_ranks = 0, self.workload.num_ranks
         requests = (request for request in self.workload.requests(epoch) if request.step < self.num_steps)
@@ -127,7 +127,7 @@ def static_curves(
 
 
 def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> Iterator[HitRateCurve]:
-    """Of each rule that admits and evicts while mini-batches are gathered; ``"belady"`` knows the whole trace.
+    """Simulates each rule that admits and evicts while mini-batches are gathered; ``"belady"`` knows the whole trace.
 
     Source: BGL (NSDI'23), section 3.2.1, figure 5.
     """
@@ -178,7 +178,7 @@ def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np
 def _belady_hits(
     num_nodes: int, num_slots: int, lists: Sequence[np.ndarray], following: Sequence[np.ndarray], num_warm: int
 ) -> int:
-    """Of what is cached and what was just read, the cache keeps what comes next soonest."""
+    """Counts the hits of a cache that keeps the rows whose next use comes soonest."""
     never, hits = len(lists), 0
     next_of = np.full(num_nodes, never, np.int32)  # of cached nodes, when they come next; of others, never
     kept = np.empty(0, np.int64)

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 16 << 20
 
 
 class StaticCache(StoreWrapper):
-    """Hot rows in shards, and a table that says for every node which shard and slot has its row, if any.
+    """A cache whose rows are chosen once, in shards, with a table from each node to its shard and slot.
 
     A row comes from a shard or from ``store``, and is the same. Who filled the shards does not matter: they lie in
     memory that this process can read, its own or another's. As nothing moves, ``gather`` takes no lock.
@@ -88,7 +88,7 @@ class StaticCache(StoreWrapper):
 
 
 def deal(count: int, num_shards: int) -> np.ndarray:
-    """Where the hottest rows go, hottest first, int32 ``[count]``: to the shards in turn, to and fro.
+    """Deals the hottest rows out to the shards, hottest first, to and fro: int32 ``[count]``.
 
     So shards differ by one row at most, and in how often they are read by no more than the hottest row is.
 
@@ -151,7 +151,7 @@ def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:
 
 @dataclass
 class CacheMemory:
-    """Where each node's row is, and the rows.
+    """The memory of a static cache: a location table over all nodes, and the shards with the rows.
 
     What is shared travels as a descriptor, which is all that another kind of memory needs to do as well: CUDA's
     virtual memory is exported so, and outlives its maker in the same way.
@@ -188,8 +188,8 @@ def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) 
 def hold_together(
     store: FeatureStore, hot: np.ndarray, peers: PeerGroup, *, renewed: bool = False, progress: bool = False
 ) -> CacheMemory:
-    """Each row of ``hot`` once on the machine: dealt out hottest first, so that shards carry equal load. Each rank
-    fills its own shard, which the others map and can only read.
+    """Caches each row of ``hot`` once on the machine, dealt out hottest first, so that shards carry equal load. Each
+    rank fills its own shard, which the others map and can only read.
 
     Args:
         store: has all rows.

@@ -16,7 +16,7 @@ from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 
 class StoreWrapper(FeatureStore):
-    """A store in front of another, with the same rows. A subclass has :meth:`_gather`.
+    """A store that wraps another one and has the same rows. A subclass has :meth:`_gather`.
 
     Args:
         store: has all rows.
@@ -77,7 +77,7 @@ def check_slots(num_slots: int, store: FeatureStore) -> None:
 
 
 class CacheLevels(FeatureStore):
-    """The nearest of several stores, each in front of the next one; closes those that are caches.
+    """A chain of stores, nearest first, each a cache in front of the next; it closes those that are caches.
 
     Args:
         store: the last, which has all rows; it stays open.
@@ -114,7 +114,7 @@ class CacheLevels(FeatureStore):
 
 
 class DeferredStore(FeatureStore):
-    """A cache that is filled when the first mini-batch needs it: loaders are made that nobody ever reads.
+    """A cache that is filled when the first mini-batch needs it, as some loaders are made and never read.
 
     After :meth:`close`, and where it was never opened until then, the store behind serves alone. Thread-safe: all who
     gather wait for the one who opens, and closing waits for those who gather.

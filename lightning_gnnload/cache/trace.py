@@ -115,7 +115,7 @@ def _taken(ahead: deque[tuple[BatchRequest, Future[np.ndarray]]]) -> tuple[Batch
     return request, nodes.result()
 
 
-_CLASSES_AN_OCTAVE = 4
+_CLASSES_AN_OCTAVE = 4  # coarse enough that a class has many nodes, fine enough that their degrees are alike
 
 
 def smoothed(counts: np.ndarray, degrees: np.ndarray, num_batches: int) -> np.ndarray:

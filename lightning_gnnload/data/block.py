@@ -15,7 +15,7 @@ from lightning_gnnload.ops import HopLayout, SampleLayout
 
 
 class EdgeColumn(NamedTuple):
-    """Numbers that blocks may hold beside their indices, one an edge.
+    """One number for each edge, which blocks may hold beside their indices.
 
     Attributes:
         name: in a :class:`Block`, and where a sampler declares its columns.

@@ -35,7 +35,7 @@ Reads = tuple[TierReads, ...]
 
 
 def summed_reads(gathers: Iterable[Reads]) -> Reads:
-    """One count a tier. The gather of most tiers says in what order they lie.
+    """Sums reads by tier, in the order of the gather that has read from most tiers.
 
     Example:
         >>> summed_reads([(TierReads("disk", 3, 12),), (TierReads("cache", 5, 20), TierReads("disk", 1, 4))])

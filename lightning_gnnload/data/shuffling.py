@@ -17,7 +17,7 @@ _JUDGED_EPOCHS = range(8)  # one epoch's rotation can be lucky
 
 @dataclass(frozen=True)
 class Choice:
-    """A number of sequences, and why.
+    """A number of sequences, and the reason for it.
 
     Attributes:
         sequences: how many are merged.

@@ -19,7 +19,7 @@ NO_NEIGHBOR = np.uint64(kernels.NO_NEIGHBOR)
 
 @dataclass(frozen=True)
 class AliasTable:
-    """The alias tables of a graph's nodes, in integers alone.
+    """The alias tables by which nodes draw neighbours in proportion to weight, in integers alone.
 
     A node of in-degree ``d`` hands out ``d * 2**32`` shares, ``2**32`` by each of ``d`` slots. Entry ``e`` gives its
     first ``threshold`` shares, the low 32 bits, to edge ``e`` and the rest to the edge ``alias``, the high 32 bits,

@@ -11,7 +11,7 @@ from ..errors import PartitionError, SeedError
 from .checks import as_integer, check_apart, check_array, check_graph
 from .dispatch import kernels
 
-MAX_LINKED_BLOCKS = 2**14
+MAX_LINKED_BLOCKS = 2**14  # the matrix of their links then takes 2 GiB
 _MOST_NODES = 2**31 - 1
 
 
@@ -61,7 +61,7 @@ def join_blocks(
     is_large: np.ndarray,
     most: int,
 ) -> np.ndarray:
-    """For each small block, a large one that it borders on and that has room for it.
+    """Finds for each small block a large one that it borders on and that has room for it.
 
     It is the one with more than half of the edges between the small block and large ones, if there is such, and else
     some that it borders on.

@@ -14,12 +14,12 @@ from numpy.typing import DTypeLike
 
 from ..errors import GnnLoadError, GraphFormatError, SamplerConfigError
 
-ARENA_ALIGNMENT = 64
+ARENA_ALIGNMENT = 64  # a cache line, and the widest vector load
 INDEX_DTYPES = (np.int32, np.int64)
 
 
 def check_graph(indptr: np.ndarray, indices: np.ndarray, ends: bool = True) -> None:
-    """That two arrays have the form of a graph; whether they are one, :func:`.check_csc` tells.
+    """Checks that two arrays have the form of a graph; :func:`.check_csc` checks whether they are one.
 
     Raises:
         GraphFormatError: their dtypes or lengths are not those of CSC.
@@ -98,7 +98,7 @@ def check_array(
 
 
 def check_names(names: np.ndarray | None, indptr: np.ndarray) -> None:
-    """By what the nodes draw: int64, one a node, or None, where their ids are their names.
+    """Checks the ids by which nodes draw: int64, one a node, or None, where they are the nodes' own.
 
     Raises:
         GraphFormatError: something else.

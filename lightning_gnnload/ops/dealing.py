@@ -23,7 +23,7 @@ _NEVER = 2**63 - 1
 
 @dataclass(frozen=True)
 class DealtSeeds:
-    """What each part has by now, while seeds are dealt out one after the other. Made by :meth:`none_of`.
+    """The state of assigning seeds to parts one after the other. Made by :meth:`none_of`.
 
     Attributes:
         part: int8 ``[N]``, of each seed that has one; -1 for all other nodes.

@@ -45,7 +45,7 @@ except ImportError as error:
 ALL_NEIGHBORS = -1
 MAX_FANOUT: int = kernels.MAX_FANOUT
 MAX_HOPS: int = kernels.MAX_HOPS
-MAX_NODES = 1 << 48
+MAX_NODES = 1 << 48  # offsets in bytes stay within int64
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")  # in the order of kernels/common/isa.h
 
 # Up to 1 GiB of stamps a thread; beyond it a table as large as the batch costs no more time.
@@ -54,7 +54,8 @@ MAX_STAMP_NODES = 1 << 28
 
 @dataclass(frozen=True)
 class DrawKey:
-    """What a draw depends on besides the node: unsigned numbers of 64, 32 and 32 bits, and the number of the first hop.
+    """The key of a batch's random draws: seed, epoch and step, of 64, 32 and 32 unsigned bits, and the number of its
+    first hop.
 
     Hops are counted from ``hop`` on, so that one can be sampled by itself: hop 2 of a batch is the only hop of a key
     with ``hop=2``.
@@ -97,7 +98,7 @@ class HopLayout:
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """What a sampling kernel wrote: ``nodes`` int64 ``[num_nodes]`` at 0, hops at the arena's end.
+    """What a sampling kernel wrote to an arena: ``nodes`` int64 ``[num_nodes]`` at 0, the hops at its end.
 
     Bytes ``[free_begin, free_end)`` between them are unused (both multiples of 64).
     """
@@ -115,7 +116,8 @@ class SampleLayout:
 
 
 class ArenaTooSmall(Exception):  # noqa: N818  a signal between kernel and slot pool, not an error
-    """The arena is too small. It now holds nothing of use; sampling again into a larger one gives the batch.
+    """Raised by a sampling op whose arena is too small. It now holds nothing of use; sampling again into a larger one
+    gives the batch.
 
     ``needed_bytes`` is what the part that failed needs, more than the arena has; later parts may need more.
     """
@@ -126,7 +128,7 @@ class ArenaTooSmall(Exception):  # noqa: N818  a signal between kernel and slot 
 
 
 class Workspace:
-    """Scratch memory of one thread: the deduplication table for graphs of up to ``num_nodes`` nodes.
+    """The scratch memory of one sampling thread: a table to deduplicate up to ``num_nodes`` node ids.
 
     One call at a time may use it; a second one, from another thread, is refused. It is clean after each call,
     failed ones included.
@@ -189,7 +191,7 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: 
 
 
 def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarray) -> None:
-    """That there is one row of ``out`` for each id; whether it has such rows, the kernels check.
+    """Checks that ``out`` has one row for each id; the kernels check the ids.
 
     Raises:
         SeedError, SamplerConfigError: wrong dtype or length, or memory of ``out``.

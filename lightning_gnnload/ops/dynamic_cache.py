@@ -19,7 +19,7 @@ MAX_ROW_BYTES = 1 << 32
 
 
 class DynamicCache:
-    """A cache that admits every row it misses, and evicts another for it. Threads may use it at once.
+    """The slots of a cache that admits every row it misses, and evicts another row for it. Threads may use it at once.
 
     A batch is one step: it hits what is there when it comes, and then its misses are admitted, in its order. With rows
     that is :meth:`read` and :meth:`admit`, where another thread's batch may come in between; without them, in

@@ -18,7 +18,7 @@ MAX_EDGE_TYPES: int = kernels.MAX_EDGE_TYPES
 
 @dataclass(frozen=True)
 class EdgeTypeIndex:
-    """Where the in-neighbours of each node by each edge type are.
+    """An index of each node's in-neighbours by edge type.
 
     A run is the in-neighbours of one node by edges of one type. A node's runs are in ascending order of type, and
     within a run the edges keep their order.

@@ -22,7 +22,7 @@ _MAX_FILE_BYTES = 1 << 62
 
 @dataclass(frozen=True)
 class RowFile:
-    """An open file of rows of equal size, one after the other.
+    """An open file of rows of equal size.
 
     Args:
         fd: open for reading; whoever opened it closes it.
@@ -64,7 +64,7 @@ class RowFile:
 
 
 class RowReader:
-    """What one thread reads with, again and again: buffers, of which each takes one read at a time.
+    """The buffers by which one thread reads rows from a file; each buffer takes one read at a time.
 
     One call at a time may use it; a second one, from another thread, is refused. After a FeatureFileError it may be
     used again; where io_uring itself failed, each call says that another is to be made.
@@ -92,7 +92,8 @@ class RowReader:
 
 
 class Tally(NamedTuple):
-    """What a call read: ``num_reads`` reads, of ``num_bytes`` together, whole units of the file."""
+    """Counts what one call read from a file: ``num_reads`` reads, of ``num_bytes`` together, in whole units of the
+    file."""
 
     num_reads: int
     num_bytes: int
@@ -163,7 +164,7 @@ def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | No
 
 
 def watch_map(mapped: np.ndarray, name: str) -> int:
-    """From now on, a read of a page of this map that its file no longer has (SIGBUS) names the file on stderr.
+    """Makes a read of a page of this map that its file no longer has (SIGBUS) name the file on stderr.
 
     The process then ends as it would have. :func:`gather_mapped` alone goes on.
 

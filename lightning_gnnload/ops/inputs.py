@@ -13,7 +13,7 @@ from .dispatch import DrawKey, Workspace, kernels
 
 
 class SamplerInput:
-    """One mini-batch's input of a sampling kernel, checked; all that is left to a sampler's op are its own settings.
+    """The checked input of every native sampler: graph, seeds, key of draws, and memory.
 
     The arrays are not copied: they must not change while a kernel samples.
 

@@ -66,7 +66,7 @@ def sample_typed_neighbors(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> SampleLayout:
-    """As :func:`sample_neighbors`, with a fanout for each edge type; the hops carry edge types.
+    """Samples as :func:`sample_neighbors` does, with a fanout for each edge type; the hops carry edge types.
 
     A node's edges are in ascending order of type; each type's in-neighbours are drawn from as if there were no
     others.

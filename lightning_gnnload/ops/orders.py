@@ -79,7 +79,7 @@ def _check_same_size(indptr: np.ndarray, indices: np.ndarray, reversed_indptr: A
 
 
 def round_robin(sequences: list[np.ndarray], starts: np.ndarray) -> np.ndarray:
-    """One order of several: each sequence in turn gives its next seed that none has given.
+    """Merges several sequences into one order: each in turn gives its next seed that none has given.
 
     Args:
         sequences: K >= 1 permutations of the positions 0 to S - 1, int32 ``[S]`` each.

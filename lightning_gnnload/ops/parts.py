@@ -18,7 +18,7 @@ MAX_CLOSED_PARTS = 64
 def spread_parts(
     indptr: np.ndarray, indices: np.ndarray, fresh: np.ndarray, held: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """One hop of the closure of all parts at once: whoever holds a node takes in its in-neighbours.
+    """Extends the closures of all parts by one hop: a part that holds a node takes in its in-neighbours.
 
     Masks tell of a node which parts hold it, by a bit each. One pass over the lists of nodes with fresh parts, in
     the order of the graph, so that a mapped one is read in turn.

@@ -28,7 +28,7 @@ def step_walks(
     *,
     table: AliasTable | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One step of many walks, as :func:`.random_walk` takes it: wherever a list lies, its holder takes the step.
+    """Takes one step of many walks, as :func:`.random_walk` does, on the rank that holds each list.
 
     Args:
         indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed

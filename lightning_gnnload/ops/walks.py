@@ -26,7 +26,7 @@ _WORDS = 1 << 32
 
 @dataclass(frozen=True)
 class Walks:
-    """How walks go: ``num_walks`` from each node, of up to ``length`` steps.
+    """The settings of random walks: ``num_walks`` from each node, of up to ``length`` steps.
 
     A walk ends at a node without in-neighbours, or with none of positive weight, and after any step with probability
     ``termination_prob``. A walk that goes on leaves, with probability ``restart_prob``, from its start instead of the
@@ -58,7 +58,7 @@ class Walks:
 
     @property
     def end_below(self) -> int:
-        """After a step, a 32-bit word below this ends the walk."""
+        """The threshold of ending a walk: after a step, a 32-bit word below it does."""
         return round(_WORDS * self.termination_prob)
 
     @property

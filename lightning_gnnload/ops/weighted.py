@@ -27,7 +27,7 @@ def sample_weighted(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> SampleLayout:
-    """As :func:`.sample_neighbors`, but neighbours are drawn in proportion to their edges' weights.
+    """Samples as :func:`.sample_neighbors` does, but in proportion to the edges' weights.
 
     Edges of weight zero are never taken. Without replacement a node draws by weight, removes what it drew, and
     draws again; it takes all edges of positive weight where there are no more than its fanout.

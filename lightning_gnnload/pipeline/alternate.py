@@ -17,7 +17,8 @@ _MAX_DEPTH = 1024
 
 
 class AlternatingLoader(SampledLoader):
-    """The mini-batches of a SampledLoader, in the same order, made by turns: sampling and training never overlap.
+    """A loader that samples and trains in turn, so that neither slows the other on a lone device; the order stays the
+    same.
 
     Where both are bound by the same cores or the same device, neither slows the other down, and each finds its data in
     the caches.

@@ -18,7 +18,7 @@ _POLL_S = 0.5
 
 
 class TrainerConnections:
-    """Reads the sockets of all trainers, and turns strangers away: they must not be able to end the job.
+    """Accepts the trainers' connections, reads their messages, and refuses processes that are no trainers.
 
     Args:
         listener: what trainers connect to.

@@ -12,7 +12,7 @@ from lightning_gnnload.errors import CheckpointError
 
 @dataclass
 class ContributedStep:
-    """Stands in a loader's place of a mini-batch, where samplers have trained all mini-batches of the step already.
+    """Stands in for the mini-batch of a step that samplers have trained completely.
 
     Lightning counts it like any other step; the model does not see it. Callbacks do, as their ``batch``.
     """
@@ -22,7 +22,7 @@ class ContributedStep:
 
 
 class Ledger:
-    """Which slices of an epoch's global steps samplers have contributed.
+    """Records which slices of an epoch's global steps samplers have contributed.
 
     All trainers add the same slices between the same two steps, so that they pass over the same steps: see
     :class:`.SamplerGradients`. A slice goes by its number in the epoch,

@@ -36,7 +36,7 @@ _COUNTED_EVERY = 64
 
 
 class MadeOnDevice(NamedTuple):
-    """A mini-batch, as its maker left it.
+    """A mini-batch that was made on a device, with its cost.
 
     Attributes:
         payload: what it took.
@@ -58,7 +58,7 @@ class MadeOnDevice(NamedTuple):
 
 
 class FeatureFetcher:
-    """Gathers the features of mini-batches on a device, by work of side streams, and hands these over.
+    """Gathers the features of mini-batches on a device, on side streams.
 
     Args:
         source: the phase's mini-batches; its workload and labels are used, not its stores.
@@ -121,7 +121,7 @@ class DeviceBatches(FeatureFetcher):
         self.max_threads = max_threads
 
     def make(self, request: BatchRequest) -> MadeOnDevice:
-        """One mini-batch, by work in the calling thread's side stream.
+        """Makes one mini-batch, by work in the calling thread's side stream.
 
         Raises:
             SeedError: a seed is not a node of the graph.
@@ -176,7 +176,7 @@ class _Fetched(NamedTuple):
 
 
 class DevicePrefetcher(FeatureFetcher):
-    """Takes a trainer's mini-batches from its queue, copies them to its device, and gathers their features there.
+    """Copies a trainer's mini-batches from the queue to its device ahead of time, and gathers their features there.
 
     All of that is work of a side stream. The next mini-batch, if it has come, is begun before one is handed over, so
     that it arrives while that one is trained on. The host waits only where it is two steps ahead of the device, so that
@@ -196,7 +196,8 @@ class DevicePrefetcher(FeatureFetcher):
         self._copied: deque[tuple[Event, MiniBatch]] = deque()
 
     def take(self, queue: BatchQueue, stream: int, step: int, stop: int) -> tuple[MiniBatch, Payload] | None:
-        """As :meth:`.BatchQueue.take`, for work in the current stream; steps end before ``stop``."""
+        """Takes the next mini-batch, as :meth:`.BatchQueue.take`, for work in the current stream; steps end before
+        ``stop``."""
         fetched = self._ahead.pop(stream, None)
         if fetched is None or fetched.step != step:
             fetched = self._fetch(queue, stream, step)
@@ -213,7 +214,7 @@ class DevicePrefetcher(FeatureFetcher):
         return batch, fetched.payload
 
     def forget(self, stream: int) -> None:
-        """Nobody wants more of it."""
+        """Drops what was fetched ahead of a stream that nobody reads any more."""
         self._ahead.pop(stream, None)
 
     def _fetch(self, queue: BatchQueue, stream: int, step: int) -> _Fetched | None:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.runtime import Runtime
     from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle
 
-_CLOSE_S = 2.0
+_CLOSE_S = 2.0  # how long to wait for readers, which close when they hear of the end
 _log = logging.getLogger(__name__)
 
 
 class DeviceSlot:
-    """A slot as its sampler sees it.
+    """A slot in device memory, at the sampler that writes it.
 
     It grows by being replaced, under a handle of its own. The reader has closed what was replaced when it gives the
     slot back; only then it is freed.
@@ -110,7 +110,7 @@ AnySlot = Slot | DeviceSlot
 
 
 class DeviceExporter:
-    """A sampler's device, whose memory trainers read.
+    """Makes slots in the memory of a sampler's device, which trainers read.
 
     Args:
         runtime: of that device.
@@ -132,7 +132,7 @@ class DeviceExporter:
 
 
 class OpenedSlot:
-    """A slot as its trainer sees it.
+    """A slot in device memory, at the trainer that reads it.
 
     Raises:
         DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
@@ -145,7 +145,7 @@ class OpenedSlot:
         self._memory = OpenedMemory(reader.runtime, memory_handle, fd)
 
     def copy(self, num_bytes: int) -> tuple[torch.Tensor, Event]:
-        """Its first bytes in memory of this process, uint8 on its device, and the moment when they are there.
+        """Copies the first bytes to this process's memory, uint8 on its device; also gives the event of the copy's end.
 
         The copy is work of the current stream. Does not wait.
 
@@ -167,7 +167,7 @@ class OpenedSlot:
 
 
 class DeviceReader:
-    """A trainer's device, by which it reads the memory of others.
+    """Opens the memory of samplers' devices on a trainer's device.
 
     Args:
         device: where mini-batches are to lie.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DeviceTable(Protocol):
-    """A table whose rows a device gathers: :class:`.DeviceFeatures`, or :class:`HostTable`."""
+    """The interface of a table whose rows a device gathers; :class:`.DeviceFeatures` is one."""
 
     def gather(self, ids: torch.Tensor) -> torch.Tensor:
         """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
@@ -28,7 +28,7 @@ class DeviceTable(Protocol):
 
 
 class HostTable:
-    """Rows that the host gathers, from any store, and copies to a device. Thread-safe.
+    """Gathers rows on the host, from any store, and copies them to a device. Thread-safe.
 
     The host waits for the ids, once more a batch.
 

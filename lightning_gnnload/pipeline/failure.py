@@ -47,7 +47,7 @@ that there is none; or would miss the part of the graph that the sampler holds.
 
 @dataclass(frozen=True)
 class Failure:
-    """Which rank ended, in which stage, and why.
+    """A record of which rank ended, in which stage, and why.
 
     Attributes:
         role: ``"sampler"`` or ``"trainer"``.

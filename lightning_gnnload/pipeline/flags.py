@@ -12,7 +12,8 @@ import socket
 
 
 class Flag:
-    """Up from its making until :meth:`lower`, or until this process ends. To raise one twice is no error."""
+    """A named flag that other processes can see; it is up until :meth:`lower`, or until this process ends. To raise one
+    twice is no error."""
 
     def __init__(self, name: str) -> None:
         self._socket = _socket()

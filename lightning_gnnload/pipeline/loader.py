@@ -26,7 +26,7 @@ Convert = Callable[[MiniBatch], Any]
 
 
 class Progress(NamedTuple):
-    """Where a consumer is: its epoch, and how many batches of it it is done with. A batch at work is not among them."""
+    """A consumer's position: its epoch, and how many mini-batches of it are done. A batch at work is not among them."""
 
     epoch: int
     num_processed: int
@@ -42,7 +42,7 @@ class _Made(NamedTuple):
 
 
 class EpochLoader:
-    """What Lightning asks of a train loader: a length, the epoch, and a place in it that survives a restart.
+    """The interface of a train loader that Lightning can resume: a length, an epoch, and a position in it.
 
     A subclass yields mini-batches from :meth:`_batches`. Making one starts nothing, and neither does ``iter()``:
     Lightning makes and iterates loaders that it never reads.
@@ -159,7 +159,7 @@ class EpochLoader:
 
 
 class SampledLoader(EpochLoader):
-    """Mini-batches made by threads of this process: one thread, one batch, the GIL released.
+    """A loader whose mini-batches are made by threads of this process, one batch a thread, the GIL released.
 
     Batches come in order and are the same for any number of threads.
 
@@ -207,7 +207,7 @@ class SampledLoader(EpochLoader):
         return self.batches(epoch, start, len(self))
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
-        """Those of steps ``[start, stop)``."""
+        """The mini-batches of steps ``[start, stop)``."""
         make, num_threads = self._open()  # here, where an interrupt can end it: threads would first have to finish
         requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if num_threads == 0:

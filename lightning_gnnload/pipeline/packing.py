@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Packing(NamedTuple):
-    """What goes where.
+    """The layout of a mini-batch's arrays in one piece of memory.
 
     Attributes:
         layout: nodes at the begin, hops at the end.
@@ -27,7 +27,7 @@ class Packing(NamedTuple):
 
 
 def aligned(num_bytes: int) -> int:
-    """As many bytes or a few more, so that another array may follow."""
+    """Rounds a number of bytes up, so that another array may follow."""
     return -(-num_bytes // ARENA_ALIGNMENT) * ARENA_ALIGNMENT
 
 
@@ -68,7 +68,7 @@ def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int 
 
 
 def _columns(hop: DeviceHop) -> tuple[torch.Tensor | None, ...]:
-    """In the order of HopLayout's offsets."""
+    """The arrays of a hop in the order of HopLayout's offsets."""
     return hop.indptr, hop.indices, *(getattr(hop, column.plural, None) for column in EDGE_COLUMNS)
 
 

@@ -14,12 +14,12 @@ from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.pipeline.tables import TableLayout, edge_spans, num_edge_rows
 
-_MAX_SIZE = 1 << 48
+_MAX_SIZE = 1 << 48  # sizes come from another process: their products must stay within int64
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Who made a mini-batch, when, and how long it took.
+    """Which thread made a mini-batch, when, and how long it took.
 
     Attributes:
         made_by: global rank that made it; the trainer's own unless a sampler says otherwise.
@@ -43,7 +43,7 @@ _OF_TIMING = tuple(each.name for each in fields(Timing))
 
 @dataclass(frozen=True)
 class Payload:
-    """Where a mini-batch lies in a slot, and what it took to make.
+    """Where a mini-batch lies in a slot, and what it cost to make.
 
     Attributes:
         reads: where the features came from, nearest tier first; empty where their store does not count.
@@ -87,7 +87,7 @@ class Payload:
 
     @property
     def end(self) -> int:
-        """Of the slot's bytes, those before it are all that the mini-batch takes."""
+        """The offset in the slot at which the mini-batch ends."""
         ends = [8 * self.layout.num_nodes, *(table.offset + table.num_bytes for table in self._all_tables)]
         for hop in self.layout.hops:
             ends += [offset + count * dtype.itemsize for offset, count, dtype in hop_arrays(hop).values()]

@@ -23,7 +23,7 @@ _POLL_S = 1.0
 
 
 class BatchQueue:
-    """Mini-batches of one trainer, from all samplers of its machine.
+    """The trainer's end of the queue: hands out one trainer's mini-batches from all samplers of its machine.
 
     The trainer shares a stream's steps out among the samplers. When it loses one, it shares what that one still owed
     out among the others: mini-batches are pure functions, so trainers need not agree, and a step that comes twice is
@@ -210,7 +210,7 @@ class BatchQueue:
         return self._pool.pump(timeout_s)
 
     def failure_behind(self, timeout_s: float = 1.0) -> PeerError | None:
-        """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
+        """Finds the reason why a collective has failed, if it can be known (another trainer's end, say)."""
         return self._pool.failure_behind(timeout_s)
 
     def goodbye(self, outcome: MemoryFile | None = None, failure: Failure | None = None) -> None:
@@ -271,7 +271,7 @@ class BatchQueue:
             callback(lost.index)
 
     def _announce_streams(self, peer: SamplerPeer) -> None:
-        """To one that comes in mid-stream, after its predecessor's end: it may have to take over, now or later."""
+        """Announces the open streams to a sampler that comes in mid-stream, which may have to take steps over."""
         for number, stream in self._streams.items():
             peer.send("open", stream=number, **vars(stream.spec))
             orphans, stream.orphans = stream.orphans, []

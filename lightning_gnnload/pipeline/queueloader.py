@@ -14,7 +14,7 @@ from lightning_gnnload.pipeline.streams import StreamSpec
 
 
 class QueueLoader(EpochLoader):
-    """The mini-batches of a SampledLoader, made by the samplers; by itself, from where the last sampler is lost.
+    """A loader whose mini-batches samplers make; when the last sampler is lost, it makes them itself.
 
     Args:
         queue: this trainer's end of the queue.
@@ -120,7 +120,8 @@ class QueueLoader(EpochLoader):
         return self.ledger.is_whole(step)
 
     def _sampled_here(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
-        """Without samplers. What made one of them raise may be raised here too, with that one's report as its cause."""
+        """Samples in this process, as there are no samplers. What made one of them raise may be raised here too, with
+        that one's report as its cause."""
         try:
             batches = map(self._note_local, self.local.batches(epoch, start, stop))
             for step in range(start, stop):

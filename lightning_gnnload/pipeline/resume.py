@@ -10,7 +10,7 @@ from lightning_gnnload.errors import CheckpointError
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Says which seeds of an epoch have been taken: those of the first ``step`` global steps.
+    """The position in an epoch that a checkpoint keeps: the first ``step`` global steps are done.
 
     Batches are pure functions, so two integers say where a run was. The others say which seeds that means: they must
     be alike in the run that goes on, while the numbers of trainers, samplers and threads need not. So it is the

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SamplerPeer:
-    """A connection, the steps that are expected from it, and its slots in this process.
+    """One sampler at the trainer's end: its connection, the steps that it owes, and its slots.
 
     A sampler that comes back after its end is another peer: this one stays until the last of its slots is free.
 
@@ -67,7 +67,7 @@ class SamplerPeer:
         return len(self._filled)
 
     def send(self, kind: str, fds: tuple[int, ...] = (), **fields: object) -> None:
-        """To one that is gone, nothing is sent: its end is read later, or is known."""
+        """Sends a message; nothing to a sampler that is gone, whose end is read later, or is known."""
         if self.channel is not None:
             with suppress(OSError):
                 self.channel.send(kind, fds, **fields)

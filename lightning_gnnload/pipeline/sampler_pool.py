@@ -17,13 +17,13 @@ from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 
 _log = logging.getLogger(__name__)
-_CONNECT_INTERVAL_S = 0.02
+_CONNECT_INTERVAL_S = 0.02  # a listener that is not there yet can only be tried again
 _GOODBYE_S = 2.0
 _LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 
 
 class SamplerPool:
-    """Connections of one trainer to all samplers of its machine. Used by one thread.
+    """The pool of a machine's samplers, as one trainer is connected to it. Used by one thread.
 
     Args:
         job: name that the ranks of this job share.
@@ -74,7 +74,7 @@ class SamplerPool:
 
     @property
     def alive(self) -> list[SamplerPeer]:
-        """Those that make mini-batches."""
+        """The samplers that make mini-batches."""
         return [peer for peer in self.peers if peer.is_alive]
 
     @property
@@ -152,7 +152,7 @@ class SamplerPool:
         self.lose(peer, reason)
 
     def failure_behind(self, timeout_s: float) -> PeerError | None:
-        """After a collective has failed: the reason, if it can be known (another trainer's end, say)."""
+        """Finds the reason why a collective has failed, if it can be known (another trainer's end, say)."""
         gone = self._trainers_gone()
         deadline = time.monotonic() + timeout_s
         try:
@@ -204,7 +204,8 @@ class SamplerPool:
         return peer.channel is not None
 
     def _call_successor(self, peer: SamplerPeer) -> None:
-        """Where a rank outlives its sampling process, its listening socket does too, and it answers itself."""
+        """Connects to whoever listens in a lost sampler's place: a rank can outlive its sampling process, and then
+        serves itself."""
         successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
         if self._call(successor):
             self._departed.append(peer)

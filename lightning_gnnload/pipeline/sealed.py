@@ -173,7 +173,7 @@ def _value(node: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _name(kind: Any) -> str:
-    """Of a dtype, torch's or numpy's, or a device."""
+    """The name of a dtype, torch's or numpy's, or of a device."""
     return str(kind).removeprefix("torch.")
 
 

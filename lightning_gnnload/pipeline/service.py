@@ -37,7 +37,7 @@ _HEARTBEAT_S = 1.0
 
 
 class SamplerService:
-    """Serves the trainers of one machine until all have said goodbye.
+    """The main loop of a sampler rank, which serves the trainers of one machine until all have said goodbye.
 
     Args:
         job: name that the ranks of this job share.

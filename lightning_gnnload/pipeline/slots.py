@@ -24,12 +24,12 @@ import torch
 
 from lightning_gnnload.data.pages import buffer_memory
 
-FIRST_SLOT_BYTES = 1 << 20
+FIRST_SLOT_BYTES = 1 << 20  # slots grow to what mini-batches need within a few steps
 Token = TypeVar("Token")
 
 
 class Slot:
-    """A growable buffer: private to the process, or shared through a memfd that leaves nothing behind.
+    """A growable buffer, private to the process or shared through a memfd, which leaves nothing behind.
 
     Args:
         num_bytes: size; untouched pages cost nothing.
@@ -69,7 +69,7 @@ class Slot:
         self._map(max(num_bytes, self.num_bytes))
 
     def remap(self) -> None:
-        """For a reader: follows the writer, who has grown the slot."""
+        """Maps a slot again, which its writer has grown."""
         self._map(os.fstat(self.fd).st_size)
 
     @property
@@ -106,7 +106,7 @@ class Slot:
             self._pin()
 
     def _pin(self) -> None:
-        """Where the system lets no more memory be locked, copies from here are slower and as right."""
+        """Page-locks the slot; where the system lets no more memory be locked, copies are slower and as right."""
         address = self.array.ctypes.data
         with torch.cuda.device(self._device):
             if int(torch.cuda.cudart().cudaHostRegister(address, self.num_bytes, 0)) == 0:
@@ -125,7 +125,7 @@ class _LentBuffer(weakref.ref, Generic[Token]):
 
 
 class LentBuffers(Generic[Token]):
-    """Lends buffers over slots, and tells which of them nobody uses any more.
+    """Lends buffers over slots, and finds those that nobody uses any more.
 
     A buffer comes back when the last tensor over it is gone: in any thread, in the middle of a garbage collection or
     of a signal's handler. All that runs then is ``deque.append``, which is no Python code, so that no Ctrl-C can be
@@ -167,7 +167,7 @@ class LentBuffers(Generic[Token]):
 
 
 class SlotPool:
-    """Private slots, recycled. Thread-safe.
+    """A pool of private slots, which are recycled. Thread-safe.
 
     It holds as many as were ever in use at once; how many that is, is the caller's bound. New slots start at the
     size that earlier ones grew to.
@@ -181,8 +181,8 @@ class SlotPool:
         self._lock = threading.Lock()
 
     def initializer(self) -> Callable[[], None] | None:
-        """For threads that take slots, which are page-locked on the device of whoever calls this: a new thread's would
-        be the first one."""
+        """The initializer of threads that take slots, which are page-locked on the device of whoever calls this: a new
+        thread's would be the first one."""
         return partial(torch.cuda.set_device, torch.cuda.current_device()) if self.pinned else None
 
     def take(self) -> Slot:

@@ -174,14 +174,14 @@ class BatchSource:
 
 
 class Draws(Protocol):
-    """What draws: :class:`.OnDevice`, or :class:`.UploadingSampler`."""
+    """The interface of what draws for a device: :class:`.DeviceSampler` or :class:`.UploadingSampler`."""
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
         """Raises SeedError: a seed is not a node, or repeats."""
 
 
 class DeviceSource(BatchSource):
-    """A BatchSource whose mini-batches are drawn on a device; they are the same, number for number. Thread-safe.
+    """A :class:`.BatchSource` that draws on a device; its mini-batches are the same, number for number. Thread-safe.
 
     They go to memory of the host, where this process gathers what the source has of features; or stay on the device, in
     a slot that a trainer copies from, where that gathers all features itself.

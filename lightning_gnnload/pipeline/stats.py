@@ -11,7 +11,7 @@ from lightning_gnnload.pipeline.tables import summed_reads
 
 
 class QueueFill(NamedTuple):
-    """How full a loader's queue is.
+    """How full a loader's queue is, in mini-batches.
 
     Attributes:
         ready: mini-batches that wait for the trainer.
@@ -25,7 +25,7 @@ class QueueFill(NamedTuple):
 
 
 class Making(NamedTuple):
-    """What a :class:`.Payload` tells of a mini-batch in a slot, of one that lies in none."""
+    """The cost of making a mini-batch that lies in no slot; a :class:`.Payload` has that of the others."""
 
     num_seeds: int
     num_nodes: int
@@ -36,7 +36,7 @@ class Making(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery(Timing):
-    """One mini-batch, from its making to the trainer.
+    """The timeline and the figures of one mini-batch, from its making to the trainer.
 
     Moments are seconds of ``time.monotonic``, the machine's own clock: they compare between its processes.
 
@@ -114,7 +114,7 @@ class Delivery(Timing):
 
 @dataclass
 class LoaderStats:
-    """Sums over the mini-batches that one loader delivered.
+    """The sums over all mini-batches that one loader has delivered.
 
     Attributes:
         num_batches: mini-batches delivered.

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """What a trainer asks for: the mini-batches of steps ``[start, stop)`` of one loader of a phase, in one epoch.
+    """Describes the mini-batches that a trainer asks for: steps ``[start, stop)`` of a phase's loader in one epoch.
 
     ``reload`` changes when Lightning has asked the data module for its loaders anew. ``gathers`` says that the trainer
     gathers the features itself, so that they are no part of the mini-batches.
@@ -34,7 +34,7 @@ class StreamSpec:
 
 @dataclass
 class ReadStream:
-    """A stream, as its trainer sees it; steps before ``next_step`` are behind it, and nobody makes the ``orphans``."""
+    """A stream at the trainer that reads it; steps before ``next_step`` are done, and nobody makes the ``orphans``."""
 
     spec: StreamSpec
     next_step: int
@@ -43,7 +43,8 @@ class ReadStream:
 
 @dataclass(eq=False)
 class Stream:
-    """A stream that a trainer has opened. A sampler makes the steps that it was asked for, the lowest first.
+    """A range of mini-batches that a trainer has opened at a sampler. A sampler makes the steps that it was asked for,
+    the lowest first.
 
     Attributes:
         depth: how many slots it may have out; who takes steps of another sampler over gets more for that.
@@ -101,7 +102,7 @@ class Stream:
 
 @dataclass(eq=False)
 class SharedSlot:
-    """A slot of one trainer; ``stream`` and ``step`` are whose mini-batch it holds, or is to hold.
+    """A slot that a sampler shares with one trainer, and the step whose mini-batch it holds or will hold.
 
     Attributes:
         sent: the descriptor and the handle that the trainer has; other ones are new to it.
@@ -120,7 +121,8 @@ class SharedSlot:
 
 @dataclass(eq=False)
 class TrainerPeer:
-    """A trainer, as a sampler sees it. Its slots are its own, so that a slow trainer takes none from the others.
+    """One trainer at the sampler's end: its connection, its streams and its slots. Its slots are its own, so that a
+    slow trainer takes none from the others.
 
     Attributes:
         device: by which it reads other processes' device memory; empty where there is none, or that has failed.
@@ -159,7 +161,7 @@ class TrainerPeer:
             return stream.opened.new_slot(num_bytes, on_device=False)
 
     def go_over_host(self, reason: str) -> None:
-        """Its mini-batches come in memory of the host from now on."""
+        """Sends this trainer's mini-batches in host memory from now on."""
         if self.device:
             _log.warning(
                 "Mini-batches go to trainer rank %d in memory of the host, not of a GPU: %s", self.rank, reason

@@ -24,7 +24,7 @@ _ALIGN = 64
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Where a table lies in a slot."""
+    """The position of one feature table in a slot."""
 
     offset: int
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class TableLayout:
 
 
 class Gather(NamedTuple):
-    """Rows ``ids``, int64, of the store ``name`` go to ``place``."""
+    """An order to gather: rows ``ids``, int64, of the store ``name`` go to ``place``."""
 
     name: str
     ids: torch.Tensor
@@ -47,7 +47,7 @@ class Gather(NamedTuple):
 
 
 class TablePlaces(NamedTuple):
-    """Where the tables of a mini-batch lie, and what goes there.
+    """The positions of a mini-batch's feature tables in its memory, and which rows go there.
 
     Attributes:
         x: features of all V nodes.
@@ -128,7 +128,7 @@ def fill_tables(
 
 
 def edge_spans(hops: Sequence[HopLayout]) -> list[slice]:
-    """Of each hop, its rows among the edge features of all; hops that are prefixes of one array share rows."""
+    """Finds the rows of each hop among the edge features of all; hops that are prefixes of one array share rows."""
     sizes: dict[int, int] = {}
     for hop in hops:
         sizes[hop.edge_ids_offset] = max(hop.num_edges, sizes.get(hop.edge_ids_offset, 0))

@@ -13,7 +13,7 @@ _MOST_BEGUN = 2
 
 
 class DeviceCopies:
-    """Copies mini-batches on a stream of its own, so that one is copied while the step before it computes.
+    """Copies mini-batches on a CUDA stream of its own, so that a copy overlaps the training step before it.
 
     The host waits for no copy. It waits where it runs more than two steps ahead of the device: each of these steps
     holds a batch there.

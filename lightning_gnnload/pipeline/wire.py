@@ -62,7 +62,7 @@ KINDS: dict[str, dict[str, type]] = {
 
 
 class Channel(sockets.Channel):
-    """One end of a connection between a sampler and a trainer."""
+    """One end of the connection between a sampler and a trainer."""
 
     kinds = KINDS
     error = QueueProtocolError

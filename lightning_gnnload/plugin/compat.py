@@ -194,23 +194,23 @@ def set_process_rank(rank: int) -> None:
 
 
 def attach_data_hooks(trainer: pl.Trainer, module: pl.LightningModule, datamodule: Any) -> None:
-    """Where no fit loop runs: batches are moved by the hooks of ``module`` or ``datamodule``, as they are in one."""
+    """Connects the transfer hooks of ``module`` or ``datamodule`` where no fit loop does."""
     trainer._data_connector.attach_datamodule(module, datamodule)
 
 
 def build_model(trainer: pl.Trainer, stage: str = "fit") -> None:
-    """Where no loop runs: the module's own ``setup`` and ``configure_model``."""
+    """Calls the module's own ``setup`` and ``configure_model`` where no loop does."""
     pl.trainer.call._call_lightning_module_hook(trainer, "setup", stage=stage)
     pl.trainer.call._call_configure_model(trainer)
 
 
 def attach_model_callbacks(trainer: pl.Trainer) -> None:
-    """Where no loop runs: those of the module's ``configure_callbacks``."""
+    """Attaches the callbacks of the module's ``configure_callbacks`` where no loop does."""
     trainer._callback_connector._attach_model_callbacks()
 
 
 def make_optimizers(trainer: pl.Trainer) -> None:
-    """Where no fit loop runs: by ``configure_optimizers``, which may ask how long training was planned to be."""
+    """Calls ``configure_optimizers`` where no fit loop does; it may ask how long training was planned to be."""
     # The loop has been told how many batches there are, and would make a loader to count them where it has none.
     trainer.fit_loop._combined_loader = pl.utilities.combined_loader.CombinedLoader([])
     trainer.strategy.setup_optimizers(trainer)
@@ -223,7 +223,7 @@ def before_transfer(module: pl.LightningModule, batch: Any) -> Any:
 
 
 def set_global_step(trainer: pl.Trainer, step: int) -> None:
-    """Where no fit loop runs: what ``trainer.global_step`` says."""
+    """Sets what ``trainer.global_step`` says where no fit loop does."""
     progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
     progress.ready = progress.completed = step
 
@@ -266,7 +266,7 @@ def refuse_by_name(names: Iterable[str]) -> None:
 
 
 class OneLightningMixin:
-    """A mixin for data modules."""
+    """A mixin of data modules that refuses a Trainer of the other Lightning package."""
 
     _trainer: Any = None
 

@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 class Role(Enum):
-    """What a rank does."""
+    """Whether a rank samples or trains."""
 
     SAMPLER = "sampler"
     TRAINER = "trainer"
@@ -27,7 +27,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class RolePlan:
-    """Factors the local ranks of each machine into trainers, first, and samplers, last.
+    """Divides the local ranks of each machine into trainers, which come first, and samplers.
 
     Lightning's world consists of the trainers alone, numbered from 0 over all machines; samplers come after them.
     A machine's only rank has both roles: it counts as a trainer, and samples in threads of its own.
@@ -72,7 +72,7 @@ class RolePlan:
 
     @property
     def num_trainers(self) -> int:
-        """Of each machine."""
+        """The number of trainers of each machine."""
         return 1 if self.is_lone else self.num_devices - self.num_samplers
 
     @property
@@ -84,7 +84,7 @@ class RolePlan:
         return Role.TRAINER if local_rank < self.num_trainers else Role.SAMPLER
 
     def index(self, local_rank: int) -> int:
-        """Its place among the machine's ranks of the same role."""
+        """The rank's number among the machine's ranks of the same role."""
         return local_rank if self.role(local_rank) is Role.TRAINER else local_rank - self.num_trainers
 
     def global_rank(self, node_rank: int, local_rank: int) -> int:
@@ -95,7 +95,7 @@ class RolePlan:
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """What the ranks of a job agreed on at its start, alike in all of them.
+    """The roles on which all ranks of a job have agreed at its start, alike in all of them, and why.
 
     Attributes:
         num_ranks: of each machine.
@@ -125,13 +125,13 @@ class RoleDecision:
 
     @property
     def trainers_fed(self) -> float | None:
-        """By one sampler (K); None where nothing was measured."""
+        """The trainers that one sampler can feed (K); None where nothing was measured."""
         if self.sample_ms is None or self.train_ms is None:
             return None
         return self.train_ms / max(self.sample_ms, 1e-6)
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Says the plan in one line, for people."""
         verb = "samples" if self.num_samplers == 1 else "sample"
         line = f"{self.num_samplers} of {self.num_ranks} ranks {verb}: "
         if self.trainers_fed is None:
@@ -170,7 +170,7 @@ class RoleDecision:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A launched job as one of its ranks knows it at one moment; ``FactoredStrategy.job`` makes it.
+    """What a rank knows of its job at one moment; ``FactoredStrategy.job`` makes it.
 
     Attributes:
         roles: which ranks sample and which train; provisional while ``is_undecided``.
@@ -218,10 +218,10 @@ class Job:
 
     @property
     def global_rank(self) -> int:
-        """Of a trainer, in Lightning's world; samplers come after the trainers of all machines."""
+        """The global rank in Lightning's world, where samplers come after the trainers of all machines."""
         return self.roles.global_rank(self.node_rank, self.local_rank)
 
     @property
     def name(self) -> str:
-        """Of this launch on this machine; its queues bear it."""
+        """The name of this launch on this machine, which its queues bear."""
         return f"{self.run_name}-{self.session}"

@@ -33,7 +33,7 @@ _threads = threading.local()
 
 
 class Sampler(ABC):
-    """Settings of a sampling algorithm. It holds no state: a mini-batch is a pure function of what it is given.
+    """A sampling algorithm and its settings. It holds no state: a mini-batch is a pure function of what it is given.
 
     ``num_layers`` and ``sample_into`` are all that a sampler must have. The rest of what others ask of it, it may
     declare: parts ask for ``reach``, devices for ``sample_on_device``, caches for ``presence``, ranks that sample
@@ -83,7 +83,7 @@ class Sampler(ABC):
         """
 
     def sample(self, graph: Graph, seeds: Any, seed: int = 0, epoch: int = 0, step: int = 0) -> MiniBatch:
-        """One mini-batch in memory of its own, without features.
+        """Samples one mini-batch into memory of its own, without features.
 
         From a part of a graph, ids of nodes and edges are those of the whole graph, given and returned; and so is the
         batch, for the same seeds and key.
@@ -175,7 +175,7 @@ class Sampler(ABC):
     def sample_here(
         self, graph: Graph, seeds: np.ndarray, key: DrawKey, *, aside: bool = False
     ) -> tuple[np.ndarray, SampleLayout]:
-        """One mini-batch in this thread's arena, where it stays until the thread samples the next.
+        """Samples one mini-batch into this thread's arena, where it stays until the thread samples the next.
 
         Args:
             aside: in another one, as the thread is about to lay a mini-batch for which it needs this.
@@ -189,7 +189,7 @@ class Sampler(ABC):
 
 
 class Relayed(Sampler):
-    """What another sampler draws, with all of its settings, but made elsewhere: in a part, or by several ranks."""
+    """A sampler that draws what another one draws, with its settings, but elsewhere: in a part, or on several ranks."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler

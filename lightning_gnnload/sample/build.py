@@ -15,7 +15,7 @@ from lightning_gnnload.sample.base import thread_workspace
 
 
 class ArenaBuilder:
-    """Lays a mini-batch into an arena, hop by hop, nearest hop first.
+    """Lays a mini-batch out in an arena, hop by hop, nearest hop first.
 
     Nodes are kept in the order of first occurrence, seeds first, so that the destinations of every hop are a
     prefix of its sources.
@@ -67,7 +67,7 @@ class ArenaBuilder:
         edge_weight: ArrayLike | None = None,
         edge_type: ArrayLike | None = None,
     ) -> None:
-        """One hop: what each known node draws.
+        """Adds one hop: what each known node draws.
 
         Args:
             counts: integer ``[D]``, edges of each destination.
@@ -104,7 +104,7 @@ class ArenaBuilder:
         self._num_nodes, self._nodes_end, self._hops_begin = added.num_nodes, added.free_begin, added.free_end
 
     def layout(self) -> SampleLayout:
-        """Where everything lies: what ``Sampler.sample_into`` returns."""
+        """Finishes the layout, which ``Sampler.sample_into`` returns."""
         return SampleLayout(self._num_nodes, tuple(self._hops), self._nodes_end, self._hops_begin)
 
     def _check_hop(self, counts: np.ndarray, neighbors: np.ndarray, columns: dict[str, np.ndarray]) -> None:

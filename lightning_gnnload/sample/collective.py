@@ -29,7 +29,7 @@ def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
 
 
 class CollectiveSampler(Relayed):
-    """Samples over parts that lie with several ranks, id for id as one rank would over the whole graph.
+    """Samples a graph whose parts lie with several ranks, with the same result as one rank over the whole graph.
 
     Hop by hop, the nodes whose neighbours are to be drawn go to the ranks that own their lists (shuffle), which draw
     (sample) and send back what they drew (reshuffle). Seeds and nodes are ids of the whole graph.
@@ -64,13 +64,13 @@ class CollectiveSampler(Relayed):
         self._lay = sampler.collective(colleagues, paradigm)
 
     def sample(self, graph: Graph | None, seeds: Any, seed: int = 0, epoch: int = 0, step: int = 0) -> MiniBatch:
-        """As :meth:`.Sampler.sample`; ``graph`` is not read, and may be None."""
+        """Samples as :meth:`.Sampler.sample` does; ``graph`` is not read, and may be None."""
         ids = as_ids(seeds, what="seeds")
         arena, layout = self.sample_here(graph, ids, DrawKey(seed, epoch, step))  # type: ignore[arg-type]
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 
     def sample_into(self, graph: Graph | None, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        """As :meth:`.Sampler.sample_into`; ``graph`` is not read, since the ranks hold its parts."""
+        """Samples as :meth:`.Sampler.sample_into` does; ``graph`` is not read, since the ranks hold its parts."""
         partition = self.colleagues.partition
         check_seeds(seeds, partition.num_nodes)
         layout = self._lay(np.asarray(partition.new_ids)[seeds], key, arena)

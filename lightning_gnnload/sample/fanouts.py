@@ -15,12 +15,12 @@ from lightning_gnnload.errors import SamplerConfigError
 
 
 def typed_fanouts(fanouts: Any) -> list[int | dict[int, int]]:
-    """One number a hop, or one for each edge type."""
+    """Checks fanouts: one number a hop, or one for each edge type."""
     return [_hop(hop, given=fanouts) for hop in _as_list(fanouts)]
 
 
 def plain_fanouts(fanouts: Any) -> list[int]:
-    """One number a hop."""
+    """Checks fanouts: one number a hop."""
     return [_fanout(hop, given=fanouts) for hop in _as_list(fanouts)]
 
 

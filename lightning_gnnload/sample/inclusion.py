@@ -9,18 +9,18 @@ import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 
-_NEWTON_STEPS = 12
+_NEWTON_STEPS = 12  # a bound: the steps end when 1e-3 of a neighbour is missing
 
 
 class InclusionProbabilities(Protocol):
-    """Of one hop."""
+    """The interface of inclusion probabilities: how likely each edge is to be drawn at one hop."""
 
     def of(self, begin: int, end: int) -> np.ndarray:
-        """Of each edge into nodes ``[begin, end)``, float64."""
+        """The inclusion probability of each edge into nodes ``[begin, end)``, float64."""
 
 
 class UniformInclusion:
-    """Any ``fanout`` of the in-neighbours, each subset equally likely: ``fanout / degree``."""
+    """Inclusion probabilities where all subsets of in-neighbours are equally likely: ``fanout / degree``."""
 
     def __init__(self, graph: Graph, fanout: int, replace: bool) -> None:
         self._indptr, self._fanout, self._replace = graph.indptr, fanout, replace
@@ -38,7 +38,8 @@ class UniformInclusion:
 
 
 class WeightedInclusion:
-    """By edge weight. Without replacement it approximates: each edge as if on its own, with the right number a node.
+    """Inclusion probabilities of drawing by edge weight. Without replacement it approximates: each edge as if on its
+    own, with the right number a node.
 
     Drawing one by one in proportion to weight is a race of exponential clocks, one an edge, whose first ``fanout``
     win. Here all win that ring before a time of the node's, at which ``fanout`` are expected to have rung:
@@ -65,7 +66,7 @@ class WeightedInclusion:
             return np.where(shares > 0, -np.expm1(-self._rate[begin:end][owner] * shares), 0.0)
 
     def _shares(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of each edge: its part of its node's weight, and its node, counted from ``begin``."""
+        """Gives each edge's part of its node's weight, and its node, counted from ``begin``."""
         first, last = self._indptr[begin], self._indptr[end]
         owner = np.repeat(np.arange(end - begin), np.diff(self._indptr[begin : end + 1]))
         weight = self._weight[first:last].astype(np.float64)

@@ -31,7 +31,7 @@ FATE_BITS = 2
 
 @dataclass(frozen=True)
 class HopEdges:
-    """What the nodes of a frontier draw at one hop, those of the first node first.
+    """The edges that the nodes of a frontier draw at one hop, grouped by node in the frontier's order.
 
     Attributes:
         counts: integer ``[D]``, edges of each node.
@@ -50,7 +50,7 @@ class HopEdges:
     edge_type: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """By name, without those that there are not."""
+        """The arrays that there are, by name."""
         held = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: array for name, array in held.items() if array is not None}
 
@@ -138,7 +138,7 @@ def places_of(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.ndarray, edge_ids: bool) -> HopEdges:
-    """Of some nodes' lists, the edges whose sources lie in a scope.
+    """Selects from some nodes' lists the edges whose sources lie in a scope.
 
     Args:
         graph: n nodes of the whole graph.

@@ -74,7 +74,7 @@ def name_batch(graph: Graph, layout: SampleLayout, arena: np.ndarray) -> None:
 
 
 def edge_names(graph: Graph, destinations: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Where edges of a part stand in the whole graph's ``indices``: int64 ``[E]``.
+    """The positions of a part's edges in the whole graph's ``indices``: int64 ``[E]``.
 
     Args:
         graph: a part, or a whole graph, where nothing changes.

@@ -146,7 +146,7 @@ class NeighborSampler(Sampler):
 
 
 def _of_types_in(fanouts: int | dict[int, int], num_types: int) -> int | dict[int, int]:
-    """Those of edge types that a part has; others are of edges elsewhere."""
+    """Keeps the fanouts of edge types that a part has; others are of edges elsewhere."""
     if not isinstance(fanouts, dict):
         return fanouts
     return {kind: fanout for kind, fanout in fanouts.items() if kind < num_types}

@@ -47,7 +47,7 @@ def can_sample(sampler: Sampler) -> str | None:
 
 
 class DeviceSampler:
-    """Draws on a device what ``sampler`` draws on the CPU, number for number. Thread-safe.
+    """Runs a sampler's kernels on a device; it draws what ``sampler`` draws on the CPU, number for number. Thread-safe.
 
     Args:
         sampler: one that :func:`can_sample`.
@@ -70,7 +70,7 @@ class DeviceSampler:
         self._idle: list[DeviceWorkspace] = []
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """One mini-batch, by work in the current stream, which the host waits for; how often, its driver says.
+        """Samples one mini-batch by work in the current stream, which the host waits for; its driver says how often.
 
         Args:
             seeds: distinct node ids, int64 ``[S]``, on the host.
@@ -94,7 +94,7 @@ class DeviceSampler:
 
 
 def can_sample_parts(sampler: Sampler) -> str | None:
-    """As :func:`.can_sample`, for a sampler that may be a PartSampler."""
+    """Says why not, as :func:`.can_sample` does, for a sampler that may be a PartSampler."""
     if not isinstance(sampler, PartSampler):
         return can_sample(sampler)
     if "edge_ids" in (sampler.columns or ()):
@@ -103,7 +103,7 @@ def can_sample_parts(sampler: Sampler) -> str | None:
 
 
 class DevicePartSampler:
-    """Draws on a device what a PartSampler draws on the CPU, number for number. Thread-safe.
+    """Runs a :class:`.PartSampler`'s kernels on a device, with the same result as on the CPU. Thread-safe.
 
     Args:
         sampler: one that :func:`can_sample_parts`.
@@ -162,7 +162,7 @@ def can_upload(sampler: Sampler) -> str | None:
 
 
 class UploadingSampler:
-    """Draws on the host, and copies what was drawn to a device, where its features are. Thread-safe.
+    """Draws on the host, and copies the result to the device where the features are. Thread-safe.
 
     Args:
         sampler: any whose blocks carry no edge types.
@@ -178,7 +178,7 @@ class UploadingSampler:
         self.device = device
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """One mini-batch, copied by the current stream, for which the host does not wait.
+        """Samples one mini-batch, copied by the current stream, for which the host does not wait.
 
         Args:
             seeds: distinct node ids, int64 ``[S]``, on the host.

@@ -18,7 +18,7 @@ from lightning_gnnload.sample.workload import Workload
 
 
 class PartSampler(Relayed):
-    """Samples the seeds of each part in that part, and gives what ``sampler`` gives on the whole graph, id for id.
+    """Samples each part's seeds in that part alone, with the same result as on the whole graph.
 
     Seeds, nodes and edge ids are those of the whole graph, so that features, labels and caches need not know of parts.
     All other settings (``fanouts``, ``expand``, ``edge_ids``...) are the sampler's.
@@ -39,7 +39,7 @@ class PartSampler(Relayed):
         self.partition = partition
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        """As :meth:`.Sampler.sample_into`, with ``graph`` the whole one, whose lists are not read.
+        """Samples as :meth:`.Sampler.sample_into` does, with ``graph`` the whole one, whose lists are not read.
 
         Raises:
             PartitionMismatchError: the parts are of a graph of another size.
@@ -61,8 +61,7 @@ class PartSampler(Relayed):
 
 
 class PartWorkload(Workload):
-    """The mini-batches of rank ``part.index``, by the part's own node ids, so that whoever looks at the graph of the
-    workload, at its seeds, or at the nodes of its mini-batches sees the part and nothing else.
+    """The mini-batches of one part's rank, in the part's own node ids, so that a policy sees the part and nothing else.
 
     Args:
         whole: of all ranks, by ids of the whole graph; rank ``p`` has seeds of part ``p``.
@@ -138,8 +137,7 @@ def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tupl
 
 
 def held_ids(part: Part, seeds: np.ndarray, reach: int = 0) -> np.ndarray:
-    """Where nodes of the whole graph stand in a part, int64 ``[S]``: in logarithmic time, with no memory beside the
-    part's.
+    """Finds nodes of the whole graph in a part, int64 ``[S]``: in logarithmic time, with no memory beside the part's.
 
     Args:
         part: of a partition.

@@ -93,7 +93,7 @@ def place(
 
 @dataclass(frozen=True)
 class _Placing:
-    """One graph's way to one device."""
+    """Places one graph on one device."""
 
     graph: Graph
     table: np.ndarray | None
@@ -237,7 +237,8 @@ class _Placing:
 
 
 def _begins(hot: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, int]:
-    """Where each hot list begins among them, in the order of nodes, -1 for others, int64 ``[N]``; and their edges."""
+    """Finds where each hot list begins among them, in the order of nodes, -1 for others, int64 ``[N]``; and their
+    edges."""
     ends = np.cumsum(np.where(hot, degrees, 0))
     return np.where(hot, ends - degrees, -1), int(ends[-1])
 

@@ -22,7 +22,7 @@ from lightning_gnnload.sample.inclusion import (
 
 
 def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[InclusionProbabilities], *, again: bool) -> np.ndarray:
-    """Of samplers that draw in-neighbours node by node, float64 ``[N]``.
+    """Expected visits by a sampler that draws in-neighbours node by node, float64 ``[N]``.
 
     A node is missed if it is no seed and no node that is there draws it; these are multiplied as if they were
     independent. So it is exact where every node is reached along one path from one seed, or along paths that share
@@ -85,7 +85,7 @@ def presence_by_walks(
     weighted: bool,
     again: bool,
 ) -> np.ndarray:
-    """Of neighbourhoods by random walks, float64 ``[N]``; an approximation.
+    """Expected visits by a sampler of random walks, float64 ``[N]``; an approximation.
 
     Visits to a node are counted as if they came at random moments (Poisson), except that the walks from one node may
     take the same first edge. Of what a node's walks visit, its ``num_neighbors`` are taken as if all were visited
@@ -188,7 +188,7 @@ def _number_of_visits(length: int, num_walks: int, termination_prob: float) -> n
 
 
 def _along_edges(graph: Graph, amount: np.ndarray, chances: InclusionProbabilities) -> np.ndarray:
-    """Of every node's amount each in-neighbour is given what its edge's chance says: what each node gets, float64
+    """Passes every node's amount on to its in-neighbours, times the chance of the edge: what each node gets, float64
     ``[N]``."""
     got = np.zeros(graph.num_nodes)
     for begin, end in chunks(graph.indptr):

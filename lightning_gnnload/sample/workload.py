@@ -22,7 +22,7 @@ PRESAMPLED_EPOCHS = range(2**32 - 2, 2**32 - 2**16, -1)
 
 
 class Workload:
-    """What will be sampled, and so what will be gathered: known before it happens. Thread-safe.
+    """The mini-batches that a phase will sample: graph, sampler, seeds, order and batch size. Thread-safe.
 
     Args:
         graph: the topology.

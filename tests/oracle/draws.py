@@ -60,5 +60,5 @@ class BatchDraws:
 
 
 def name_of(node: int, names: np.ndarray | None) -> int:
-    """In whose name a node draws: its own, unless there are others."""
+    """The id by which a node draws: its own, unless there are names."""
     return node if names is None else int(names[node])

@@ -39,7 +39,7 @@ class CacheModel(ABC):
     @property
     @abstractmethod
     def nodes(self) -> set[int]:
-        """Those that are cached."""
+        """The nodes that are cached."""
 
     @abstractmethod
     def hit(self, node: int) -> None:

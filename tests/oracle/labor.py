@@ -109,7 +109,8 @@ def sample_labor(
 def solve_importance(
     sources: Sequence[Sequence[int]], fanout: int, importance: int
 ) -> tuple[dict[int, float], list[float]]:
-    """Of one hop, 1 / pi of each source and the scale c of each destination; ``sources`` has one list for each."""
+    """Solves one hop for 1 / pi of each source and the scale c of each destination; ``sources`` has one list for
+    each."""
     inverse = dict.fromkeys(itertools.chain(*sources), 1.0)
     scales = [1.0 if len(ts) <= fanout else fanout / len(ts) for ts in sources]
     before = math.inf

@@ -51,7 +51,7 @@ def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray
 
 
 def graph_importances(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> list[int]:
-    """Each node's importance to the whole graph."""
+    """Computes each node's importance to the whole graph."""
     num_nodes = len(indptr) - 1
     line = [0] * num_nodes
     for start, end in pairwise(indptr.tolist()):
@@ -115,7 +115,7 @@ def takes_all(budget: int, num_items: int, replace: bool) -> bool:
 
 
 def add_up(numbers: Iterable[float]) -> float:
-    """From left to right, without the compensation that ``sum`` has in some versions of Python."""
+    """Adds from left to right, without the compensation that ``sum`` has in some versions of Python."""
     total = 0.0
     for number in numbers:
         total += number

@@ -75,7 +75,7 @@ def sample_typed_neighbors(
     expand: Literal["all", "new"] = "all",
     names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Hop]]:
-    """Likewise, with a fanout for each edge type; an edge's type is ``edge_type[edge_id]``."""
+    """Samples with a fanout for each edge type; an edge's type is ``edge_type[edge_id]``."""
     batch_draws = BatchDraws(key, names)
 
     def pick(hop: int, node: int) -> list[int]:

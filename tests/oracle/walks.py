@@ -55,7 +55,8 @@ def random_walk(
 
 
 def blocks_per_walk(walks: Walks, weights: np.ndarray | None) -> int:
-    """Of four words each, for two steps without weights and for one with them."""
+    """The number of Philox blocks of a walk, of four words each: one for two steps without weights, or for one with
+    them."""
     return (walks.length + 1) // 2 if weights is None else walks.length
 
 
@@ -128,7 +129,7 @@ def sample_walks(
 
 
 def _threshold(probability: Fraction, whole: int) -> int:
-    """Of ``whole`` numbers, how many are meant by ``probability``."""
+    """The number out of ``whole`` that a ``probability`` stands for."""
     return round(probability * whole)
 
 

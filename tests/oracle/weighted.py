@@ -37,7 +37,7 @@ def alias_shares(weights: Sequence[float]) -> list[int]:
 
 
 def alias_entries(weights: Sequence[float]) -> list[Entry]:
-    """One node's slots."""
+    """The alias slots of one node."""
     if not any(weights):
         return [(0, NOBODY)] * len(weights)
     shares = alias_shares(weights)

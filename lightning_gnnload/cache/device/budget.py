@@ -17,13 +17,13 @@ from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device
 
 MAX_SHRINKS = 3
-_KEPT_PERCENT = 80
+_KEPT_PERCENT = 80  # in integers, so that all ranks try the same sizes
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Of a device, and of the process that asks: bytes, but for the name.
+    """The memory of a device, and how much of it the asking process uses, in bytes.
 
     Attributes:
         device: its UUID, as ranks number devices differently.
@@ -40,7 +40,7 @@ class MemoryUse:
     peak: int
 
     def fields(self) -> dict[str, Any]:
-        """For other ranks."""
+        """The fields that other ranks are sent."""
         return asdict(self)
 
     @classmethod
@@ -57,14 +57,14 @@ class MemoryUse:
 
 
 class DeviceMemory(Protocol):
-    """A device's memory as one process sees it."""
+    """The memory of a device, as one process sees it."""
 
     def use(self) -> MemoryUse:
-        """At this moment."""
+        """Measures the use of memory at this moment."""
 
 
 class TorchMemory:
-    """That of a CUDA device.
+    """The memory of a CUDA device, as torch reports it.
 
     Args:
         device: with its index.
@@ -91,7 +91,7 @@ def memory_of(device: Device) -> DeviceMemory:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a cache may take.
+    """The memory of a device that a cache may take, and why no more.
 
     Attributes:
         num_bytes: of each device, for all ranks there together.

@@ -24,7 +24,7 @@ from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_mi
 
 
 class CachedFeatures(DeviceFeatures):
-    """Rows of which caches on devices hold a part, and the host's memory or a store all.
+    """A feature table of which device caches hold a part, and the host's memory or a store all rows.
 
     Where kernels cannot read the store's memory, ``gather`` waits for the ids that are missed, once a batch.
 
@@ -54,7 +54,7 @@ class CachedFeatures(DeviceFeatures):
 
 
 class StaticFeatures(CachedFeatures):
-    """Hot rows in shards, on this device and on those that it reaches.
+    """A static cache in the memory of this device and of the devices that it can read.
 
     Args:
         device: that gathers.
@@ -101,8 +101,8 @@ class StaticFeatures(CachedFeatures):
 
 
 class DynamicFeatures(CachedFeatures):
-    """Rows of the nodes that were asked for last: whoever is missed is admitted, and who came first goes. Batches take
-    turns, on whatever stream.
+    """A first-in-first-out cache in device memory, which admits every row it misses. Batches take turns, on whatever
+    stream.
 
     Args:
         device: that gathers.
@@ -142,8 +142,8 @@ class DynamicFeatures(CachedFeatures):
 
 
 class MissedRows:
-    """Rows of a store on disk or of a user's own: asked for on the host, by the thread that gathers, and read by the
-    device from page-locked memory. The host waits for the ids. Thread-safe, as the store is.
+    """Fetches missed rows from a store on disk or of a user's own, for the device to read from page-locked memory. The
+    host waits for the ids. Thread-safe, as the store is.
 
     Args:
         device: that they go to.

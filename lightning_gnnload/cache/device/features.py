@@ -21,7 +21,7 @@ from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
 
 
 class DeviceFeatures(ABC):
-    """A table whose rows a device gathers, by work in the current stream: the same rows as the store's. Thread-safe.
+    """The interface of a feature table that a device gathers from, on the current CUDA stream. Thread-safe.
 
     Nothing waits for the device, but where a subclass says so. What kernels find wrong is told later, by :meth:`check`
     and :meth:`reads`; the rows concerned are zeros meanwhile.
@@ -106,7 +106,7 @@ class DeviceFeatures(ABC):
 
     @abstractmethod
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        """Of one row at least, to uint8 ``[B, row_bytes]``."""
+        """Gathers one row or more, to uint8 ``[B, row_bytes]``."""
 
     @abstractmethod
     def _reads(self, taken: np.ndarray) -> Reads:
@@ -155,8 +155,7 @@ class WholeFeatures(DeviceFeatures):
 
 
 class QuantizedFeatures(DeviceFeatures):
-    """``codes * scale + offset``, equal to what the store gives: the codes are cached, in the same room several times
-    the rows.
+    """Quantized rows on a device, which are cached as codes and decoded as they are gathered.
 
     Args:
         store: quantised.
@@ -191,7 +190,7 @@ class QuantizedFeatures(DeviceFeatures):
 
 
 class LateFeatures:
-    """Rows that one holder gathers until another takes over, and the same rows from then on. Thread-safe: a batch is
+    """A feature table without a cache that gets one later, while batches are being gathered. Thread-safe: a batch is
     gathered by one of them, whichever it finds.
 
     Args:
@@ -204,7 +203,7 @@ class LateFeatures:
         self._reading = threading.Lock()
 
     def take_over(self, rows: DeviceFeatures) -> None:
-        """From the next batch on."""
+        """Lets ``rows`` gather from the next batch on."""
         self._holders.append(rows)
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

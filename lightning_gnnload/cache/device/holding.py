@@ -186,7 +186,8 @@ class _ShardFiller:
         return num_bytes // self._row_bytes
 
     def _shared(self, num_bytes: int) -> ExportedMemory | None:
-        """None where CUDA does not share memory here. Raises DeviceMemoryError."""
+        """Allocates memory that other ranks can open; None where CUDA does not share memory here. Raises
+        DeviceMemoryError."""
         assert self._peers is not None, "a rank alone shares with nobody"
         try:
             whose = f"the feature cache of rank {self._rank} of {self._peers.membership.name!r}"

@@ -12,7 +12,8 @@ from lightning_gnnload.ops.cuda.runtime import Runtime
 
 
 class Links:
-    """What all ranks of a machine know alike of their devices. Links only ever get fewer.
+    """Records which ranks' devices read each other's memory; all ranks of a machine have the same record. Links only
+    ever get fewer.
 
     Args:
         count: ranks, each linked to all at first.
@@ -71,8 +72,8 @@ class Links:
         return len(self.reasons) > before
 
     def groups(self) -> list[list[int]]:
-        """Each rank in one group of ranks that are all linked, the largest first. No group has more ranks than a
-        location can name shards.
+        """Puts each rank into one group of ranks that are all linked, the largest group first. No group has more ranks
+        than a location can name shards.
 
         Example:
             >>> links = Links(4)

@@ -30,7 +30,7 @@ from lightning_gnnload.sample.workload import Workload
 
 
 class DevicePlace(Place[DeviceFeatures]):
-    """A device's memory, of which ranks may read each other's.
+    """A place in a device's memory, which the devices of other ranks may read.
 
     Args:
         store, peers: see :class:`.Place`.

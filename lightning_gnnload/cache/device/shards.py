@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class PrivateMemory:
-    """Memory of this rank's device that no other rank reads; it goes with the last who holds this.
+    """Device memory that no other rank reads.
 
     Raises:
         DeviceMemoryError: there is no such memory.
@@ -37,7 +37,7 @@ class PrivateMemory:
 
 @dataclass
 class Shards:
-    """Where the rows of a cache lie, all within this rank's device's reach.
+    """The shards of a cache, each in the memory of a device that this rank's device can read.
 
     Attributes:
         addresses: of each shard's first row; rows follow each other without a gap.

@@ -27,7 +27,7 @@ _MAX_LABEL = 1 << 31  # nobody has so many classes: such a number is damage
 
 @dataclass
 class RawGraph:
-    """What the raw files of one graph hold. Shapes: N nodes, E edges, F features, T tasks."""
+    """The contents of one graph's raw files. Shapes: N nodes, E edges, F features, T tasks."""
 
     ends: np.ndarray  # int32 or int64 [2, E], [2, 2 E] with inverse edges: sources, destinations
     num_nodes: int

@@ -36,7 +36,8 @@ Reader = Callable[[Any], "int | float"]
 
 
 class KernelArguments:
-    """How arguments of a kernel are passed. Thread-safe; what :meth:`pack` fills is the caller's.
+    """Packs the arguments of one kernel, whose types were read from its source. Thread-safe; what :meth:`pack` fills is
+    the caller's.
 
     Signed and unsigned integers of a width are one memory; vector types and ``void`` take any.
 

@@ -33,8 +33,7 @@ _BLOCKS_A_PROCESSOR = 8
 
 
 class DeviceBatch:
-    """Nodes and hops of a batch, kept in memory for as many as there can be; kernels take it as ``Batch``
-    (kernels/common/cuda/batch.h).
+    """A mini-batch that is being drawn on a device, in memory for the largest that it can become.
 
     Args:
         workspace: of this thread alone.
@@ -82,7 +81,8 @@ class DeviceBatch:
         self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
 
     def blocks(self, count: int, of_block: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
-        """Of a launch for up to ``count`` items: at least one, and no more than the device runs at once."""
+        """The number of blocks of a launch for up to ``count`` items: at least one, at most what the device runs at
+        once."""
         return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
 
     def launch(

@@ -24,7 +24,7 @@ _nvrtc = threading.Lock()
 
 @dataclass(frozen=True)
 class CompiledKernels:
-    """An operation's kernels as machine code.
+    """The compiled kernels of one operation.
 
     Attributes:
         image: a cubin, or PTX for ``compute_`` architectures.
@@ -56,7 +56,7 @@ def architecture(capability: tuple[int, int], supported: Sequence[int]) -> str:
 
 
 def options(arch: str) -> tuple[str, ...]:
-    """For the compiler. What it makes depends on them, its version and the sources' fingerprint alone."""
+    """The compiler's options. What it makes depends on them, its version and the sources' fingerprint alone."""
     return (*OPTIONS, f"--gpu-architecture={arch}", f"--include-path={sources.folder()}")
 
 

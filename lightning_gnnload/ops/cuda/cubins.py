@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def kept_kernels(op: str, arch: str) -> CompiledKernels:
-    """As :func:`compile_kernels`, from the user's cache folder where they are there.
+    """Compiles kernels as :func:`compile_kernels` does, or takes them from the user's cache folder.
 
     The folder is ``lightning_gnnload_kernels`` in ``$XDG_CACHE_HOME`` or ``~/.cache``. Where it cannot be used, the
     kernels are compiled for this process alone.
@@ -42,7 +42,7 @@ def kept_kernels(op: str, arch: str) -> CompiledKernels:
 
 
 def _key(op: str, arch: str) -> str:
-    """Of all that the machine code depends on, but not of the place where the sources lie."""
+    """A hash of all that the machine code depends on, but not of the place where the sources lie."""
     said = (loaded_nvrtc().getVersion(), fingerprint(op), [o for o in options(arch) if "include-path" not in o])
     return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
@@ -71,7 +71,7 @@ def _own_folder() -> Path | None:
 
 
 def _read(path: Path) -> CompiledKernels | None:
-    """None of a file that is missing, cut off or spoilt."""
+    """Reads a file; None if it is missing, cut off or damaged."""
     try:
         head, _, image = path.read_bytes().partition(b"\n")
         about = json.loads(head)

@@ -26,7 +26,7 @@ _FREE_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for
 
 
 class CudaEvent:
-    """A moment in a torch stream's work."""
+    """A point in a torch stream's work that can be waited for."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -69,7 +69,7 @@ class _Function:
 
 
 class CudaDevice:
-    """A CUDA device: see :class:`.Device` for what its functions do. Thread-safe.
+    """A :class:`.Device` that is a CUDA GPU, driven through CuPy. Thread-safe.
 
     Args:
         torch_device: with an index.

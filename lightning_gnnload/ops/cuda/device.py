@@ -21,7 +21,7 @@ that has an attribute for each member."""
 
 @dataclass(frozen=True)
 class Mapped:
-    """Host memory that kernels read in place, over the bus (unified virtual addressing).
+    """Host memory that kernels read in place over the bus (unified virtual addressing).
 
     Attributes:
         tensor: the memory, on the CPU.
@@ -35,7 +35,7 @@ class Mapped:
 
 
 class Event(Protocol):
-    """A moment in a stream's work."""
+    """A point in a CUDA stream's work that can be waited for."""
 
     def wait(self) -> None:
         """The current stream's further work waits for the moment; the host does not."""
@@ -48,7 +48,8 @@ class Event(Protocol):
 
 
 class Device(Protocol):
-    """One accelerator. Work goes to torch's current stream of the calling thread; memory is torch's.
+    """The interface of an accelerator: it allocates, copies and launches kernels. Work goes to torch's current stream
+    of the calling thread; memory is torch's.
 
     Attributes:
         torch_device: where its tensors lie.

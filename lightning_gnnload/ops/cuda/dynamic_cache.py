@@ -16,9 +16,8 @@ from .tiers import TieredTable
 
 
 class DynamicCache:
-    """Slots that whoever was missed gets, in the order of the batch, from whoever came first: equal to
-    :class:`.ops.DynamicCache` of ``eviction="fifo"`` after every batch. For one stream at a time; nothing waits for the
-    device.
+    """The slots of a first-in-first-out cache on a device, equal to those of :class:`.ops.DynamicCache` after every
+    batch. For one stream at a time; nothing waits for the device.
 
     One batch is not as there: one that repeats ids and misses more than there are slots. An id that it has evicted
     itself is not admitted again.
@@ -53,7 +52,7 @@ class DynamicCache:
 
     @property
     def table(self) -> TieredTable:
-        """As one shard, without a backing."""
+        """The cache as a table of one shard, without a backing."""
         return TieredTable.of(self.device, self.slot_of, [self.rows.data_ptr()], [self.num_slots], self.row_bytes)
 
     def admit(self, ids: torch.Tensor, batch: torch.Tensor) -> None:

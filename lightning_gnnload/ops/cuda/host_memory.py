@@ -30,7 +30,7 @@ class _Holder:
 
 
 class HostMemory:
-    """Registers arrays' pages with CUDA. Thread-safe.
+    """Registers the pages of host arrays with CUDA, so that kernels can read them. Thread-safe.
 
     Pages are counted, as arrays may share them, and CUDA registers none twice.
 
@@ -128,7 +128,8 @@ def _gaps(begin: int, end: int, used: list[Pages]) -> list[Pages]:
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
-    """Of the same memory. torch has no read-only tensors, and warns where it makes one of a read-only array."""
+    """Makes a tensor of the same memory. torch has no read-only tensors, and warns where it makes one of a read-only
+    array."""
     if not array.flags.writeable and array.nbytes:
         memory = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
         array = np.frombuffer(memoryview(memory), array.dtype).reshape(array.shape)

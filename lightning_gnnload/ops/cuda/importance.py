@@ -20,7 +20,7 @@ _CHILDREN = 32
 
 @dataclass(frozen=True)
 class DrawnItems:
-    """Items that were drawn; ``DrawnItems`` of ``kernels/importance_tree/wide_tree.h``.
+    """The items that a layer-wise draw has chosen.
 
     Attributes:
         items: int64 ``[n]``; negative: none, since the budget takes all, or since there are none.
@@ -39,8 +39,8 @@ class DrawnItems:
 
 
 class DeviceTree:
-    """Sums of importances, which a warp searches (``kernels/importance_tree/wide_tree.h``), and ``TreeMemory`` of its
-    kernels; of one thread alone.
+    """A tree of importance sums on a device, which a warp searches (``kernels/importance_tree/wide_tree.h``); of one
+    thread.
 
     Args:
         device: where it lies; 8.3 bytes an item.

@@ -17,8 +17,7 @@ from .sample import HopBuilder
 
 @dataclass
 class Layer:
-    """One hop's edges, numbered in the order of destinations and their lists; ``Layer`` of
-    ``kernels/sample_layers/layer_edges.h``.
+    """The edges of one layer-wise hop, numbered in the order of destinations and their lists.
 
     Attributes:
         offsets: int64, for each destination the number of its first edge.
@@ -59,7 +58,7 @@ class Layer:
         return layer
 
     def place(self, batch: DeviceBatch, hop: HopBuilder, normalize: bool) -> None:
-        """Where taken items go: writes ``hop.starts`` and ``hop.last_edge``."""
+        """Places the items that were taken: writes ``hop.starts`` and ``hop.last_edge``."""
         self.places = batch.device.empty(self.most_items + 1, torch.int32)
         self.divisors = batch.device.empty(len(self.offsets), torch.float64)
         batch.launch(

@@ -120,7 +120,7 @@ class _LayerPicker:
         layer.place(batch, hop, self.normalize)
 
     def _wait(self, batch: DeviceBatch, hop: HopBuilder, layer: Layer) -> None:
-        """For the number of the layer's edges."""
+        """Waits for the number of the layer's edges."""
         nodes, edges = batch.read()
         batch.most_nodes = nodes[hop.index]
         shares = hop.first_edge is not batch.state.zero

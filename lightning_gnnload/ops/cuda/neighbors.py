@@ -62,7 +62,7 @@ def sample_neighbors(
 
 
 class FanoutPicker:
-    """A fanout a hop, drawn uniformly or by weight; see :class:`.Picker`.
+    """The :class:`.Picker` of a sampler that has a fanout a hop.
 
     Args:
         fanouts: nearest hop first; -1 takes all.

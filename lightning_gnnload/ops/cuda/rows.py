@@ -72,7 +72,7 @@ def alignment_of(*numbers: int) -> int:
 
 
 def bytes_of(table: Table) -> torch.Tensor | int:
-    """As kernels take rows of any dtype."""
+    """Views rows of any dtype as bytes, as kernels take them."""
     return table.address if isinstance(table, Mapped) else table.reshape(-1).view(torch.uint8)
 
 

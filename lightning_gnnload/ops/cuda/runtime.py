@@ -15,7 +15,8 @@ NO_MEMORY = "cudaErrorMemoryAllocation"
 
 
 class Runtime(Protocol):
-    """The CUDA runtime, bound to one device of this process, which every call makes current while it lasts.
+    """The interface of the CUDA runtime, bound to one device of this process, which every call makes current while it
+    lasts.
 
     Addresses are of that device's memory or of what was opened on it. Every call raises CudaCallError where CUDA
     reports an error, and leaves no pending one behind that a later launch would be blamed for.
@@ -36,7 +37,7 @@ class Runtime(Protocol):
         """Whether this device can read the memory of another one that this process sees."""
 
     def free_bytes(self) -> int:
-        """Of the device's memory, what no process holds."""
+        """The device's memory that no process holds, in bytes."""
 
     def allocate(self, num_bytes: int) -> int:
         """Memory of its own, which ``cudaIpc`` can share; torch's cannot always be."""
@@ -54,17 +55,17 @@ class Runtime(Protocol):
         """Undoes :meth:`open`, after the device's work is done."""
 
     def write(self, address: int, array: np.ndarray) -> None:
-        """From the host. When it returns, other processes see the bytes."""
+        """Copies from the host. When it returns, other processes see the bytes."""
 
     def read(self, address: int, num_bytes: int) -> np.ndarray:
         """A copy on the host, uint8. Waits."""
 
     def copy(self, target: int, source: int, num_bytes: int) -> None:
-        """From device to device, on torch's current stream. Does not wait."""
+        """Copies from device to device, on torch's current stream, without waiting."""
 
 
 class CupyRuntime:
-    """The CUDA runtime as CuPy binds it. See :class:`Runtime`.
+    """The CUDA :class:`.Runtime` as CuPy binds it.
 
     Nothing of it survives a fork: a process that forks makes its own afterwards.
     """

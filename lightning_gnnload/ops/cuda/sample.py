@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceHop:
-    """One hop, nearest first: as :class:`.HopLayout`, with tensors in the place of offsets.
+    """One hop of a :class:`.DeviceSample`, as tensors; see :class:`.HopLayout`.
 
     Attributes:
         num_dst: D, nodes known before the hop.
@@ -42,7 +42,7 @@ class DeviceHop:
 
 @dataclass(frozen=True)
 class DeviceSample:
-    """A mini-batch's nodes and hops, the same as the CPU's, number for number.
+    """The nodes and hops of a mini-batch on a device, the same as the CPU's, number for number.
 
     Attributes:
         nodes: int64 ``[V]``, seeds first.
@@ -55,7 +55,7 @@ class DeviceSample:
 
 @dataclass
 class HopBuilder:
-    """What a picker sees of a hop, and fills: ``Hop`` and ``Edges`` of ``kernels/common/cuda/batch.h``.
+    """A hop that is being built: what a picker reads of it, and fills in.
 
     Attributes:
         key: that its draws are made with.
@@ -87,13 +87,14 @@ class HopBuilder:
 
 
 class Picker(Protocol):
-    """How a node-wise sampler takes edges."""
+    """The interface by which a node-wise sampler chooses edges on a device."""
 
     edge_ids: bool
     edge_weights: bool
 
     def most_edges(self, hop: HopBuilder) -> int | None:
-        """Of the hop, at most; None where only counting tells, for which the host then waits."""
+        """The largest number of edges that the hop can have; None where only counting tells, for which the host
+        waits."""
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         """Writes ``hop.starts`` and ``hop.last_edge``."""

@@ -35,7 +35,7 @@ _BLOCK_BYTES = 2 << 20
 
 @dataclass(frozen=True)
 class MemoryHandle:
-    """What opens another process's memory.
+    """A handle by which another process opens device memory.
 
     Attributes:
         handle: of ``cudaIpc``, in hexadecimal digits.
@@ -63,7 +63,7 @@ class MemoryHandle:
 
     @property
     def values(self) -> dict[str, Any]:
-        """For a message."""
+        """The fields as JSON values, for a message."""
         return asdict(self)
 
     @property
@@ -73,7 +73,7 @@ class MemoryHandle:
 
 
 class ExportedMemory:
-    """Memory of this process's device that others may open. Not zeroed.
+    """Device memory of this process that other processes can open. Not zeroed.
 
     Args:
         runtime: of the device.
@@ -127,7 +127,7 @@ class ExportedMemory:
 
 
 class OpenedMemory:
-    """Another process's memory, as this process's device reaches it. Its sentinel was found where it belongs.
+    """Another process's device memory, opened here. Its sentinel was found where it belongs.
 
     Args:
         runtime: of this process's device.

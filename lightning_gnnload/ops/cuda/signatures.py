@@ -28,7 +28,7 @@ _STRUCTURE = re.compile(r"(?:\btemplate\s*<(?P<types>[^<>]*)>\s*)?\bstruct\s+(?P
 
 @dataclass(frozen=True)
 class KernelParameter:
-    """Of a kernel, or a member of a structure.
+    """One parameter of a kernel.
 
     Attributes:
         name: the keyword of a launch, or the attribute of what is given for the structure.
@@ -96,7 +96,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A ``__global__`` function.
+    """The declaration of a ``__global__`` function: its name and parameters.
 
     Attributes:
         op: folder of ``kernels/``.

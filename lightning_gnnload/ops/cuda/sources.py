@@ -17,7 +17,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 def folder() -> Path:
-    """Where the sources and their headers lie: with the installed package, else in the repository.
+    """The folder of the sources and headers: in the installed package, else in the repository.
 
     Raises:
         KernelsMissingError: nowhere.
@@ -84,7 +84,7 @@ def kernels(op: str) -> dict[str, KernelSource]:
 
 
 def kernel(op: str, name: str) -> KernelSource:
-    """One kernel.
+    """Finds one kernel by its name.
 
     Raises:
         GnnLoadError: no such kernel.

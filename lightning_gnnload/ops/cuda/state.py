@@ -16,7 +16,8 @@ _SCAN_WORDS = 1 << 16
 
 
 class State:
-    """Words of 64 bits, zero at first: an error, the numbers of nodes and edges of each hop, and scratch of sums.
+    """The 64-bit counters of a batch on a device, zero at first: an error, the nodes and edges of each hop, scratch
+    sums.
 
     Args:
         device: where they lie.
@@ -37,11 +38,11 @@ class State:
         self.zero = self._words[1:2]
 
     def num_nodes(self, hop: int) -> torch.Tensor:
-        """Of the nodes known before a hop; ``hop=num_hops``: of the batch."""
+        """The counter of the nodes known before a hop; ``hop=num_hops``: of the batch."""
         return self._words[2 + hop : 3 + hop]
 
     def num_edges(self, hop: int) -> torch.Tensor:
-        """Where the edges of a hop end."""
+        """The counter of the edges up to the end of a hop."""
         at = 3 + self._num_hops + hop
         return self._words[at : at + 1]
 

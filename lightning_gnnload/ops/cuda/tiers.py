@@ -33,8 +33,7 @@ from .rows import (
 
 @dataclass(frozen=True)
 class TieredTable:
-    """A table of which shards hold a part; what :func:`.ops.gather_tiered` takes, on a device, and kernels as ``Tiers``
-    (kernels/gather_tiered/gather_tiered_cuda.cu).
+    """A feature table on a device of which shards hold a part; :func:`.ops.gather_tiered` reads it.
 
     Attributes:
         location: int32 ``[N]``: ``shard << SLOT_BITS | slot``; negative where no shard holds the node's row.

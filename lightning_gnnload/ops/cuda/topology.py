@@ -15,8 +15,7 @@ from .device import Mapped
 
 @dataclass(frozen=True)
 class Topology:
-    """The in-neighbours of each node, on the device or, where that is too small, partly in host memory: what kernels
-    take as an ``Adjacency`` (kernels/common/cuda/adjacency.h).
+    """A graph's in-neighbours as a device reads them: on the device or, where that is too small, partly in host memory.
 
     A node's list is ``hot_indices[hot_begin[v] : hot_begin[v] + degree]`` where ``hot_begin`` is given and not
     negative there, and else ``indices[indptr[v] : indptr[v + 1]]``.
@@ -57,7 +56,7 @@ class Topology:
 
     @property
     def index_type(self) -> str:
-        """Of ``indices``, as kernels name it."""
+        """The type of ``indices``, as kernels name it."""
         return "int32_t" if self.index_dtype == torch.int32 else "int64_t"
 
     @cached_property

@@ -37,7 +37,7 @@ def sample_weighted_neighbors(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> DeviceSample:
-    """As :func:`.cuda.neighbors.sample_neighbors`, but neighbours are drawn in proportion to their edges' weights: what
+    """Samples as :func:`.cuda.neighbors.sample_neighbors` does, but in proportion to the edges' weights: what
     :func:`lightning_gnnload.ops.sample_weighted` writes to an arena.
 
     Args:

@@ -16,7 +16,7 @@ _LEAST_BITS = 22
 
 
 class DeviceWorkspace:
-    """Scratch memory of one thread on a device, reused from batch to batch.
+    """The scratch memory of one thread on a device, reused from batch to batch.
 
     Args:
         device: where it lies.

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import GnnLoadError
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells of a wrong option which one it is nearest to."""
+    """A parser that tells of a wrong option which one is nearest to it."""
 
     def error(self, message: str) -> NoReturn:
         super().error(with_nearest(message, self))
@@ -105,7 +105,7 @@ def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> 
 
 
 def _plain(error: Exception) -> str:
-    """In one line, and without how the parser thinks of optional settings and of what it was given for them."""
+    """Writes the parser's message in one line, without its way of naming optional settings."""
     text = " ".join(str(error).split())
     aside = r"Does not validate against any of the Union .*? Errors: - | - Expected a <class 'NoneType'>"
     return re.sub(rf"{aside}| Given value type: .*", "", text)

@@ -35,7 +35,7 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 class Finding(NamedTuple):
-    """One of them.
+    """One thing that ``gnnload doctor`` has found out.
 
     Attributes:
         about: a word or two.
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
 
 def machine_findings(huge_pages: Path = _HUGE_PAGES) -> Iterator[Finding]:
-    """Of this process's machine, or container.
+    """Examines this process's machine, or container.
 
     Args:
         huge_pages: where the system says which memory it serves by 2 MB pages.
@@ -99,7 +99,7 @@ _NODES, _SEEDS, _FANOUTS = 1000, np.arange(0, 1000, 10), [5, 3]
 
 
 def cuda_findings() -> Iterator[Finding]:
-    """Of each device that this process sees; of the compiler alone where there is none."""
+    """Examines each device that this process sees; the compiler alone where there is none."""
     yield Finding("kernel compiler", *_compiler())
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for index in range(num_devices):

@@ -117,7 +117,7 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
 
 
 def _sampled(quality: Quality, partition: Partition, module: GraphDataModule, ratio: float) -> Quality:
-    """With what mini-batches of training cut, and what caches hit."""
+    """Adds what training's mini-batches cut, and what caches hit."""
     workload = module.workload("train")
     with _bar("Sampling across parts") as advance:
         sampled = count_sampled_cross_edges(
@@ -182,7 +182,7 @@ def _check_place(folder: Path, overwrite: bool) -> None:
 
 
 def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
-    """That parts hold of their seeds: what is asked for, as long as samplers find in it what they read."""
+    """The hops that parts hold around their seeds: as asked for, if samplers find there what they read."""
     samplers = [module.sampler, *([module.eval_sampler] if set(options.phases) - {"train"} else [])]
     if options.hops is not None and options.hops <= 0:
         return int(options.hops)
@@ -260,12 +260,12 @@ def _sampler_arguments(options: argparse.Namespace, settings: Sequence[str], own
 
 
 def _names(kind: type) -> set[str]:
-    """Of all classes of a kind, which may be named without their module."""
+    """The names of all classes of a kind, which may be given without their module."""
     return {kind.__name__}.union(*map(_names, kind.__subclasses__()))
 
 
 def _method_arguments(options: argparse.Namespace, own: argparse.ArgumentParser) -> list[str]:
-    """By its class, so that its settings may follow: ``--method.tolerance 0.1``."""
+    """Adds the method by its class, so that its settings may follow: ``--method.tolerance 0.1``."""
     if options.method in METHODS:
         kind = type(partitioner(options.method))
         return ["--method", f"{kind.__module__}.{kind.__qualname__}"]

@@ -28,7 +28,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class TensorLayout:
-    """Where the tensors of a state lie in memory, one after the other.
+    """The positions of a state's tensors in memory, one after the other.
 
     Args:
         tensors: by name, in an order that is the same on both sides.
@@ -44,7 +44,7 @@ class TensorLayout:
 
     @property
     def digest(self) -> str:
-        """Of names, shapes and dtypes."""
+        """A hash of names, shapes and dtypes."""
         return hashlib.blake2b(repr(self._places).encode(), digest_size=16).hexdigest()
 
     def views(self, buffer: Any, begin: int) -> Tensors:
@@ -54,7 +54,7 @@ class TensorLayout:
 
 
 class ParameterExchange:
-    """A model's parameters and buffers on their way to one sampler, and its gradients on their way back.
+    """Shared memory that carries a model's parameters to one sampler, and that sampler's gradients back.
 
     Each comes in two copies. Parameters are written under a lock of their copy, which a reader holds too, so that none
     reads half of one version and half of the next; the lock ends with the process that holds it. A copy of gradients
@@ -136,7 +136,7 @@ MAX_UNANSWERED = 16
 
 @dataclass
 class SwitchingStats:
-    """What the samplers contributed over a fit, as trainer 0 knows it.
+    """Counts what the samplers have contributed over a fit, as trainer 0 knows it.
 
     Attributes:
         contributed: mini-batches whose gradients came from samplers.
@@ -159,7 +159,8 @@ class SwitchingStats:
 
 
 class Gradient(NamedTuple):
-    """What a sampler computed for a slice with a version of the parameters, in a copy of its memory."""
+    """The gradient of one slice, which a sampler computed with one version of the parameters, in a copy of its
+    memory."""
 
     sampler: int
     slice: int
@@ -170,7 +171,7 @@ class Gradient(NamedTuple):
 
 @dataclass(eq=False)
 class Contributor:
-    """A sampler that can train.
+    """One sampler that can train, as trainer 0 keeps track of it.
 
     Attributes:
         room: slices that it asks for.
@@ -188,7 +189,7 @@ class Contributor:
 
 
 class Contributors:
-    """Of one fit. Used by one thread at a time, as the queue is.
+    """All samplers that can train, over one fit. Used by one thread at a time, as the queue is.
 
     Args:
         queue: to the samplers.
@@ -233,7 +234,7 @@ class Contributors:
 
     @property
     def active(self) -> list[Contributor]:
-        """Those that have slices, or ask for some."""
+        """The samplers that have slices, or ask for some."""
         return [member for member in self._members.values() if member.room or member.out]
 
     def begin_epoch(self, stream: int) -> None:

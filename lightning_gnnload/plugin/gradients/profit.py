@@ -12,7 +12,8 @@ _JUDGED_BY = 3  # a sampler's first batch is slow, and must not be its last
 
 @dataclass
 class Timings:
-    """Recent durations of one thing, in milliseconds; judged by their median, which no single late one moves."""
+    """The recent durations of one thing, in milliseconds; their median is what counts, which no single late one
+    moves."""
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
@@ -31,7 +32,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Profit:
-    """What a contributed step would win, in milliseconds.
+    """An estimate of the time that a contributed step saves, in milliseconds.
 
     GNNLab lets a standby trainer take a mini-batch when P = M_r T_t / N_t - T_t' > 0: when it ends before the trainers
     have trained the M_r that are left. Here trainers go in step with each other, and only a whole step saves them time.

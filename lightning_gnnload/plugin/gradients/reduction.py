@@ -31,7 +31,7 @@ from lightning_gnnload.errors import StalenessError
 
 @dataclass
 class StalenessStats:
-    """What one trainer's updates and waits came to, over a fit.
+    """Counts how late one trainer's updates were, and how long it waited, over a fit.
 
     Attributes:
         launched: steps whose gradients were computed.
@@ -57,7 +57,7 @@ class StalenessStats:
 
 
 class Place(NamedTuple):
-    """Where a parameter's gradient lies in its bucket, and how it is laid out there."""
+    """The position and layout of one parameter's gradient in its DDP bucket."""
 
     parameter: Parameter
     begin: int
@@ -65,7 +65,7 @@ class Place(NamedTuple):
     stride: tuple[int, ...]
 
     def flat(self, bucket: Tensor) -> Tensor:
-        """Its part of ``bucket``, a view."""
+        """Views the parameter's part of ``bucket``."""
         return bucket[self.begin : self.begin + self.size.numel()]
 
     def shaped(self, bucket: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def parameters_of(bucket: dist.GradBucket) -> list[Parameter]:
 
 
 def places_in(bucket: dist.GradBucket) -> Iterator[Place]:
-    """Of all parameters in ``bucket``, in order."""
+    """The places of all parameters in ``bucket``, in order."""
     begin = 0
     for parameter in parameters_of(bucket):
         # DDP keeps a parameter's strides where they leave no gap, and falls back to contiguous ones.
@@ -95,7 +95,7 @@ _NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how ma
 
 
 class GradientTerm(NamedTuple):
-    """What a trainer's part of one step's average is made of.
+    """One trainer's term in the average of a step's gradients.
 
     Attributes:
         extra: gradients to add to the trainer's own, of each parameter that has one, or None.
@@ -109,7 +109,7 @@ class GradientTerm(NamedTuple):
 
 
 class ExtraGradients(Protocol):
-    """Gradients that are not the trainers' own, such as those of an idle sampler."""
+    """A source of gradients beside the trainers' own, such as those of an idle sampler."""
 
     def take(self) -> GradientTerm:
         """Asked in every trainer, once at the begin of each backward pass."""
@@ -141,7 +141,7 @@ class _Bucket:
 
 @dataclass
 class Launch:
-    """One step's gradients, and its control words, from the backward pass to the optimizer.
+    """The gradients and control words of one step, from the backward pass to the optimizer.
 
     Attributes:
         number: counted from 0 over a fit.
@@ -158,7 +158,7 @@ class Launch:
     buckets: list[_Bucket] = field(default_factory=list)
 
     def wait(self) -> None:
-        """Until all trainers have launched this step; on CUDA the device waits for the averages, not the host."""
+        """Waits until all trainers have launched this step; on CUDA the device waits for the averages, not the host."""
         self.told.wait()
         for bucket in self.buckets:
             bucket.work.wait()
@@ -179,7 +179,7 @@ class Launch:
 
 
 class DelayedReduction:
-    """The hook's state in one trainer. Register it with ``ddp.register_comm_hook(reduction, hook)``.
+    """The state of the communication hook in one trainer. Register it with ``ddp.register_comm_hook(reduction, hook)``.
 
     Making one is a collective: it forms two process groups of all trainers.
 
@@ -272,7 +272,7 @@ class DelayedReduction:
         self.stop_agreed |= asked.item() > 0
 
     def count_update(self, launch: Launch) -> None:
-        """To be called when an optimizer has applied ``launch``."""
+        """Counts the update when an optimizer has applied ``launch``."""
         self.stats.lag = self.stats.applied - launch.version
         self.stats.max_lag = max(self.stats.max_lag, self.stats.lag)
         self.stats.applied += 1
@@ -337,5 +337,5 @@ class DelayedReduction:
 
 
 def hook(reduction: DelayedReduction, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations in text
-    """For ``register_comm_hook``."""
+    """The communication hook, for ``register_comm_hook``."""
     return reduction.reduce(bucket)

@@ -34,7 +34,7 @@ from lightning_gnnload.plugin.gradients.reduction import GradientTerm
 
 
 class SliceAllocator:
-    """The slices of one training epoch, as trainer 0 sees them: ahead of what the other trainers know as yet.
+    """Gives the slices of one epoch to samplers, takes back what they do not train, and knows which were merged.
 
     They are given from the end backwards, so that a sampler's mini-batch is as far ahead of the trainers as can be.
 
@@ -94,12 +94,12 @@ class SliceAllocator:
         return number
 
     def give_back(self, number: int) -> None:
-        """Nobody has it any more. One that the trainers have come to is theirs."""
+        """Takes a slice back that nobody has any more; one that the trainers have come to is trained by them."""
         if number // self.num_ranks > self.step:
             self._returned.add(number)
 
     def merge(self, number: int) -> None:
-        """Its gradient has joined the trainers'."""
+        """Records that a slice's gradient has joined the trainers'."""
         step, rank = divmod(number, self.num_ranks)
         self._merged[step].add(rank)
         self._lowest_merged = min(self._lowest_merged, step)
@@ -132,7 +132,8 @@ _POLL_S = 0.005
 
 
 class SliceScheduler:
-    """Trainer 0's part of switching. Used by one thread at a time, as its queue is.
+    """Schedules slices of an epoch on idle samplers, and merges their gradients; trainer 0's part of switching. Used by
+    one thread at a time, as its queue is.
 
     Args:
         queue: to the samplers.
@@ -211,7 +212,7 @@ class SliceScheduler:
         return [gradient.slice for gradient in self._merging]
 
     def gradients(self) -> Iterator[Tensors]:
-        """Theirs, by parameter name; valid until the optimizer's step."""
+        """The gradients that join this step, by parameter name; valid until the optimizer's step."""
         for gradient in self._merging:
             yield gradient.tensors
 
@@ -280,7 +281,7 @@ class SliceScheduler:
         self._contributors.publish(member, global_step=self._global_step(), **due)
 
     def _due_ms(self, *, fresh: bool) -> float:
-        """From a version's publishing to the last backward pass that may take a gradient of it.
+        """The time from a version's publishing to the last backward pass that may take a gradient of it.
 
         Args:
             fresh: published right after the update that made it; else at the begin of a backward pass.
@@ -325,7 +326,7 @@ class SliceScheduler:
 
 
 class SamplerGradients:
-    """Of one trainer; a :class:`.ExtraGradients` for the communication hook.
+    """Adds the samplers' gradients to a trainer's own; the :class:`.ExtraGradients` of the communication hook.
 
     Trainer 0 adds the samplers' gradients to its own and announces their slices with the same reduction. Every trainer
     hears of them when that is handed out, hence between the same two steps, and passes over the steps that are whole.

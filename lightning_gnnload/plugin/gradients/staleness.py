@@ -74,7 +74,7 @@ def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
 
 
 class DelayedUpdates:
-    """Applies what a delayed reduction hands out, in one trainer, for one fit.
+    """Applies the gradients that a delayed reduction hands out, in one trainer, for one fit.
 
     Args:
         strategy: whose model and optimizer.
@@ -122,7 +122,7 @@ class DelayedUpdates:
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], *, passes_over: bool = False, **kwargs: Any
     ) -> Any:
-        """One step of Lightning's: forward, backward, and the update with what was handed out, if anything was.
+        """Runs one step of Lightning's: forward, backward, and the update with what was handed out, if anything was.
 
         Args:
             passes_over: the closure computes no gradient, as samplers have trained this step: there is no update.
@@ -193,7 +193,7 @@ class DelayedUpdates:
         self.reduction.count_update(launch)
 
     def save_if_agreed(self) -> None:
-        """After a step: saves a checkpoint when all trainers know that SLURM will end the job; SLURM ends it once."""
+        """Saves a checkpoint after a step, once all trainers know that SLURM will end the job; SLURM ends it once."""
         if self.reduction.save_agreed and not self._has_saved:
             self._has_saved = True
             compat.requeue(self.trainer)

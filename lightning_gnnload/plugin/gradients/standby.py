@@ -32,7 +32,7 @@ from lightning_gnnload.plugin.gradients.profit import Timings
 
 
 class ModelReplica:
-    """Runs ``training_step`` and backward where there is no fit loop.
+    """A replica of the model on a sampler, which runs ``training_step`` and backward outside of a fit loop.
 
     The hooks that build a model (``setup``, ``configure_model``) have run; the callbacks' have not. ``self.trainer``
     is there, with the epoch and the global step of the parameters; ``self.log`` does nothing; there is no process
@@ -113,7 +113,7 @@ def seed_of(seed: int, epoch: int, number: int) -> int:
 
 
 def _log_nothing(*_: Any, **__: Any) -> None:
-    """In place of ``self.log``: what samplers contribute is not logged."""
+    """Takes the place of ``self.log``, as what samplers contribute is not logged."""
 
 
 _POLL_S = 0.2
@@ -138,7 +138,7 @@ class _Version(NamedTuple):
 
 
 class Standby:
-    """Offers trainer 0 this sampler's idle time, and computes the gradients that it asks for, in a thread of its own.
+    """Trains on a sampler while that has nothing to sample, and sends the gradients to trainer 0.
 
     Sampling has precedence: a mini-batch is begun only while none can be sampled for the trainers. The mini-batches
     that it trains are its own, made in private memory; the queue's slots are not touched.
@@ -198,7 +198,7 @@ class Standby:
                 self._exchange.close()
 
     def _introduce(self) -> bool:
-        """Once trainer 0 trains: builds the model, and sends the memory that it and trainer 0 will share."""
+        """Builds the model once trainer 0 trains, and sends the memory that it and trainer 0 will share."""
         stream = self._service.stream_of(rank=0, phase="train")
         if stream is None:
             return False
@@ -227,7 +227,7 @@ class Standby:
         return None if stream is None else (stream, slice_number)
 
     def _idles_again(self) -> bool:
-        """Once all is sampled that was asked for since; False when the service is over."""
+        """Waits until all is sampled that was asked for since; False when the service is over."""
         while not (idles := self._service.wait_until_idle(_POLL_S)) and not self._service.is_over:
             pass
         return idles

@@ -29,7 +29,8 @@ from lightning_gnnload.plugin.job import Job
 
 
 def check_switching(strategy: pl.strategies.DDPStrategy, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-    """Before a fit. Raises RoleConfigError: something that a sampler's gradients cannot take part in."""
+    """Checks a fit before it begins. Raises RoleConfigError: something that a sampler's gradients cannot take part
+    in."""
     scheduled = any(isinstance(each, pl.callbacks.GradientAccumulationScheduler) for each in trainer.callbacks)  # type: ignore[attr-defined]
     for is_given, given, reason in (
         (strategy.num_nodes > 1, f"num_nodes={strategy.num_nodes}", "parameters reach samplers of one machine only"),
@@ -64,7 +65,7 @@ def check_switching(strategy: pl.strategies.DDPStrategy, trainer: pl.Trainer, mo
 
 
 def check_train_loader(loader: object) -> None:
-    """Before training. Raises RoleConfigError: the strategy could not tell which steps were contributed."""
+    """Checks the loader before training. Raises RoleConfigError: nobody could tell which steps were contributed."""
     if isinstance(loader, dict | list | tuple | pl.utilities.combined_loader.CombinedLoader):
         raise several_loaders()
 
@@ -86,7 +87,7 @@ def several_loaders() -> RoleConfigError:
 
 
 class Switching:
-    """The trainers' parts of switching, in one trainer, for one fit.
+    """Takes part in switching on one trainer, for one fit.
 
     Args:
         job: that this trainer is part of.
@@ -128,7 +129,7 @@ class Switching:
 
     @property
     def stats(self) -> SwitchingStats | None:
-        """In trainer 0."""
+        """The counts of switching, in trainer 0."""
         return self._slice_scheduler.stats if self._slice_scheduler is not None else None
 
     def before_backward(self) -> None:
@@ -149,7 +150,7 @@ class Switching:
 
 
 class StepSkippingDDP(pl.strategies.DDPStrategy):
-    """DDP, but for steps that samplers have trained: they pass through Lightning's loop, and nothing is computed."""
+    """DDP that computes nothing for a step which samplers have trained already."""
 
     _switch: Switching | None = None
 

@@ -19,7 +19,7 @@ from lightning_gnnload.sample.workload import Workload
 
 TableCache = FeatureCache | list[FeatureCache] | Literal["auto"]
 CacheSettings = TableCache | dict[str, TableCache] | None
-_WORTH_SHARING_BYTES = 64 << 20
+_WORTH_SHARING_BYTES = 64 << 20  # a smaller table is not worth a rendezvous
 _WAIT_FOR_ROWS_S = 60.0
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
 
 
 class ModuleCache:
-    """A data module's caches: of the features x and of named tables, from one ``setup`` to ``teardown``.
+    """The feature caches of a data module, from one ``setup`` to its ``teardown``.
 
     Args:
         cache: as :class:`GraphDataModule` takes it.
@@ -145,14 +145,14 @@ class ModuleCache:
 
 
 class CachedModule(DataModuleView, Protocol):
-    """A data module and its caches."""
+    """A data module that has caches."""
 
     caching: ModuleCache
 
 
 @dataclass(frozen=True)
 class CacheArguments:
-    """What the caches of a table are opened with.
+    """The arguments that all caches of a data module are opened with.
 
     Attributes:
         store: has all rows.
@@ -172,7 +172,8 @@ class CacheArguments:
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
-    """None where mini-batches are read by hand: the other ranks may not read at all, and are not waited for."""
+    """The Trainer that runs; None where mini-batches are read by hand, as other ranks may not read and are not waited
+    for."""
     return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
 
 

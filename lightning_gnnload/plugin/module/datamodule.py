@@ -37,7 +37,7 @@ _MAX_DEFAULT_THREADS = 4
 
 
 class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
-    """Mini-batches of sampled neighbourhoods, made by background threads or, under FactoredStrategy, by samplers.
+    """A data module whose mini-batches are sampled neighbourhoods, made by threads or by sampler ranks.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
     mid-epoch from Lightning's checkpoints, batch for batch.
@@ -224,7 +224,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self.module_partition.disconnect()
 
     def on_exception(self, exception: BaseException) -> None:
-        """Where a fit fails, Lightning calls no ``teardown``."""
+        """Closes what ``teardown`` would close, which Lightning does not call where a fit fails."""
         try:
             self._sampling.close()
         finally:
@@ -344,7 +344,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return loader
 
     def _log_sanity_issues(self) -> None:
-        """Once, in one rank."""
+        """Logs the findings of the sanity checks, once, in one rank."""
         rank_zero: Any = pl.utilities.rank_zero
         if self._is_told or rank_zero.rank_zero_only.rank:
             return
@@ -355,7 +355,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             tell(f"GraphDataModule: {oddity.text}")
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:
-        """In a process that has got this module alone."""
+        """Makes a loader in a process that has got this module alone."""
         self.setup()
         return self._loader(phase)
 

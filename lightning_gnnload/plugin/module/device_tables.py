@@ -34,7 +34,8 @@ OpenCache = Callable[[Allowance, PeerGroup | None], None]
 
 
 class DeviceTables:
-    """The tables of a data module, each opened on the device once, with the cache that its settings ask for there.
+    """The feature tables of a data module on a trainer's device, each opened once, with the cache that its settings ask
+    for.
 
     Caches without a limit open when the fit's first steps have shown how much memory they take; see
     :class:`CacheProbe`.
@@ -61,7 +62,7 @@ class DeviceTables:
         return self._tables
 
     def begin_step(self, num_updates: int) -> None:
-        """Before each training step, after so many optimizer steps: opens the caches that waited for it."""
+        """Opens the caches that waited for it, before a training step and after so many optimizer steps."""
         if self._probing is not None:
             self._probing.begin_step(num_updates)
 
@@ -90,7 +91,7 @@ class DeviceTables:
             return _on_device(opening, settings, workload, device, peers)
 
     def _probed(self, device: Device) -> CacheProbe:
-        """One for all tables: what training leaves is shared by their size."""
+        """The probe of all tables, as what training leaves is shared among them by size."""
         tables, first = list(self._late), self._late[0].opening
         sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]
 
@@ -120,8 +121,8 @@ class _Late:
 
 
 class CacheProbe:
-    """Opens a cache on the devices once the fit's first steps have peaked: they run without one, and show how much room
-    there is. Rows are the same with the cache or without. For the thread that trains.
+    """Opens a device's cache once the first steps of a fit have shown how much memory they leave. Rows are the same
+    with the cache or without. For the thread that trains.
 
     All ranks that share the cache call :meth:`begin_step` before each step, and meet in the same one: there is no step
     under way on any device meanwhile.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.plugin.compat import environments, pl
 
-_WAIT_S = 1800.0
+_WAIT_S = 1800.0  # torch's default timeout of a process group
 _A_DAY_S = 86_400.0
 """To sockets, infinity is no time."""
 _openings = itertools.count()
@@ -19,7 +19,7 @@ _openings = itertools.count()
 
 @dataclass(frozen=True)
 class GatherGroup:
-    """The ranks of this machine that make mini-batches.
+    """The group of this machine's ranks that gather features, and this rank's place in it.
 
     Attributes:
         is_here: this rank is one of them.
@@ -39,7 +39,7 @@ class GatherGroup:
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> GatherGroup:
-        """That of a Trainer's job; of a data module without one, this process alone."""
+        """The group of a Trainer's job; for a data module without a Trainer, this process alone."""
         if trainer is None:
             return cls()
         # A FactoredStrategy says so itself. Asked by name, as it imports the data module, which asks this.
@@ -60,12 +60,13 @@ class GatherGroup:
 
     @classmethod
     def of_devices(cls, trainer: pl.Trainer | None) -> GatherGroup:
-        """Those whose devices gather: the ranks that train, whoever makes their mini-batches."""
+        """The group of ranks whose devices gather: those that train, whoever makes their mini-batches."""
         told = getattr(trainer.strategy, "training", None) if trainer is not None else None
         return cls.of(trainer) if told is None else told
 
     def membership(self, what: str, *, at_most_s: float = _A_DAY_S) -> Membership | None:
-        """As those who share one thing, and wait for each other at most so long; None where this rank is alone."""
+        """The group for sharing one thing, whose ranks wait for each other at most so long; None where this rank is
+        alone."""
         if self.count == 1:
             return None
         return Membership(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s))

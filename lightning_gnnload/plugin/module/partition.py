@@ -30,7 +30,7 @@ Partitioned = Partition | Path | str | None
 
 
 class ModulePartition:
-    """A data module's partition: loaded and checked once, when first asked for. Thread-safe.
+    """The partition of a data module's graph, which is loaded and checked once, when first asked for. Thread-safe.
 
     Args:
         given: a partition, the folder of one, or None for a graph that is sampled whole.
@@ -169,7 +169,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class CollectiveSampling:
-    """A data module's colleagues: the ranks of its machine that make mini-batches, part ``p`` with the p-th of them.
+    """Connects the ranks of a machine that sample together, each of which holds one part of the graph.
 
     These are the trainers, or the samplers of a FactoredStrategy. They talk over gloo on loopback, in a group of their
     own that needs none of the trainers'. Several machines hold the same parts each.

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class RankDevice:
-    """The graphs that lie on a rank's device, and what draws from them. Says once why it is not used.
+    """The device of a sampler rank, which is opened with the first stream, hence after its process may have forked.
 
     Args:
         otherwise: what is done without it, for messages.

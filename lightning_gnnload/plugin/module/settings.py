@@ -31,7 +31,7 @@ def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, se
 
 
 def check_choice(name: str, value: Any, known: Collection[str]) -> None:
-    """One of the known names."""
+    """Checks that it is one of the known names."""
     if value not in known:
         raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
 

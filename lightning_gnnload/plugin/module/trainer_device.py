@@ -34,7 +34,7 @@ DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 
 class TrainerDevice:
-    """Makes a data module's mini-batches on its trainer's device, which is opened when the first one is needed.
+    """The device of a trainer that samples for itself, which is opened when the first mini-batch is needed.
 
     Args:
         setting: as ``GraphDataModule(sampling_device=...)`` takes it.
@@ -118,7 +118,7 @@ class TrainerDevice:
         return None
 
     def begin_step(self, num_updates: int) -> None:
-        """Before each training step, after so many optimizer steps."""
+        """Opens what waits for a fit's first steps, before each training step."""
         self._tables.begin_step(num_updates)
 
     def close(self) -> None:
@@ -158,8 +158,8 @@ class TrainerDevice:
     def _peers(
         self, what: object, module: CachedModule, gather_group: GatherGroup
     ) -> AbstractContextManager[PeerGroup | None]:
-        """Of the ranks of the machine, where they open caches on their devices together: who goes without a device must
-        not be waited for. None once they have agreed."""
+        """The peer group of the machine's ranks, where they open caches on their devices together: who goes without a
+        device must not be waited for. None once they have agreed."""
         if what in self._agreed or _cache_devices(module) <= {"cpu"}:
             return nullcontext()
         self._agreed.add(what)
@@ -231,12 +231,12 @@ def _device(module: CachedModule, computes_on: torch.device) -> Device:
 
 
 def _cache_devices(module: CachedModule) -> set[str]:
-    """Where the caches are wanted."""
+    """The devices on which the caches are wanted."""
     return {level.device for levels in module.caching.levels.values() for level in levels}
 
 
 def _root_device(module: CachedModule) -> torch.device:
-    """Where the trainer computes; without a trainer, where mini-batches by hand are wanted."""
+    """The device on which the trainer computes; without a trainer, where mini-batches by hand are wanted."""
     if module.trainer is not None:
         return module.trainer.strategy.root_device
     return torch.device("cuda" if "cuda" in {module.sampling_device, *_cache_devices(module)} else "cpu")

@@ -11,7 +11,7 @@ from lightning_gnnload.sample.workload import Workload
 
 
 class DataModuleView(Protocol):
-    """A data module between ``setup`` and ``teardown``, as its caches and devices see it; GraphDataModule is one.
+    """The interface by which caches and devices see a data module, between ``setup`` and ``teardown``.
 
     Attributes:
         sampler: of training.
@@ -37,7 +37,7 @@ class DataModuleView(Protocol):
 
     @property
     def sampling_device(self) -> str:
-        """As GraphDataModule takes it."""
+        """The setting ``sampling_device``, as GraphDataModule takes it."""
 
     def workload(self, phase: str) -> Workload:
         """The mini-batches of a phase: ``"train"``, ``"val"``, ``"test"`` or ``"predict"``."""

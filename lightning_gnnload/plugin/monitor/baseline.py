@@ -18,7 +18,7 @@ from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 
 class NoGraphBaseline(pl.Callback):
-    """After a test, trains a multi-layer perceptron on the same features and splits, and prints both accuracies.
+    """After a test, trains a perceptron on the same features and splits, and prints both accuracies.
 
     If the two are close, the graph adds nothing, and neither does sampling it. Single-label classification only.
 

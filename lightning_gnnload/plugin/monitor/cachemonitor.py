@@ -17,11 +17,12 @@ from lightning_gnnload.pipeline.tables import summed_reads
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
-_NAMES_BYTES = 1024
+_NAMES_BYTES = 1024  # all ranks must reduce tensors of one size
 
 
 class CacheMonitor(pl.Callback):
-    """Logs at the end of each training epoch, summed over all trainers, under ``cache/``:
+    """A callback that logs a cache's figures at the end of each training epoch, summed over all trainers, under
+    ``cache/``:
 
     - ``hit_rate``: of the feature rows gathered, the share that caches gave; and ``hit_rate_cache_2`` and so on, where
       there are several;
@@ -106,14 +107,14 @@ class CacheMonitor(pl.Callback):
 
 
 def _input_nodes(batch: Any) -> torch.Tensor:
-    """Of a mini-batch in any of the formats."""
+    """The input nodes of a mini-batch in any of the formats."""
     if isinstance(batch, MiniBatch):
         return batch.nodes
     return batch[0] if isinstance(batch, tuple | list) else batch.n_id
 
 
 def _tiers_of_all(trainer: pl.Trainer, tiers: list[str]) -> list[str]:
-    """Those that any trainer has read from, alike in all of them: else they would not reduce the same metrics."""
+    """The tiers that any trainer has read from, alike in all trainers: else they would not reduce the same metrics."""
     encoded = torch.zeros(_NAMES_BYTES, dtype=torch.uint8)
     text = "\n".join(tiers).encode()[:_NAMES_BYTES]
     encoded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else 0

@@ -24,7 +24,7 @@ from lightning_gnnload.plugin.monitor.trace import Span, TraceWindow, draw_timel
 
 @dataclass
 class FitTotals:
-    """Of one trainer.
+    """The totals of one trainer over a fit, or over a part of it.
 
     Attributes:
         loader: over its mini-batches.
@@ -48,7 +48,7 @@ class FitTotals:
 
     @property
     def wait_share(self) -> float:
-        """Of the time, what the trainer waited for mini-batches."""
+        """The share of the time that the trainer waited for mini-batches."""
         return self.loader.wait_ms / max(self.wall_ms, 1e-9)
 
     def means(self) -> dict[str, float]:
@@ -80,7 +80,7 @@ _EXTRAS = ("staleness", "switching")
 
 
 class PipelineMonitor(pl.Callback):
-    """Measures each mini-batch's way and each training step; logs, warns, draws and reports.
+    """A callback that measures how each mini-batch is made and each step is trained; it logs, warns and reports.
 
     While training, it logs under ``loader/`` whenever Lightning logs: means over the mini-batches since the last
     time, of this trainer; with a feature cache also its hit rate, and the bytes read by tier. Where a step waits far
@@ -276,7 +276,7 @@ class PipelineMonitor(pl.Callback):
             self._written[-1].write_text(json.dumps(to_chrome(self._shown, trainer.world_size)))
 
     def _draw_timeline(self, trainer: pl.Trainer) -> None:
-        """After the fit, not in it: the other trainers would wait."""
+        """Draws the timeline after the fit; in the fit, the other trainers would wait."""
         if self.figure and self._shown:
             self._written.append(self._folder / f"timeline{_machine(trainer)}.png")
             draw_timeline(self._shown, trainer.world_size, self._written[-1])
@@ -317,10 +317,10 @@ def _numbers(stats: Any) -> list[tuple[str, float]]:
 
 
 def _folder(trainer: pl.Trainer) -> Path:
-    """Where the logger writes. Asked of every rank: it is a collective."""
+    """The folder that the logger writes to. Every rank must ask, as it is a collective."""
     return Path(trainer.log_dir or trainer.default_root_dir)
 
 
 def _machine(trainer: pl.Trainer) -> str:
-    """In the names of a machine's files: machines may share a folder, but no two have the same clock."""
+    """Names a machine in its files' names: machines may share a folder, but no two have the same clock."""
     return f"-{trainer.node_rank}" if trainer.node_rank else ""

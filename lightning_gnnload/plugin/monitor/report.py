@@ -20,7 +20,7 @@ from lightning_gnnload.plugin.monitor.trace import COLORS
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """How a job's mini-batches are made.
+    """The settings by which a job's mini-batches are made, as the report recommends them.
 
     Attributes:
         samplers: sampler ranks of this machine; 0 where each trainer samples for itself.
@@ -40,7 +40,7 @@ class PipelineSettings:
 
     @classmethod
     def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> PipelineSettings:
-        """Those of a Trainer that reads ``loader``.
+        """Reads the settings of a Trainer that reads ``loader``.
 
         Args:
             makers: rank and name of the threads that have made mini-batches so far.
@@ -92,7 +92,7 @@ _BUSY = 0.8
 
 @dataclass(frozen=True)
 class TimeReport:
-    """Where the time of the training epochs went, of trainer 0.
+    """A report of where trainer 0 spent the time of the training epochs.
 
     Attributes:
         loader: sums over its mini-batches.
@@ -116,12 +116,12 @@ class TimeReport:
 
     @property
     def wait_share(self) -> float:
-        """Of the time since the first mini-batch came, what the trainer waited for others."""
+        """The share of the time since the first mini-batch came that the trainer waited for others."""
         return (self.loader.wait_ms - self.first_wait_ms) / max(self.wall_ms - self.first_wait_ms, 1e-9)
 
     @property
     def busy_share(self) -> float:
-        """Of that time, what the threads that make mini-batches were making some."""
+        """The share of that time in which the threads that make mini-batches were busy."""
         loader = self.loader
         made_ms = loader.sample_ms + loader.gather_ms + (0.0 if self.settings.samplers else loader.convert_ms)
         return made_ms * self.settings.trainers / max((self.wall_ms - self.first_wait_ms) * self.settings.workers, 1e-9)

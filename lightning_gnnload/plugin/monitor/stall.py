@@ -28,7 +28,7 @@ _RUNS = 0.2  # a thread that is on a core for less of the time is stopped, or wa
 
 
 class Cause(Enum):
-    """Who made a step wait."""
+    """The reason why a step had to wait."""
 
     SAMPLING = "sampling"
     GATHERING = "gathering"
@@ -40,7 +40,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What one training step took on this trainer.
+    """The times of one training step on this trainer.
 
     Attributes:
         number: of the mini-batch, in this fit.
@@ -67,7 +67,7 @@ class StepTimes:
 
 
 class StallWatch:
-    """Tells, of each step, whether it stalled, and why.
+    """Decides after each step whether it stalled, and why.
 
     Args:
         rank: of this trainer.
@@ -210,7 +210,7 @@ def _share_on_core(delivery: Delivery) -> float:
 
 
 class StepClock:
-    """Starts when it is made, with the step.
+    """Times one training step, from the moment that the clock is made.
 
     Args:
         delivery: of the step's mini-batch; None where a loader of another kind brought it.
@@ -224,13 +224,13 @@ class StepClock:
         self._backward_cpu_s = (0.0, 0.0)
 
     def begin_backward(self) -> None:
-        """Of several, in manual optimization, the first counts."""
+        """Notes the start of the backward pass; of several, in manual optimization, the first counts."""
         if self._backward_s is None:
             self._backward_s = (time.monotonic(), time.monotonic())
             self._backward_cpu_s = (time.thread_time(), time.thread_time())
 
     def end_backward(self) -> None:
-        """Of several, the last counts."""
+        """Notes the end of the backward pass; of several, the last counts."""
         if self._backward_s is not None:
             self._backward_s = (self._backward_s[0], time.monotonic())
             self._backward_cpu_s = (self._backward_cpu_s[0], time.thread_time())
@@ -243,7 +243,7 @@ class StepClock:
         return (self.ended_s - self.began_s) * 1e3
 
     def times(self, number: int) -> StepTimes | None:
-        """For the search for stalls; None where there is no delivery."""
+        """The step's times, for the search for stalls; None where there is no delivery."""
         if self.delivery is None:
             return None
         begin, end = self._backward_s or (0.0, 0.0)
@@ -251,7 +251,7 @@ class StepClock:
         return StepTimes(number, self.delivery, self.train_ms, (end - begin) * 1e3, (cpu_end - cpu_begin) * 1e3)
 
     def spans(self, *, rank: int, number: int) -> list[Span]:
-        """For the trace: the step, its parts, and how its mini-batch came."""
+        """The spans of the step, of its parts, and of how its mini-batch came, for the trace."""
         thread = threading.current_thread().name
         parts = [("train", self.began_s, self.ended_s)]
         if self._backward_s is not None:

@@ -18,7 +18,7 @@ MOST_AHEAD = 256
 
 
 class Span(NamedTuple):
-    """What one thread did for one mini-batch.
+    """The time that one thread spent on one stage of one mini-batch.
 
     Attributes:
         stage: ``"sample"``, ``"gather"``, ``"convert"``, ``"wait"``, ``"train"``, or a part of ``"train"``:
@@ -53,7 +53,7 @@ def spans_of(delivery: Delivery, *, number: int, rank: int, thread: str) -> list
 
 
 class TraceWindow:
-    """Collects the spans of one trainer for mini-batches ``[first, last)`` of a fit.
+    """Collects what one trainer's threads did for the mini-batches ``[first, last)`` of a fit.
 
     Samplers work ahead: what they do during the window is for mini-batches that are delivered after it. So these are
     looked at too, until one comes that was begun after the window.
@@ -131,7 +131,7 @@ def role_of(rank: int, world_size: int) -> str:
 
 
 def write_part(spans: Iterable[Span], folder: Path, rank: int) -> None:
-    """One trainer's spans, for :func:`join_parts`."""
+    """Writes one trainer's spans, for :func:`join_parts`."""
     folder.mkdir(parents=True, exist_ok=True)
     _part(folder, rank).write_text(json.dumps(list(spans)))
 

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 def adopt(
     trainer: pl.Trainer, model: pl.LightningModule, datamodule: Any, outcome: Outcome, set_up: Callable[[], None]
 ) -> Any:
-    """On a sampler: as if it had trained itself. Returns what the call returns here.
+    """Makes a sampler's objects as if it had trained itself. Returns what the call returns here.
 
     Args:
         set_up: sets the data module up, where that has not been done.
@@ -124,7 +124,7 @@ def _set(holder: Any, key: str, value: Any, *, is_exact: bool) -> bool:
 
 
 def _owned(value: Any) -> Any:
-    """With tensors of its own: those that came are views of memory that would stay as long as any of them."""
+    """Copies the tensors, as those that came are views, and would keep the whole memory."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, np.ndarray):

@@ -40,11 +40,11 @@ from lightning_gnnload.plugin.strategy.rendezvous import check_environment
 from lightning_gnnload.plugin.strategy.roles import check_role_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 
-_QUEUE_DEPTH = 4
+_QUEUE_DEPTH = 4  # hides a late mini-batch or two; each one takes memory
 
 
 class FactoredStrategy(RankedStrategy, StepSkippingDDP):
-    """Trains on some ranks and samples on the others, joined by a bounded queue in shared memory.
+    """Trains on some ranks and samples on the others, which a bounded queue in shared memory connects.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
     alone, which run plain DDP: callbacks, loggers, checkpoints, metrics, validation and test work as ever. Works
@@ -231,7 +231,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 
     def _configure_launcher(self) -> None:
-        """In every rank, and in the parent of spawned ones."""
+        """Chooses the launcher, in every rank and in the parent of spawned ones."""
         assert self.cluster_environment is not None
         check_environment(self.cluster_environment, self.roles)
         self._launcher = (

@@ -53,7 +53,7 @@ def is_child() -> bool:
 
 @contextmanager
 def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
-    """In a started rank: should rank 0, or torchrun's agent, die meanwhile, this process ends soon after.
+    """Makes a started rank end soon after rank 0, or torchrun's agent, should that die.
 
     While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody. Ranks of an agent
     that was killed would train on, with nobody to end them.
@@ -89,7 +89,7 @@ def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
 
 
 class ChildProcesses:
-    """Watches the started ranks in a thread, and this process's end.
+    """Watches the ranks that this process has started, in a thread, and kills those that hang when it ends.
 
     Lightning's own observer kills all ranks within five seconds of one's end, often before any could tell the
     reason. This one waits for this process to notice by itself, and kills only what hangs. A rank that may end, as a
@@ -116,7 +116,7 @@ class ChildProcesses:
 
     @property
     def exit_codes(self) -> dict[int, int]:
-        """Of the local ranks whose processes have ended."""
+        """The exit codes of the local ranks whose processes have ended."""
         return {local_rank: self.processes[local_rank - 1].returncode for local_rank in list(self._ended)}
 
     def send_signal(self, number: int) -> None:
@@ -204,7 +204,8 @@ class ScriptLauncher(SubprocessScriptLauncher):
         self.procs = []
 
     def _check(self, children: ChildProcesses) -> None:
-        """Of earlier launches, in which ranks may have had other roles. Raises TrainerDiedError: one is needed now."""
+        """Checks processes of earlier launches, in which ranks may have had other roles. Raises TrainerDiedError: one
+        is needed now."""
         children.begin_launch(self._may_end)
         for local_rank, code in children.exit_codes.items():
             if not self._may_end(local_rank):
@@ -243,7 +244,7 @@ class SpawnLauncher(MultiProcessingLauncher):
             raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
 
     def get_extra_results(self, trainer: pl.Trainer) -> dict[str, Any]:
-        """In rank 0, for the process that spawned it."""
+        """Collects in rank 0 what the process that spawned it must know."""
         decision = self._ranked.job.decision
         return super().get_extra_results(trainer) | {"role_decision": decision and decision.to_json()}
 

@@ -38,7 +38,7 @@ Outcome = dict[str, Any]
 
 
 class Watch:
-    """On trainer 0: what a script could look at, as it is before a run, so that what the run changes can be told.
+    """A snapshot, on trainer 0, of what a script can read after a run; it shows what the run has changed.
 
     What it does not change is the same in all ranks already, or differs on purpose.
     """
@@ -113,7 +113,7 @@ class Watch:
 
 
 class _Mark:
-    """By which a value can be seen to have changed. Keeps nothing large alive.
+    """A mark by which a value can be seen to have changed, which keeps nothing large alive.
 
     Not seen: what changes in place in an array of numpy's above a megabyte, or deep within an object.
     """
@@ -225,7 +225,7 @@ def items_of(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """None where it is not."""
+    """The value if it is plain, else None."""
     with suppress(NotPlainError):
         describe(value)
         return value
@@ -283,7 +283,7 @@ def _is_open(metric: Metric) -> bool:
 
 
 def _search(trainer: pl.Trainer) -> Outcome | None:
-    """Of a search for a learning rate: ``Tuner.lr_find`` returns what its callback holds, no plain value."""
+    """The result of a search for a learning rate: ``Tuner.lr_find`` returns what its callback holds, no plain value."""
     callback = finder_of(trainer)
     return None if callback is None or callback.optimal_lr is None else _plain(callback.optimal_lr.results)
 

@@ -36,7 +36,7 @@ from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
 _LIMIT_S = 2.0  # of making batches, and of training
 _MAX_BATCHES = 48  # of either
 _NUM_READY = 4  # batches to train on, in turn
-_WARM_UP_STEPS = 3
+_WARM_UP_STEPS = 3  # the first steps compile, allocate and choose algorithms
 _ACCELERATORS = {"cuda": "gpu"}
 _KEPT_OPTIONS = ("gradient_clip_val", "gradient_clip_algorithm", "default_root_dir")
 _BENCH_OPTIONS = {
@@ -52,7 +52,7 @@ _BENCH_OPTIONS = {
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured.
+    """The measured times of making a mini-batch and of training on it.
 
     Attributes:
         sample_ms: time a mini-batch of one sampler at its throughput, sampling and gathering (T_s).
@@ -67,7 +67,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class ProfileSetting:
-    """What is measured on.
+    """The device, cores and threads that a profile is measured on, and what else its times depend on.
 
     Attributes:
         device: a trainer's.
@@ -271,7 +271,7 @@ def _unmeasurable(what: str, error: Exception) -> RoleConfigError:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Of the Trainer that measures nobody needs to hear."""
+    """Silences the Trainer that measures."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -18,7 +18,7 @@ from lightning_gnnload.plugin.strategy.rendezvous import check_alike, form_group
 
 
 class RankedStrategy(pl.strategies.DDPStrategy):
-    """DDP over some of the ranks that are launched: the trainers, numbered from 0 over all machines.
+    """DDP over the trainers alone, which are numbered from 0 over all machines.
 
     What the others do is not its business, only that they are there, and that Lightning does not count them.
 

@@ -208,13 +208,14 @@ _POLL_S = 0.1
 
 
 class FailureStore:
-    """Failures of one launch. On a single machine there are none to leave, and none to find."""
+    """Passes failures between machines, through the job's store. On a single machine there are none to leave, and none
+    to find."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def post(self, failure: Failure) -> None:
-        """For ranks on other machines. The first notice counts."""
+        """Posts a failure for ranks on other machines; the first one counts."""
         with suppress(DistError):  # the one who keeps the store is gone, which the others will see for themselves
             if (store := self._store()) is not None:
                 store.compare_set(_KEY, "", json.dumps(failure.to_json()))

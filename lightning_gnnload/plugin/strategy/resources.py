@@ -20,7 +20,7 @@ _MEMORY_SHARE = 8
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """One of the stages that every mini-batch of a machine goes through, side by side with the other stages.
+    """One stage of making a mini-batch; the stages of a machine run side by side.
 
     Attributes:
         work_ms: what one core would take for a global step's share of this machine.
@@ -33,7 +33,7 @@ class PipelineStage:
     max_cores: float = math.inf
 
     def time_ms(self, cores: int) -> float:
-        """With so many cores a worker."""
+        """The time of a mini-batch with so many cores a worker."""
         return self.work_ms / (self.workers * min(cores, self.max_cores))
 
 

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def runtime_of(device: Device) -> Runtime:
-    """By which the device's memory is shared between processes."""
+    """The CUDA runtime by which the device's memory is shared between processes."""
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
     return CupyRuntime(device.torch_device.index or 0)
@@ -47,7 +47,7 @@ def reader_of(module: pl.LightningDataModule | None, root_device: torch.device) 
 
 
 class SamplerDevice:
-    """A sampler rank's device. Opened when the first stream is, hence after its process may have forked.
+    """The device of a sampler rank, which is opened with the first stream, hence after its process may have forked.
 
     Args:
         job: knows the device, and who else uses it.

@@ -27,7 +27,7 @@ _EXIT_S = 5.0
 
 
 class Pending:
-    """Tasks on their way, of one sampling thread, which waits for all results together."""
+    """The results that one sampling thread waits for."""
 
     def __init__(self, num_tasks: int) -> None:
         self._left = num_tasks
@@ -60,7 +60,7 @@ class Pending:
 
 
 class AllToAll:
-    """The one thread of a rank that calls ``exchange.all_to_all``; any other thread may :meth:`ask`.
+    """The one thread of a rank that runs the rounds of the exchange; any other thread may :meth:`ask`.
 
     A rank that has nothing to ask still serves, until all have closed. Where one fails, or is gone, the tasks of all
     end in an ExchangeError. A process that exits without closing tells the others that it fails.

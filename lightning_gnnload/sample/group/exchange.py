@@ -18,7 +18,7 @@ DEFAULT_TIMEOUT_S = 300.0
 
 
 class Exchange(ABC):
-    """All-to-all among the ranks that hold one part each.
+    """All-to-all communication among the ranks that hold one part each.
 
     One thread a rank calls it, so that all ranks call in one order (DSP, PPoPP'23, section 5, by construction).
 
@@ -46,7 +46,7 @@ class Exchange(ABC):
 
 
 class ThreadExchange(Exchange):
-    """Connects ranks of one process; made together by :meth:`connect`.
+    """An :class:`.Exchange` among threads of one process, made by :meth:`connect`.
 
     Example:
         >>> left, right = ThreadExchange.connect(2)
@@ -126,7 +126,8 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 class DistributedExchange(Exchange):
-    """Connects the ranks of a process group. The group is for this alone: no other collective may come between.
+    """An :class:`.Exchange` over a torch process group. The group is for this alone: no other collective may come
+    between.
 
     The group's own timeout says how long a rank waits for the others; where one is killed, gloo tells at once.
 

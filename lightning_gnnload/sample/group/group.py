@@ -22,7 +22,7 @@ PROTOCOL = 2
 
 
 class OwnedLists:
-    """What one rank holds of the graph, and serves to all.
+    """The part of the graph that this rank owns and serves to all ranks.
 
     Attributes:
         graph: n nodes of the part, with the lists of its own, which come first.
@@ -55,7 +55,7 @@ def operation(serve: Operation) -> Operation:
 
 @dataclass
 class Traffic:
-    """What one rank asked for by one operation.
+    """Counts what one rank requested by one operation.
 
     Attributes:
         num_tasks: sent to other ranks.
@@ -77,7 +77,7 @@ class Traffic:
 
 
 class SamplingGroup:
-    """The ranks that hold one part each and sample together; to be opened by all of them.
+    """The process group of ranks that sample together, each with one part of the graph; all of them open it together.
 
     Any thread may :meth:`ask`. Close it on every rank when nothing is sampled any more, or :meth:`fail`.
 
@@ -159,7 +159,7 @@ class SamplingGroup:
         return self._answers(operation, places, tasks)
 
     def ask_all(self, operation: str, settings: Mapping[str, Any] | None = None) -> list[Answer]:
-        """As :meth:`ask`, of every rank, about none of its nodes."""
+        """Asks every rank, as :meth:`ask` does, about none of its nodes."""
         task = Message({"operation": operation, **(settings or {})}, {"rows": np.empty(0, np.uint8)})
         nowhere = dict.fromkeys(range(self.num_ranks), np.empty(0, np.int64))
         return self._answers(operation, nowhere, dict.fromkeys(nowhere, task))

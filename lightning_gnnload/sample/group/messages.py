@@ -24,7 +24,7 @@ _KINDS = "iuf"  # of the dtypes that an array may have
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank tells another.
+    """A message between ranks: JSON fields and named arrays.
 
     Attributes:
         about: JSON values by name.
@@ -69,7 +69,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one rank says about its nodes.
+    """One rank's reply about its nodes, which is validated as it is read.
 
     Attributes:
         rank: which.
@@ -122,7 +122,7 @@ class Answer:
 
 @dataclass
 class Parcel:
-    """Tasks and results, each uint8 ``[bytes]`` by the number that its asker gave it.
+    """What one rank sends another in one round: tasks and results, uint8 ``[bytes]`` by request number.
 
     Attributes:
         state: of the rank that brings it.
