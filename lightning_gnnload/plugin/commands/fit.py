@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
-from lightning_gnnload.plugin.commands.arguments import ours, with_nearest
+from lightning_gnnload.plugin.commands.arguments import known_cause, with_nearest
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
@@ -76,7 +76,7 @@ def main(_: Sequence[str]) -> int:
     except GnnLoadError as error:
         _exit(error)
     except ValueError as error:  # the parser's, which lists all that a setting may be
-        reason = ours(error)
+        reason = known_cause(error)
         if reason is None:
             raise
         _exit(reason)
