@@ -50,7 +50,8 @@ _ROOM = {"argv": 1 << 13, "environment": 1 << 16}  # bytes that a process can sh
 _SET_CHILD_SUBREAPER = 36
 _MOST_FILES = 64  # of a process that is started
 _libc = ctypes.CDLL(None, use_errno=True)
-_SIGNATURE = inspect.signature(subprocess.Popen._execute_child)
+_execute_child = subprocess.Popen._execute_child
+_SIGNATURE = inspect.signature(_execute_child)
 _spawnv_passfds = multiprocessing.util.spawnv_passfds
 
 
@@ -59,9 +60,9 @@ class Popen(subprocess.Popen):
 
     def _execute_child(self, *given: Any) -> None:
         bound = _SIGNATURE.bind(self, *given).arguments
-        command = [os.fsdecode(part) for part in bound["args"]] if isinstance(bound["args"], list) else []
+        command = [os.fsdecode(part) for part in bound["args"]] if isinstance(bound["args"], list | tuple) else []
         if not command or bound["shell"] or _parsed(command) is None:
-            super()._execute_child(*given)
+            _execute_child(self, *given)
             return
         pipes = [bound[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
         files = {0: bound["p2cread"], 1: bound["c2pwrite"], 2: bound["errwrite"]}
@@ -192,7 +193,8 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _become(request["command"], request["environment"])
-    subprocess.Popen = Popen  # type: ignore[misc]
+    # In the class itself, which torchrun has imported by name.
+    subprocess.Popen._execute_child = Popen._execute_child  # type: ignore[attr-defined]
     multiprocessing.util.spawnv_passfds = _spawn
     kind, what, sys.argv[1:] = _parsed(request["command"]) or ("", "", [])
     if kind == "module":
