@@ -44,7 +44,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 _IMPORTED = (
     *("torch.distributed.launcher.api", "torchmetrics", "pytorch_lightning", "jsonargparse"),
-    *("lightning_gnnload", "lightning_gnnload.plugin.cli"),
+    *("lightning_gnnload.plugin.commands.cli", "lightning_gnnload.plugin.commands.fit"),
 )
 _ROOM = {"argv": 1 << 13, "environment": 1 << 16}  # bytes that a process can show in /proc
 _SET_CHILD_SUBREAPER = 36
