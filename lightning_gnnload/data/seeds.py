@@ -9,7 +9,6 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import LoaderConfigError
 
 
 class SeedOrder(ABC):
@@ -54,21 +53,3 @@ class Shuffled(SeedOrder):
         keys = ops.random_keys(seed, epoch, seeds)
         # Equal keys (2^-64 a pair) fall back to the node id.
         return seeds[np.lexsort((seeds, keys))]
-
-
-def seed_order(order: str | SeedOrder) -> SeedOrder:
-    """``"shuffle"``, ``"sequential"``, ``"proximity"``, or an order of one's own.
-
-    Raises:
-        LoaderConfigError: an unknown name.
-    """
-    if isinstance(order, SeedOrder):
-        return order
-    from lightning_gnnload.data.proximity import ProximityOrder  # which is a SeedOrder, and so imports this file
-
-    by_name: dict[str, type[SeedOrder]] = {"shuffle": Shuffled, "sequential": Sequential, "proximity": ProximityOrder}
-    if order not in by_name:
-        raise LoaderConfigError(
-            f"order={order!r} is not known; give one of {', '.join(map(repr, by_name))} or a SeedOrder."
-        )
-    return by_name[order]()

@@ -6,7 +6,7 @@ Shapes: S seeds, N graph nodes; D destinations and E edges of a hop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
-from .sample import DeviceHop, DeviceSample, HopBuilder, Picker
+from .sample import DeviceHop, DeviceSample, HopBuilder
 from .state import State
 from .topology import Topology
 from .workspace import DeviceWorkspace
@@ -30,6 +30,24 @@ MAX_BOUND_EDGES = 1 << 27
 """A hop whose edges may be more waits for their number, and takes memory for that."""
 _APPEND_TILE = 4 * THREADS
 _BLOCKS_A_PROCESSOR = 8
+
+
+class Picker(Protocol):
+    """The interface by which a node-wise sampler chooses edges on a device."""
+
+    edge_ids: bool
+    edge_weights: bool
+
+    def most_edges(self, hop: HopBuilder) -> int | None:
+        """The largest number of edges that the hop can have; None where only counting tells, for which the host
+        waits."""
+
+    def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        """Writes ``hop.starts`` and ``hop.last_edge``."""
+
+    def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
+        ``num_dst + e - first_edge``."""
 
 
 class DeviceBatch:

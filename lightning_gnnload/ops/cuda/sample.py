@@ -6,13 +6,10 @@ Shapes: V nodes of the batch; D destinations and E edges of a hop.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-if TYPE_CHECKING:
-    from ..dispatch import DrawKey
-    from .batch import DeviceBatch
+from ..dispatch import DrawKey
 
 
 @dataclass(frozen=True)
@@ -84,21 +81,3 @@ class HopBuilder:
     edge_ids: torch.Tensor | None = None
     edge_weights: torch.Tensor | None = None
     indices: torch.Tensor | None = None
-
-
-class Picker(Protocol):
-    """The interface by which a node-wise sampler chooses edges on a device."""
-
-    edge_ids: bool
-    edge_weights: bool
-
-    def most_edges(self, hop: HopBuilder) -> int | None:
-        """The largest number of edges that the hop can have; None where only counting tells, for which the host
-        waits."""
-
-    def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        """Writes ``hop.starts`` and ``hop.last_edge``."""
-
-    def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
-        ``num_dst + e - first_edge``."""

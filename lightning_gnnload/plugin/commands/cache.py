@@ -20,7 +20,7 @@ from lightning_gnnload.cache.figure import draw_curves
 from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve, evicting_curves, static_curves
 from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.seeds import seed_order
+from lightning_gnnload.data.proximity import ProximityOrder
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
 from lightning_gnnload.plugin.commands.arguments import Parser, parse_module, share
 from lightning_gnnload.sample.workload import Workload
@@ -59,7 +59,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     usual = _title(workload)
     orders = {usual: workload}
     if not options.one_order and usual != "proximity":
-        orders["proximity"] = Workload(**{**workload.settings(), "order": seed_order("proximity")})
+        orders["proximity"] = Workload(**{**workload.settings(), "order": ProximityOrder()})
     curves: list[HitRateCurve] = []
     left_out: list[str] = []
     speed: Speed | None = None

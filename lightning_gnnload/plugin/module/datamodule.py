@@ -20,7 +20,7 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.sanity import sanity_issues
-from lightning_gnnload.data.seeds import SeedOrder, Sequential, seed_order
+from lightning_gnnload.data.seeds import SeedOrder, Sequential
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
@@ -28,7 +28,7 @@ from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
-from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers
+from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers, seed_order
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload

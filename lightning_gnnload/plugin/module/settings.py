@@ -7,6 +7,8 @@ from typing import Any
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.proximity import ProximityOrder
+from lightning_gnnload.data.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.errors import LoaderConfigError
 
 
@@ -34,6 +36,22 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> None:
     """Checks that it is one of the known names."""
     if value not in known:
         raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+
+
+def seed_order(order: str | SeedOrder) -> SeedOrder:
+    """``"shuffle"``, ``"sequential"``, ``"proximity"``, or an order of one's own.
+
+    Raises:
+        LoaderConfigError: an unknown name.
+    """
+    if isinstance(order, SeedOrder):
+        return order
+    by_name: dict[str, type[SeedOrder]] = {"shuffle": Shuffled, "sequential": Sequential, "proximity": ProximityOrder}
+    if order not in by_name:
+        raise LoaderConfigError(
+            f"order={order!r} is not known; give one of {', '.join(map(repr, by_name))} or a SeedOrder."
+        )
+    return by_name[order]()
 
 
 def _check_positive(name: str, value: Any) -> None:

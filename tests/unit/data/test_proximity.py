@@ -8,11 +8,12 @@ import torch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.proximity import ProximityOrder
-from lightning_gnnload.data.seeds import SeedOrder, Shuffled, seed_order
+from lightning_gnnload.data.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
 from lightning_gnnload.data.shuffling import label_distance, shuffling_bound, smallest_within
 from lightning_gnnload.errors import CheckpointError, LoaderConfigError, SeedError
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.module.settings import seed_order
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_data

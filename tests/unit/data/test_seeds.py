@@ -3,8 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
-from lightning_gnnload.data.seeds import Sequential, Shuffled, seed_order
+from lightning_gnnload.data.seeds import Sequential, Shuffled
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.plugin.module.settings import seed_order
 
 SEEDS = np.array([30, 4, 17, 99, 2, 51])
 
