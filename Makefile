@@ -34,7 +34,7 @@ train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for 
 	$(BIN)/gnnload fit --config $(CONFIG) $(ARGS)
 
 test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part, ARGS='-n 0' for one process)
-	$(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-gpu: $(ready)  ## the tests of the CUDA path on a GPU (ARGS='-m "not slow"' for the quick part)
 	$(BIN)/python -m pytest tests/gpu tests/cuda $(ARGS)

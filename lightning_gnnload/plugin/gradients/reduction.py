@@ -56,7 +56,7 @@ class StalenessStats:
     wait_ms: float = 0.0
 
 
-class Place(NamedTuple):
+class BucketPlace(NamedTuple):
     """The position and layout of one parameter's gradient in its DDP bucket."""
 
     parameter: Parameter
@@ -77,7 +77,7 @@ def parameters_of(bucket: dist.GradBucket) -> list[Parameter]:
     return cast(list[Parameter], bucket.parameters())
 
 
-def places_in(bucket: dist.GradBucket) -> Iterator[Place]:
+def places_in(bucket: dist.GradBucket) -> Iterator[BucketPlace]:
     """The places of all parameters in ``bucket``, in order."""
     begin = 0
     for parameter in parameters_of(bucket):
@@ -85,7 +85,7 @@ def places_in(bucket: dist.GradBucket) -> Iterator[Place]:
         dense = torch.empty_like(parameter, device="meta")
         if dense.stride() != parameter.stride():
             dense = torch.empty(parameter.size(), device="meta")
-        yield Place(parameter, begin, dense.size(), dense.stride())
+        yield BucketPlace(parameter, begin, dense.size(), dense.stride())
         begin += dense.numel()
 
 
@@ -131,7 +131,7 @@ class _Bucket:
 
     total: Tensor
     work: dist.Work
-    places: list[Place]
+    places: list[BucketPlace]
     has_weight: bool
 
     def average(self) -> Tensor:
@@ -172,7 +172,7 @@ class Launch:
         step's bucket need not hold the same parameters."""
         return {place.parameter: place.flat(average) for place, average in self._averages()}
 
-    def _averages(self) -> Iterator[tuple[Place, Tensor]]:
+    def _averages(self) -> Iterator[tuple[BucketPlace, Tensor]]:
         for bucket in self.buckets:
             average = bucket.average()
             yield from ((place, average) for place in bucket.places)
