@@ -53,7 +53,7 @@ def test_a_graph_without_rows_is_given_some(tmp_path):
     graph.prepare()
     data = gpu_epochs.with_rows(graph.load())
     device = EmulatedDevice()
-    draws = gpu_epochs.OnDevice(
+    draws = gpu_epochs.DeviceSampler(
         gpu_epochs.NeighborSampler(gpu_epochs.FANOUTS), gpu_epochs.place(data.graph, device), device
     )
     assert all(ms > 0 for ms in gpu_epochs.stages(device, data, "GraphSAGE", draws, None, num_steps=1))

@@ -77,7 +77,7 @@ class Links:
 
         Example:
             >>> links = Links(4)
-            >>> links.lessen([{"1": "no link", "3": "no link"}, {"2": "no link", "3": "no link"}, {}, {}])
+            >>> links.remove([{"1": "no link", "3": "no link"}, {"2": "no link", "3": "no link"}, {}, {}])
             True
             >>> links.groups()
             [[0, 2], [1], [3]]

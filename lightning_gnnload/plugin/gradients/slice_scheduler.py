@@ -49,11 +49,11 @@ class SliceAllocator:
         step: the step that is under way.
 
     Example:
-        >>> shares = Shares(num_ranks=2, staleness=0, start=0, stop=10)
-        >>> [shares.give(), shares.give(), shares.give()]
+        >>> slices = SliceAllocator(num_ranks=2, staleness=0, start=0, stop=10)
+        >>> [slices.give(), slices.give(), slices.give()]
         [19, 18, 17]
-        >>> shares.give_back(18)
-        >>> shares.give(), shares.num_before(step=8)
+        >>> slices.give_back(18)
+        >>> slices.give(), slices.num_before(step=8)
         (18, 7)
     """
 

@@ -50,7 +50,7 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
     Source: BGL (NSDI'23), section 3.4 (resource isolation; a brute-force search there).
 
     Example:
-        >>> allocate([Stage(work_ms=30.0), Stage(work_ms=10.0)], num_cores=4)
+        >>> allocate([PipelineStage(work_ms=30.0), PipelineStage(work_ms=10.0)], num_cores=4)
         (3, 1)
     """
     counts = [1] * len(stages)

@@ -28,7 +28,7 @@ NUM_STEPS = 13  # of 100 seeds, 8 a step
 
 
 class Pupil:
-    """In an Understudy's place: its gradients tell which parameters it had, and how many seeds."""
+    """In the place of a ModelReplica: its gradients tell which parameters it had, and how many seeds."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.module: Any = nn.Linear(1, 2)

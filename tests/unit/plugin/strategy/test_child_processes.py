@@ -15,17 +15,17 @@ from tests import forkserver
 RANK_0 = f"""
 import subprocess, time
 import {ChildProcesses.__module__} as tested
-from {ChildProcesses.__module__} import Children
+from {ChildProcesses.__module__} import ChildProcesses
 tested.GRACE_S = 0.5
 hanging = subprocess.Popen(["sleep", "60"])
 print(hanging.pid, flush=True)
 """
 HANGS = """
-Children([subprocess.Popen(["false"]), hanging], "", lambda local_rank: False)
+ChildProcesses([subprocess.Popen(["false"]), hanging], "", lambda local_rank: False)
 time.sleep(60)
 """
 ENDS = """
-Children([hanging], "", lambda local_rank: False).expect_end()
+ChildProcesses([hanging], "", lambda local_rank: False).expect_end()
 """
 
 
