@@ -142,7 +142,7 @@ class Sampler(ABC):
     def sample_on_device(
         self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
     ) -> DeviceSample:
-        """What :meth:`sample_into` draws, by the kernels of a device, number for number; see :class:`.DeviceSampler`."""
+        """What :meth:`sample_into` draws, number for number, by a device's kernels; see :class:`.DeviceSampler`."""
         raise CudaUnavailableError(
             f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
         )
