@@ -28,7 +28,7 @@ from cupy.cuda import driver
 
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.compile import Compiled
+from lightning_gnnload.ops.cuda.compile import CompiledKernels
 from lightning_gnnload.ops.cuda.cupy_device import CudaDevice
 from lightning_gnnload.ops.cuda.signatures import parse
 from tests.cuda.fakes import FakeRuntime
@@ -43,7 +43,7 @@ kernel = parse(
 )
 sources.kernel = lambda op, name: kernel[name]
 device = CudaDevice(
-    torch.device("cpu"), driver, FakeRuntime(), (90,), lambda op, arch: Compiled(b"cubin", {"pick": "_Zpick"})
+    torch.device("cpu"), driver, FakeRuntime(), (90,), lambda op, arch: CompiledKernels(b"cubin", {"pick": "_Zpick"})
 )
 arguments = dict(draws=SimpleNamespace(fanout=-3, seed=2**64 - 1), scale=0.25)
 device.launch("pick", "pick", blocks=2**31 - 1, threads=64, shared_bytes=60000, ids=2**63 + 5, **arguments)

@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "unified.py"
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one rank that sampled for itself, under ``strategy="auto"``."""
     folder = tmp_path_factory.mktemp("alone")
-    job = launch.run(SCRIPT, "auto", "after", "max_steps", folder=folder)
+    job = launch.run(SCRIPT, "auto", "after", "max_steps", folder=folder, anew=True)
     assert "Where the time went" in job.output, "LoaderMonitor"
     return folder
 
@@ -29,7 +29,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # A spawned rank imports everything, in each launch: the second case has one launch.
 @pytest.mark.parametrize(("how", "case"), [("script", "after"), ("spawn", "max_steps")])
 def test_samplers_give_what_the_trainer_alone_does(alone: Path, tmp_path: Path, how: str, case: str) -> None:
-    launch.run(SCRIPT, "factored", case, folder=tmp_path, how=how, num_devices=2)
+    launch.run(SCRIPT, "factored", case, folder=tmp_path, how=how, num_devices=2, anew=True)
     found, wanted = (json.loads((folder / case / "trainer-0.json").read_text()) for folder in (tmp_path, alone))
     assert found == wanted
 

@@ -61,8 +61,8 @@ if __name__ == "__main__":
     table = MemoryFeatureStore(torch.arange(N, dtype=torch.float32).unsqueeze(1).repeat(1, WIDTH))
     graph = Graph.from_coo(np.arange(N), np.arange(N), num_nodes=N)
     workload = Workload(graph, NeighborSampler([1]), np.arange(N), batch_size=1000, order=Sequential())
-    sharers = Membership(name, index, count, timeout_s=60)
-    cache = FeatureCache(Shifting(), ratio=0.3).open(table, workload, sharers=sharers, progress=False)
+    membership = Membership(name, index, count, timeout_s=60)
+    cache = FeatureCache(Shifting(), ratio=0.3).open(table, workload, membership=membership, progress=False)
     readers = [Reader(cache, seed) for seed in range(2)]
     for reader in readers:
         reader.start()
