@@ -91,6 +91,7 @@ def drawable_weights(name: str, weights: Any) -> Any:
             stacklevel=4,
         )
         return None
+    # NumPy has no bfloat16; float64 holds integers up to 2**53 exactly.
     return flat.float() if flat.dtype is torch.bfloat16 else flat if flat.is_floating_point() else flat.double()
 
 

@@ -117,6 +117,7 @@ class ToDGL:
             made.edata[dgl.EID] = original_edge_ids(block.edge_ids, self.edge_order)
         if block.edge_type is not None:
             made.edata[dgl.ETYPE] = block.edge_type.long()
+        # Later columns replace earlier ones of the same name: tables yield to weights, and either to features.
         for name, rows in block.tables.items():
             made.edata[name] = rows
         if block.edge_weight is not None:
@@ -133,6 +134,7 @@ class DGLFormat(BatchFormat):
 
     def check_device(self, device: torch.device) -> None:
         dgl = _import_dgl("batch_format='dgl'")
+        # Only making a block tells whether this build of DGL knows the device.
         none = torch.zeros(0, dtype=torch.int64, device=device)
         try:
             dgl.create_block(("csc", (none.new_zeros(2), none, none)), num_src_nodes=1, num_dst_nodes=1, device=device)

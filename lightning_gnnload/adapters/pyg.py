@@ -209,6 +209,7 @@ def graph_data_from_pyg(
 def template_of(data: Any) -> Any:
     """A copy of a PyG ``Data`` with the attributes alone that are of the graph as a whole."""
     template = copy(data)
+    # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
     for key in [*_STRUCTURE, *(key for key in _keys(data) if data.is_node_attr(key) or data.is_edge_attr(key))]:
         if key in template:
             del template[key]

@@ -94,6 +94,7 @@ class Block:
     def edge_dst(self) -> torch.Tensor:
         """int64 ``[num_edges]``: the destination of each edge, which CSC leaves implicit."""
         counts = self.in_degrees.long()
+        # With output_size, repeat_interleave need not wait for the device to learn the number of edges.
         return torch.repeat_interleave(
             torch.arange(self.num_dst, device=counts.device), counts, output_size=self.num_edges
         )

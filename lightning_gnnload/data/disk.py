@@ -117,7 +117,7 @@ class DiskFeatureStore(FeatureStore):
         if self._made_in != os.getpid():  # after a fork, the parent goes on with these rings
             self._made_in, self._idle = os.getpid(), []
         try:
-            return self._idle.pop()
+            return self._idle.pop()  # needs no lock: pop and append of a list are atomic
         except IndexError:
             return ops.RowReader(self.row_bytes, self._file.unit, self.in_flight)
 

@@ -100,6 +100,7 @@ class FeatureStore(ABC):
         Raises:
             SeedError: as :meth:`gather`.
         """
+        # A store of a user's own need not know positions: its rows are gathered apart and then spread over ``out``.
         with scratch_rows(len(ids), self.shape[1], self.dtype) as rows:
             reads = self.gather(ids, rows)
             gather(rows, torch.arange(len(ids)), out, positions)

@@ -100,7 +100,7 @@ def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) 
     checksum = 0
     with open(file, "xb") as out:
         if size_bytes:
-            os.posix_fallocate(out.fileno(), 0, size_bytes)
+            os.posix_fallocate(out.fileno(), 0, size_bytes)  # ftruncate would leave holes, and reserve nothing
         for chunk in chunks:
             checksum = zlib.crc32(chunk, checksum)
             out.write(chunk)
@@ -165,7 +165,9 @@ def _clear_leftovers(target: Path) -> None:
         except OSError:  # its owner was faster, or is another user
             continue
         try:
+            # A process that still writes holds this lock; the kernel released that of a process that died.
             if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                # It was killed between the two renames of _move_into_place.
                 if (workshop / "old").exists() and not target.exists():
                     os.rename(workshop / "old", target)
                 shutil.rmtree(workshop, ignore_errors=True)

@@ -16,7 +16,7 @@ from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 _deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
-_CHUNK_EDGES = 1 << 22
+_CHUNK_EDGES = 1 << 22  # edges that a fingerprint converts to one dtype at a time: 32 MiB at most
 _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
@@ -178,6 +178,7 @@ class Graph:
         ]
         for name, values in zip(("edge_weight", "edge_type"), per_edge, strict=True):
             _check_edge_array(name, values, "fiu", len(src))
+        # Weights and types are sorted by the order, so it is made for them even where it is not kept.
         wants_order = keep_order or any(values is not None for values in per_edge)
         if num_nodes < 2**31 and (src.dtype != np.int32 or dst.dtype != np.int32):
             src, dst = _narrow(src, num_nodes, "src"), _narrow(dst, num_nodes, "dst")
@@ -239,7 +240,7 @@ class Graph:
             SamplerConfigError: the graph has no edge weights.
             GraphFormatError: weights of a dtype wider than float64.
         """
-        weight = self.weight_drawn_by
+        weight = self.weight_drawn_by  # not within _derive, whose lock is not reentrant
         if weight is None:
             raise SamplerConfigError(
                 "Graph: there are no edge weights to draw by. Give Graph.from_coo(..., edge_weight=weights), or draw "
@@ -262,7 +263,7 @@ class Graph:
         Args:
             weighted: by edge weight, where there are weights.
         """
-        weight = self.weight_drawn_by if weighted else None
+        weight = self.weight_drawn_by if weighted else None  # not within _derive, whose lock is not reentrant
         name = "importance_tree" if weight is None else "importance_tree by weight"
         return self._derive(name, lambda: ops.importance_tree(self.indptr, self.indices, weight))
 
@@ -333,6 +334,7 @@ def _edge_ends(values: Any, name: str) -> np.ndarray:
 
 def _fingerprint(graph: Graph) -> str:
     checksum = zlib.crc32(graph.indptr.data)
+    # One dtype each, so that a graph and its copy with ids or weights of another width have the same fingerprint.
     width = np.int32 if graph.num_nodes <= 2**31 else np.int64
     for array, dtype in ((graph.indices, width), (graph.edge_weight, np.float64), (graph.edge_type, np.int64)):
         if array is not None:

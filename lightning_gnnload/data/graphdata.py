@@ -118,7 +118,7 @@ class GraphData:
         """These data, with the graph's edge weights and types as edge tables, unless edge tables were named."""
         if self.names_edge_tables or (self.graph.edge_weight is None and self.graph.edge_type is None):
             return self
-        data = copy(self)
+        data = copy(self)  # the caller's own data stay as they are; graph and stores are shared
         data.edge_tables, data.names_edge_tables = graph_columns(self.graph), True
         return data
 
@@ -142,6 +142,7 @@ class GraphData:
                 raise GraphDataError(
                     "num_classes cannot be counted from these labels; give GraphData(..., num_classes=...)."
                 )
+            # Nodes outside the splits may carry any label, so theirs are not counted.
             used = [self.y[tensor_view(ids)] for ids in (self.train, self.val, self.test) if len(ids)]
             labels = torch.cat(used) if used else self.y
             self._num_classes = int(labels.max()) + 1 if labels.numel() else 0

@@ -60,6 +60,7 @@ class LocalOrder(SeedOrder):
         had."""
         checksum = 0
         for seeds in self.parts:
+            # With the length, the same seeds divided at other places have another checksum.
             checksum = zlib.crc32(np.int64(len(seeds)).tobytes() + np.sort(seeds).tobytes(), checksum)
         return f"LocalOrder({self.inner.name}, {len(self.parts)} parts {checksum:08x})"
 

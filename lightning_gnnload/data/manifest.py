@@ -68,6 +68,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     sound = {
         "num_nodes": _is_count(manifest.get("num_nodes")),
+        # null says that none was given; a missing key, which would read as None too, makes a broken manifest.
         "num_classes": manifest.get("num_classes", ...) is None or _is_count(manifest.get("num_classes")),
         "attributes": isinstance(manifest.get("attributes"), dict),
         "arrays": isinstance(manifest.get("arrays"), dict),
@@ -137,6 +138,7 @@ def _are_floats(quantized: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
+    # Not isinstance: JSON's true and false are integers to it.
     return type(value) is int and 0 <= value < _MAX_ROWS
 
 

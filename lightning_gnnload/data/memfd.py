@@ -55,6 +55,7 @@ class MemoryFile:
         file = cls(os.memfd_create(f"gnnload-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
         try:
             os.posix_fallocate(file.fd, 0, max(num_bytes, 1))
+            # Mapped before it is sealed: F_SEAL_FUTURE_WRITE forbids new writable maps, and leaves this one alone.
             file._map(num_bytes, writable=True)
             fcntl.fcntl(file.fd, fcntl.F_ADD_SEALS, _SIZE_SEALS | (0 if open_to_all else _SEAL_FUTURE_WRITE))
         except OSError as error:

@@ -52,6 +52,7 @@ def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
             # In a container the path may be the host's; the container's own group is then the root.
             for each in [folder, *folder.parents]:
                 with suppress(OSError, ValueError):  # no such file, or "max"
+                    # A group's usage counts the page cache; the inactive part of it is reclaimed under pressure.
                     used = int((each / usage).read_text()) - _stat(each / "memory.stat", idle)
                     yield int((each / limit).read_text()) - used
                 if each == root:

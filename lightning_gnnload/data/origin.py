@@ -56,8 +56,9 @@ class LocalIds:
         Raises:
             PartReachError: an id that is not there.
         """
+        # A search, where a table of the whole graph's N entries would be quicker: a part's memory depends on n alone.
         at = np.searchsorted(self._ids, ids)
-        found = at < len(self._ids)
+        found = at < len(self._ids)  # ids beyond the largest have no entry to compare with
         found[found] = self._ids[at[found]] == ids[found]
         if not found.all():
             missing = ids[~found]

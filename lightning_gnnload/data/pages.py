@@ -34,6 +34,7 @@ def buffer_memory(num_bytes: int, fd: int = -1) -> mmap.mmap:
     size = max(-(-num_bytes // page), 1) * page
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS if fd < 0 else mmap.MAP_SHARED
     try:
+        # It only grows: a page that is cut off under another process's map would end that process (SIGBUS).
         if fd >= 0 and os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)
         memory = mmap.mmap(fd, size, flags=flags)

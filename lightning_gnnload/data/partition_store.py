@@ -68,7 +68,7 @@ def load_partition(
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
     """
-    path = Path(folder).absolute()
+    path = Path(folder).absolute()  # by which other processes map it, whatever their working folder
     if not (path / MANIFEST).exists():
         raise StoreFormatError(
             f"{path} is not a partition: it has no {MANIFEST}. "
@@ -142,7 +142,7 @@ def _check_numbering(
     sound = starts[0] == 0 and starts[-1] == num_nodes and (np.diff(starts) >= 0).all()
     for ids in (node_ids, new_ids) if num_nodes else ():
         sound = sound and ids.min() >= 0 and ids.max() < num_nodes
-    if verify:
+    if verify:  # it reads at random, unlike the checks above, which keep reads within the arrays
         sound = sound and np.array_equal(new_ids[node_ids], np.arange(num_nodes))
     if not sound:
         raise StoreFormatError(

@@ -20,7 +20,7 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.folders import array_entry, byte_chunks, new_folder, write_chunks, write_manifest
 from lightning_gnnload.errors import FeatureFileError, GraphDataError
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a user's quota, a file system's largest file
 
 
 def save_features(
@@ -94,6 +94,7 @@ class _Table:
         first = next(self._parts, None)
         if first is None:
             raise GraphDataError("features have no chunk at all, so that their width is unknown. Give one, if empty.")
+        # Known before any byte is written, so that every chunk is checked against them.
         self.width, self.dtype = first.shape[1], first.dtype
         self._parts = itertools.chain([first], self._parts)
 

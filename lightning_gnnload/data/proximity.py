@@ -98,6 +98,7 @@ class _Made:
     sequences: list[np.ndarray]
 
     def is_for(self, seeds: np.ndarray, seed: int) -> bool:
+        # The identity spares comparing all seeds in every epoch.
         return self.seed == seed and (self.seeds is seeds or np.array_equal(self.seeds, seeds))
 
 
@@ -146,7 +147,7 @@ class _BoundProximityOrder(SeedOrder):
         endless = breadth_first_sequences(self.graph, seeds, seed)
         if most * self.graph.num_edges > _LONG:
             endless = _watched(endless, most)
-        with closing(endless):
+        with closing(endless):  # what it holds (a reversed copy of the graph, a bar) goes now, not at collection
             if given is not None:
                 return list(islice(endless, given))
             assert self.labels is not None

@@ -16,7 +16,7 @@ from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError
 
-_CHUNK_NUMBERS = 1 << 20
+_CHUNK_NUMBERS = 1 << 20  # 8 MiB as float64, in which ranges and errors are computed
 
 
 def quantize(
@@ -61,7 +61,9 @@ def quantize(
         # A step that float32 holds with all its digits: arithmetic on smaller ones is not the same everywhere.
         step = ((high - low) / 255).clamp(min=torch.finfo(torch.float32).smallest_normal)
         scale = torch.where(high > low, step, 0).float()
+        # Codes are signed: -128 stands for the lowest value. The scale is float32 by now, as decoding has it.
         offset = torch.where(high > low, low + 128 * scale.double(), low).float()
+        # Before the codes are there, which it shares: values beyond ``dtype`` are an error before the second pass.
         made = QuantizedFeatureStore(tensor_view(codes), scale, offset, dtype)
         divisor = torch.where(scale > 0, scale.double(), 1)
         for first, values in _chunks(store):

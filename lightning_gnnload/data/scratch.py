@@ -29,8 +29,9 @@ def scratch_rows(num_rows: int, width: int, dtype: torch.dtype) -> Iterator[torc
         SlotMemoryError: the machine gives no such memory.
     """
     num_bytes = num_rows * width * dtype.itemsize
-    memory, _spare.memory = _spare.memory, None
+    memory, _spare.memory = _spare.memory, None  # taken away, so that a block within this one finds none
     if memory is None or len(memory) < num_bytes:
+        # A quarter more: mini-batches differ in size, and the next that is a little larger still fits.
         memory = torch.frombuffer(buffer_memory(num_bytes + num_bytes // 4), dtype=torch.uint8)
     try:
         yield memory[:num_bytes].view(dtype).view(num_rows, width)

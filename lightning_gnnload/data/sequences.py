@@ -73,13 +73,14 @@ def epoch_order(sequences: list[np.ndarray], seed: int, epoch: int) -> np.ndarra
     Source: BGL (NSDI'23), section 3.2.2.
     """
     keys = ops.random_keys(seed, epoch, np.arange(len(sequences)))
+    # Python's integers: the products have more than 64 bits. Their upper part is uniform without a division.
     starts = [key * len(sequences[0]) >> 64 for key in keys.tolist()]
     return ops.round_robin(sequences, np.array(starts, np.int64))
 
 
 def _is_balanced(graph: Graph) -> bool:
     out_degrees = np.zeros(graph.num_nodes, np.int64)
-    # By parts: NumPy counts in a copy of 8 bytes an edge.
+    # By parts: NumPy counts in a copy of 8 bytes an edge. Of N edges at least, as each part adds N counts.
     size = max(_MOST_COUNTED, graph.num_nodes)
     for begin in range(0, graph.num_edges, size):
         out_degrees += np.bincount(graph.indices[begin : begin + size], minlength=graph.num_nodes)

@@ -113,6 +113,7 @@ def choose_sequences(
         made.extend(islice(sequences, max(number - len(made), 0)))
         return max(distance(lambda epoch: epoch_order(made[:number], seed, epoch)) - shuffled, 0.0)
 
+    # In the order that Shuffled makes of the same seed, so that the comparison is with what training would do.
     shuffled = distance(lambda epoch: np.argsort(ops.random_keys(seed, epoch, seeds)))
     bound = shuffling_bound(len(seeds), global_batch_size)
     number, reached = smallest_within(bound, error, most)

@@ -94,6 +94,7 @@ class Channel:
             data, fds, flags, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
         except ConnectionResetError:
             raise EOFError from None
+        # Descriptors that came are ours to close, whatever they came with.
         try:
             if not data:
                 raise EOFError
@@ -144,6 +145,7 @@ class Channel:
     @classmethod
     def _check_peer(cls, connection: socket.socket) -> int:
         """The peer's process id, as the kernel knows it."""
+        # Names in the abstract namespace have no file permissions: any user of the machine may connect.
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", credentials)
         if uid != os.getuid():

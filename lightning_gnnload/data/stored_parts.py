@@ -50,7 +50,7 @@ class StoredParts(Sequence[Part]):
         if isinstance(index, slice):
             return [self[each] for each in range(len(self))[index]]
         number = range(len(self))[index]
-        with self._loading:
+        with self._loading:  # a thread that asks for a part that is being loaded waits, and maps it no second time
             if number not in self._loaded:
                 self._loaded[number] = self._load(number, verify=False)
             return self._loaded[number]

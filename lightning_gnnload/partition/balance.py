@@ -64,7 +64,7 @@ def balance(graph: Graph, seeds: np.ndarray, parts: np.ndarray, owner: np.ndarra
     if not excess.any():
         return parts
     balanced = parts.astype(np.int32)
-    crowded = np.flatnonzero(excess[parts] > 0)
+    crowded = np.flatnonzero(excess[parts] > 0)  # seeds of other parts stay, so their edges need not be read
     loss = _neighbors_in(graph, seeds[crowded], owner, parts[crowded])
     crowded = crowded[np.lexsort((seeds[crowded], loss, parts[crowded]))]
     sizes = np.bincount(parts[crowded], minlength=num_parts)

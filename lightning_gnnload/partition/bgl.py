@@ -19,7 +19,7 @@ LARGEST_BLOCK_SIZE = 100_000
 _UNIT_BITS = 20
 _JOINED_SHARE = 32  # parts are balanced to one such share of theirs: a block is dealt out whole
 _STREAM_SLACK = 0.03
-_ROWS = 256
+_ROWS = 256  # added to their transpose at a time: all at once would take a second matrix
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,8 @@ def deal_blocks(
     np.fill_diagonal(links, 0)
     degrees = np.maximum(links.sum(1), 1)
     part_of = np.full(len(sizes), -1, np.int32)
-    # In units of 2**-20, integers: chances that walks of 0 to score_hops - 1 steps from each block end in each part.
+    # Integers, whose sums do not depend on their order as those of floats do.
+    # In units of 2**-20: chances that walks of 0 to score_hops - 1 steps from each block end in each part.
     reach = np.zeros((len(sizes), num_parts), np.int64)
     attached = np.zeros(len(sizes), np.int64)
     dealt = np.zeros((2, num_parts), np.int64)  # nodes, training nodes
@@ -158,7 +159,7 @@ def deal_blocks(
         attached[block] = np.iinfo(np.int64).min >> 1  # dealt out: never again the most attached
         for _ in range(score_hops - 1):
             reach[:, part] += walk
-            if score_hops > 2:
+            if score_hops > 2:  # with 2 the loop runs once, and the product with all links would go unused
                 walk = links @ walk // degrees
     advance("Dealing out blocks", 1.0)
     return part_of

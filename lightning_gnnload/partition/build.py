@@ -121,6 +121,7 @@ def partition_graph(
             describe = partial(
                 write_manifest, place, num_nodes=graph.num_nodes, num_classes=data._num_classes, **written
             )
+            # Measuring maps the folder, which takes a manifest: it is written without the report, then with it.
             describe(attributes={"partition": described | {"report": {}}})
             report = _measured(place, graph, clock, advance)
             describe(attributes={"partition": described | {"report": report}})
@@ -190,6 +191,7 @@ def _close(
     if hops == 0:
         owner = settle(graph, owner, None, num_parts, advance)
         return owner, {phase: (ids, owner[ids]) for phase, ids in seeds.items()}, OwnLists(graph, owner)
+    # Seeds first: what a part holds depends on them alone. Owners of open nodes are then chosen among the holders.
     owner, dealt = deal(graph, seeds, owner, num_parts)
     closure = close_parts(graph, dealt.values(), hops, advance)
     return settle(graph, owner, closure.held, num_parts, advance), dealt, closure

@@ -64,6 +64,7 @@ def _largest(sizes: np.ndarray, count: int) -> np.ndarray:
     """uint8 ``[B]``: 1 for as many blocks of the largest; of equal ones, those of low numbers."""
     if count >= len(sizes):
         return np.ones(len(sizes), np.uint8)
+    # A selection, not a sort: there may be as many blocks as a fraction of the nodes.
     bound = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
     is_large = (sizes > bound).astype(np.uint8)
     is_large[np.flatnonzero(sizes == bound)[: count - int(is_large.sum())]] = 1

@@ -78,7 +78,7 @@ class Metis(Partitioner):
         library, index, options = _metis()
         done = partial(advance, "Reading both directions")
         done(0.0)
-        _check_memory(graph, 2 * graph.indices.nbytes)
+        _check_memory(graph, 2 * graph.indices.nbytes)  # the other direction, and the ends that it is sorted from
         with _memory() as starts, _memory() as neighbors, _memory() as weights, _memory() as parts:
             total = 0
             for counts, chunk in undirected_neighbors(
@@ -87,6 +87,7 @@ class Metis(Partitioner):
                 _append(starts, np.cumsum(counts) - counts + total, index)
                 _append(neighbors, chunk, index)
                 total += len(chunk)
+                # How many neighbours there are without repeats shows only as they are merged.
                 _check_memory(graph, total * NEIGHBOR_BYTES + graph.num_nodes * NODE_BYTES)
             _append(starts, np.array([total]), index)
             _append(neighbors, np.zeros(1), index)  # so that there is memory to map where there are no edges
@@ -105,7 +106,7 @@ class Metis(Partitioner):
                 "num_parts": num_parts,
                 "recursive": self.recursive,
                 "options": {
-                    options["SEED"]: seed % 2**31,
+                    options["SEED"]: seed % 2**31,  # PyMetis may be built with integers of 32 bits
                     options["CONTIG"]: int(self.contiguous),
                     options["UFACTOR"]: round(1000 * self.tolerance),
                 },

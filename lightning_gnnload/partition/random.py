@@ -38,6 +38,7 @@ class RandomParts(Partitioner):
     ) -> np.ndarray:
         advance("Shuffling nodes", 0.0)
         keys = ops.random_keys(seed, _EPOCH, np.arange(graph.num_nodes))
+        # The upper bit puts training nodes before the others, so that one sort and one round robin serve both.
         keys >>= np.uint64(1)
         is_other = np.ones(graph.num_nodes, np.bool_)
         is_other[seeds["train"]] = False

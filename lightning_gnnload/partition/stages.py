@@ -59,7 +59,7 @@ class StageClock:
         if name == self._name:
             return
         now = time.perf_counter()
-        self._look()
+        self._look()  # a stage shorter than the watcher's interval has a peak, too
         with self._lock:
             if self._name is not None:
                 self.stages.append(BuildStage(self._name, round(now - self._began, 3), self._peak_bytes))

@@ -47,6 +47,7 @@ def write_parts(
         own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
         order = np.concatenate([np.flatnonzero(own), np.flatnonzero(~own)])
         nodes, reach = nodes[order], reach[order]
+        # What the part before has left elsewhere is never read: lists that a part keeps name only nodes that it holds.
         local[nodes] = np.arange(len(nodes))
         of_phase = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
         place = folder / part_folder(part)
@@ -69,6 +70,7 @@ def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance:
     per_node: dict[str, torch.Tensor | FeatureStore] = {**raw_stores(given)}
     shapes = {name: _whole_shape(array) for name, array in per_node.items()}
     if data.y is not None:
+        # A store's rows have two dimensions; the manifest keeps the labels' own shape.
         per_node["y"], shapes["y"] = MemoryFeatureStore(data.y.reshape(len(node_ids), -1)), data.y.shape
     entries, total = {}, sum(map(_num_bytes, per_node.values()))
     done = 0
@@ -115,6 +117,7 @@ def _write_part(
         if getattr(graph, name) is not None:
             columns[name] = getattr(graph, name).__getitem__
     for name, column in columns.items():
+        # A column of no edges tells the dtype of what will be written, before any is read.
         dtype = tensor_view(column(np.empty(0, np.int64))).dtype
         chunks = (raw_bytes(tensor_view(column(edges))) for edges, _ in edge_chunks(graph.indptr, nodes, degrees))
         entries[name] = _write(folder, name, dtype, [num_edges], chunks)

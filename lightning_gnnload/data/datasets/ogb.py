@@ -145,7 +145,7 @@ class OGB(StoredDataset):
             archive = download_url(url, str(scratch), log=False)
             extract_zip(archive, str(scratch), log=False)
             os.unlink(archive)
-            os.rename(scratch / archive_name, place)
+            os.rename(scratch / archive_name, place)  # both lie in the root, on one file system
         except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
             raise DatasetError(f"{by_hand} Fetching it failed: {error}") from error
 

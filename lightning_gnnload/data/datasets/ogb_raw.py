@@ -101,7 +101,7 @@ def _csv_table(file: Path, place: Path, num_rows: int, ways: int = 1) -> np.ndar
     table = np.empty((0, 0), np.float32)
     for start, rows in _csv_pieces(file, "float32", num_rows):
         if start == 0:
-            _check_inflated(file, 2 * num_rows * rows.shape[1])
+            _check_inflated(file, 2 * num_rows * rows.shape[1])  # a digit and a comma or a line's end
             table = scratch_array(place, np.float32, (ways * num_rows, rows.shape[1]))
         for way in range(ways):
             table[way * num_rows + start : way * num_rows + start + len(rows)] = rows
@@ -122,7 +122,7 @@ def _csv_pieces(file: Path, dtype: str, num_rows: int) -> Iterator[tuple[int, np
         _pandas().read_csv(file, header=None, dtype=dtype, chunksize=_PIECE) as pieces,
     ):
         for piece in pieces:
-            if start + len(piece) <= num_rows:
+            if start + len(piece) <= num_rows:  # rows beyond are counted for the error, but nobody has room for them
                 yield start, piece.to_numpy()
             start += len(piece)
             advance(len(piece))
@@ -154,7 +154,7 @@ def _read_npz(raw: Path, scratch: Path, ways: int) -> RawGraph:
             raise DatasetError(f"{file}: edge_index is {list(shape)}, but [2, {num_edges}] is needed. {_REMEDY}")
         ends = _empty_ends(scratch, num_nodes, ways * num_edges)
         stored = ends[:, :num_edges]
-        if by_column:
+        if by_column:  # source, destination, source, ...: _PIECE is even, so that no piece cuts a pair
             for start, ids in numbers:
                 _put_ids(stored[:, start // 2 : (start + len(ids)) // 2], ids.reshape(-1, 2).T, num_nodes, file)
         else:

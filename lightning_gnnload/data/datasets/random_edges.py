@@ -93,7 +93,7 @@ def _offset(num_nodes: int, num_ends: int, max_degree: float | None, rise: float
         )
     low, high = -60.0, 60.0  # of log(offset); the greatest degree falls as the offset grows
     for _ in range(100):
-        middle = (low + high) / 2
+        middle = (low + high) / 2  # 100 halvings reach the last bit of a float64
         low, high = (middle, high) if greatest(math.exp(middle)) > max_degree else (low, middle)
     return math.exp(low)
 
@@ -167,6 +167,7 @@ def citations(community: np.ndarray, num_pairs: int, *, exponent: float, homophi
         if round_ < num_rounds - 1:
             yield nodes, second
         else:  # the mean number of citations is rarely whole: only some nodes make the last one
+            # They are chosen by the bits that the toss above has not used.
             some = np.argsort(words >> np.uint64(11), kind="stable")[: num_pairs - round_ * num_nodes]
             yield some, second[some]
 

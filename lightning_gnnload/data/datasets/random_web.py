@@ -19,6 +19,7 @@ def hosts(num_nodes: int, *, seed: int) -> np.ndarray:
     sizes = np.arange(1, count + 1) ** -0.7
     shuffled = np.argsort(stream(seed, Purpose.IDS).random_raw(count), kind="stable")
     ends = np.rint(np.cumsum(sizes[shuffled]) * (num_nodes / sizes.sum())).astype(np.int64)
+    # Rounding may leave a small host without a page: its two equal bounds become one.
     return np.unique(np.concatenate([[0], ends[:-1], [num_nodes]]))
 
 

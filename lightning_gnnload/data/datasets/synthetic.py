@@ -182,7 +182,7 @@ class Synthetic(StoredDataset):
 
     def _splits(self, graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         order = np.argsort(stream(self.seed, Purpose.SPLITS).random_raw(self.num_nodes), kind="stable")
-        order = order[graph.in_degrees[order] > 0]
+        order = order[graph.in_degrees[order] > 0]  # a sampler finds nothing for the others
         train = round(self.train_fraction * len(order))
         val = train + round(self.val_fraction * len(order))
         return order[:train], order[train:val], order[val : val + self.max_test]
@@ -197,6 +197,7 @@ def _as_json(value: Any) -> Any:
 
 def _uniform(source: np.random.Philox, count: int) -> np.ndarray:
     """float32 ``[count]``, uniform with mean 0 and variance 1; two numbers a word."""
+    # Little-endian by name, so that the halves of a word come in the same order on every machine.
     halves = source.random_raw((count + 1) // 2).astype("<u8", copy=False).view("<u4")[:count]
     numbers = halves.astype(np.float32)
     numbers *= np.float32(math.sqrt(12) / 2**32)
