@@ -12,7 +12,7 @@ from lightning_gnnload.data.block import MiniBatch
 
 
 class BatchFormat:
-    """The interface of a batch format; this one gives the MiniBatch itself.
+    """Defines the interface of a batch format; this one gives the MiniBatch itself.
 
     Attributes:
         library: the module that batches of this format are made with; None where none is needed.
@@ -29,7 +29,7 @@ class BatchFormat:
     def adapter(
         self, edge_order: np.ndarray | None, template: Any = None, **names: str
     ) -> Callable[[MiniBatch], Any] | None:
-        """The function that makes a batch of a MiniBatch; None where models get the MiniBatch.
+        """Returns the function that converts a MiniBatch to a batch; None where models get the MiniBatch itself.
 
         Args:
             edge_order: ``Graph.edge_order``, which turns edge ids into those of the user's graph.
@@ -42,5 +42,5 @@ class BatchFormat:
         return None
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
-        """The batch with ``convert`` applied to its tensors, where Lightning does not find them by itself."""
+        """Returns the batch with ``convert`` applied to its tensors, where Lightning does not find them by itself."""
         return batch

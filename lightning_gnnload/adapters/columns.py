@@ -15,7 +15,7 @@ from lightning_gnnload.errors import GraphDataError
 
 
 def chosen(columns: Mapping[str, Any], names: Iterable[str] | None, argument: str, where: str) -> dict[str, Any]:
-    """The columns of these names; all of them when None.
+    """Returns the columns of these names; all of them when ``names`` is None.
 
     Raises:
         GraphDataError: ``argument`` names what is not ``where`` the columns are.
@@ -32,7 +32,7 @@ def chosen(columns: Mapping[str, Any], names: Iterable[str] | None, argument: st
 def edge_columns(
     columns: Mapping[str, Any], names: Iterable[str] | None, features: str | None, usual: str, where: str
 ) -> tuple[Any, dict[str, Any]]:
-    """The features of edges, None where there are none, and the other columns of these ``names``.
+    """Returns the features of edges, None where there are none, and the other columns of these ``names``.
 
     Args:
         columns: of the graph's edges, by name.
@@ -52,7 +52,7 @@ def edge_columns(
 
 
 def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:
-    """Node ids of ``"train"``, ``"val"`` and ``"test"``: those that were given, else those of the graph's mask.
+    """Returns the ids of ``"train"``, ``"val"`` and ``"test"``: those that were given, else those of the graph's mask.
 
     Args:
         given: by split: node ids, a boolean mask ``[N]``, or None.
@@ -79,7 +79,7 @@ def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: i
 
 
 def drawable_weights(name: str, weights: Any) -> Any:
-    """Edge weights ``[E]`` that samplers can draw by, as floats; None where these are none, which is said."""
+    """Returns edge weights ``[E]`` that samplers can draw by, as floats; None, with a warning, where these are none."""
     if weights is None:
         return None
     weights = torch.as_tensor(weights)
@@ -96,7 +96,7 @@ def drawable_weights(name: str, weights: Any) -> Any:
 
 
 def drawable_types(types: Any) -> Any:
-    """Edge types ``[E]`` that samplers can draw by; None where these are none."""
+    """Returns edge types ``[E]`` that samplers can draw by; None where these are none."""
     types = None if types is None else torch.as_tensor(types)
     return None if types is None or types.ndim != 1 or types.dtype not in _INTEGERS else types
 
@@ -105,7 +105,7 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> torch.Tensor:
-    """Positions in ``Graph.indices`` as positions in the edge list that the graph was built from.
+    """Converts positions in ``Graph.indices`` to positions in the edge list that the graph was built from.
 
     Args:
         edge_ids: int64 ``[B]``.

@@ -74,7 +74,8 @@ class ToDGL:
         self.edge_feature_name = edge_feature_name
 
     def __call__(self, batch: MiniBatch) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
-        """
+        """Converts one mini-batch.
+
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
             GraphDataError: a table that ``srcdata`` cannot carry: of one node type, or of a name that is taken.
@@ -128,7 +129,7 @@ class ToDGL:
 
 
 class DGLFormat(BatchFormat):
-    """The format ``batch_format="dgl"``: see :class:`ToDGL`."""
+    """Implements ``batch_format="dgl"``: see :class:`ToDGL`."""
 
     library = "dgl"
 
@@ -168,7 +169,7 @@ def graph_data_from_dgl(
     val: Any = None,
     test: Any = None,
 ) -> GraphData:
-    """A homogeneous DGL graph as GraphData; its columns and an int64 topology share its memory.
+    """Converts a homogeneous DGL graph to GraphData; its columns and an int64 topology share its memory.
 
     DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids. Samplers
     draw by type where ``edata`` has ``dgl.ETYPE``, as it has after ``dgl.to_homogeneous``. Columns ``dgl.NID`` and

@@ -33,7 +33,7 @@ _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 
 
 def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None) -> Any:
-    """A mini-batch as the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
+    """Converts a mini-batch to the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
 
     - ``x``: ``[V, F]``, features of ``n_id``, or None.
     - ``edge_index``: int64 ``[2, E]``, sources above destinations, nearest hop first.
@@ -110,7 +110,7 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
 
 
 class PyGFormat(BatchFormat):
-    """The format ``batch_format="pyg"``: see :func:`to_pyg`."""
+    """Implements ``batch_format="pyg"``: see :func:`to_pyg`."""
 
     library = "torch_geometric"
 
@@ -138,7 +138,7 @@ def graph_data_from_pyg(
     val: Any = None,
     test: Any = None,
 ) -> GraphData:
-    """A homogeneous PyG ``Data`` as GraphData; features, labels and attributes share its memory.
+    """Converts a homogeneous PyG ``Data`` to GraphData; features, labels and attributes share its memory.
 
     PyG's own ``is_node_attr`` and ``is_edge_attr`` say which attributes have a row for each node or edge, so that
     mini-batches carry what those of its NeighborLoader do. Samplers draw by ``edge_weight`` and ``edge_type``, where
@@ -207,7 +207,7 @@ def graph_data_from_pyg(
 
 
 def template_of(data: Any) -> Any:
-    """A copy of a PyG ``Data`` with the attributes alone that are of the graph as a whole."""
+    """Returns a copy of a PyG ``Data`` that keeps only the attributes of the graph as a whole."""
     template = copy(data)
     # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
     for key in [*_STRUCTURE, *(key for key in _keys(data) if data.is_node_attr(key) or data.is_edge_attr(key))]:

@@ -11,7 +11,7 @@ from lightning_gnnload.errors import GraphDataError
 
 
 def as_array(values: Any, *, what: str) -> np.ndarray:
-    """``values`` as a C-contiguous NumPy array; tensors and arrays that are so already are not copied.
+    """Converts ``values`` to a C-contiguous NumPy array; tensors and arrays that are contiguous are not copied.
 
     Raises:
         GraphDataError: a tensor that is not on the CPU, or values that make no numeric array.
@@ -47,7 +47,7 @@ def _check_tensor(values: torch.Tensor, what: str) -> None:
 
 
 def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarray:
-    """Node ids as int64 ``[B]``, range-checked where ``num_nodes`` is given.
+    """Converts node ids to int64 ``[B]`` and checks their range where ``num_nodes`` is given.
 
     Raises:
         GraphDataError: not one-dimensional, not integers (a boolean mask says how to convert it), or out of range.
@@ -72,7 +72,7 @@ def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarra
 
 
 def as_rows(values: Any, *, what: str) -> torch.Tensor:
-    """A table of rows as a contiguous CPU tensor, sharing memory with ``values`` where it can.
+    """Converts a table of rows to a contiguous CPU tensor that shares memory with ``values`` where it can.
 
     Tensors keep dtypes that NumPy lacks (bfloat16). Read-only memory maps are accepted: nothing here writes to them.
     """
@@ -86,7 +86,7 @@ def as_rows(values: Any, *, what: str) -> torch.Tensor:
 
 
 def tensor_view(array: np.ndarray) -> torch.Tensor:
-    """A tensor over the array's memory; a read-only array stays so by agreement, as torch has no such notion."""
+    """Returns a tensor over the array's memory. A read-only array stays so by agreement: torch has no such notion."""
     if array.flags.writeable:
         return torch.from_numpy(array)
     view = array.view()

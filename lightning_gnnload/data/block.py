@@ -15,7 +15,7 @@ from lightning_gnnload.ops import HopLayout, SampleLayout
 
 
 class EdgeColumn(NamedTuple):
-    """One number for each edge, which blocks may hold beside their indices.
+    """Describes a column of numbers, one an edge, that blocks may hold beside their indices.
 
     Attributes:
         name: in a :class:`Block`, and where a sampler declares its columns.
@@ -29,7 +29,7 @@ class EdgeColumn(NamedTuple):
 
     @property
     def plural(self) -> str:
-        """In kernels, and in what they leave on a device."""
+        """The column's name in kernels, and in what they leave on a device."""
         return self.offset.removesuffix("_offset")
 
 
@@ -42,7 +42,7 @@ EDGE_COLUMNS = (
 
 
 def hop_arrays(hop: HopLayout) -> dict[str, tuple[int, int, torch.dtype]]:
-    """The arrays of a hop by their names in a :class:`Block`: offset, count and dtype."""
+    """Returns the offset, count and dtype of each array of a hop, by its name in a :class:`Block`."""
     arrays = {
         "indptr": (hop.indptr_offset, hop.num_dst + 1, torch.int32),
         "indices": (hop.indices_offset, hop.num_edges, torch.int32),
@@ -55,7 +55,7 @@ def hop_arrays(hop: HopLayout) -> dict[str, tuple[int, int, torch.dtype]]:
 
 @dataclass(eq=False)
 class Block:
-    """One bipartite layer of a mini-batch (message-flow graph), in compressed sparse columns.
+    """Holds one bipartite layer of a mini-batch (message-flow graph) in compressed sparse columns.
 
     Destination ``d`` receives from sources ``indices[indptr[d]:indptr[d + 1]]``. Destinations are a prefix of the
     sources: destination ``d`` and source ``d`` are the same node.
@@ -92,7 +92,7 @@ class Block:
         return self.indptr.diff()
 
     def edge_dst(self) -> torch.Tensor:
-        """int64 ``[num_edges]``: the destination of each edge, which CSC leaves implicit."""
+        """Returns the destination of each edge, which CSC leaves implicit: int64 ``[num_edges]``."""
         counts = self.in_degrees.long()
         # With output_size, repeat_interleave need not wait for the device to learn the number of edges.
         return torch.repeat_interleave(
@@ -100,7 +100,7 @@ class Block:
         )
 
     def normalized_edge_weight(self) -> torch.Tensor:
-        """``[num_edges]``, floats: each edge's weight as a share of its destination's, for a weighted mean.
+        """Returns each edge's weight as a share of its destination's sum, for a weighted mean: floats ``[num_edges]``.
 
         The dtype is that of ``edge_weight``, or torch's default, which Lightning sets to the model's precision. All
         edges count alike where there is no ``edge_weight``. Where a destination's weights are all zero, so are the
@@ -119,7 +119,7 @@ class Block:
 
 @dataclass(eq=False)
 class MiniBatch:
-    """A mini-batch: its seeds, the nodes that their sampled neighbourhood needs, and one block a layer.
+    """Holds a mini-batch: its seeds, the nodes that their sampled neighbourhood needs, and one block a layer.
 
     Attributes:
         nodes: int64 ``[V]``, input node ids in order of first occurrence; ``nodes[:num_seeds]`` are the seeds.
@@ -150,7 +150,7 @@ class MiniBatch:
 
     @classmethod
     def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:
-        """A mini-batch over what a sampler wrote to ``buffer``, without a copy; its tensors keep it alive.
+        """Returns a mini-batch over what a sampler wrote to ``buffer``, without a copy; its tensors keep it alive.
 
         Raises:
             ValueError: parts of it lie beyond the end of ``buffer``.
@@ -186,15 +186,16 @@ class MiniBatch:
             )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
-        """This mini-batch on ``device``."""
+        """Returns this mini-batch on ``device``."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def record_stream(self, stream: Any) -> None:
-        """``stream`` uses the tensors: their memory goes to nobody else before what it was given until then is done."""
+        """Tells the allocator that ``stream`` uses the tensors: their memory is not given out again before the work
+        that was queued there by the time they are freed is done."""
         self._map(lambda tensor: tensor.record_stream(stream) or tensor)
 
     def clone(self) -> MiniBatch:
-        """A copy in memory of its own, so that the recycled buffer is given back."""
+        """Returns a copy in memory of its own, so that the recycled buffer can go back to its pool."""
         return self._map(torch.Tensor.clone)
 
     def _map(self, function: Any) -> MiniBatch:
@@ -221,7 +222,7 @@ class MiniBatch:
 
 
 def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor over ``buffer`` at a byte offset; it keeps ``buffer``'s memory alive. Empty shapes own no memory.
+    """Returns a tensor over ``buffer`` at a byte offset, which keeps its memory alive. Empty shapes own no memory.
 
     Args:
         buffer: of the host, or a uint8 tensor ``[bytes]`` on any device.

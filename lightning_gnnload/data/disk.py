@@ -22,7 +22,7 @@ _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only tryi
 
 
 class DiskFeatureStore(FeatureStore):
-    """A feature store whose rows lie in a file on disk; memory holds none of them, or what the system chooses to keep.
+    """Keeps feature rows in a file on disk; memory holds none of them, or what the system chooses to keep.
 
     Direct reads go past the system's page cache: a gather sorts its rows by place, joins those whose sectors touch,
     and keeps ``in_flight`` reads going at once, so that the disk always has work and other programs' memory stays
@@ -144,7 +144,7 @@ def _stored_table(folder: Path, name: str) -> StoredArray:
 
 
 def _open(file: Path, direct: bool) -> tuple[int, int]:
-    """A descriptor, and the unit of its reads: 1 where they go through the page cache."""
+    """Opens the file; returns its descriptor and the unit of its reads, 1 where they go through the page cache."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -175,7 +175,7 @@ def _open(file: Path, direct: bool) -> tuple[int, int]:
 
 
 def _reads_in(fd: int, unit: int) -> bool:
-    """Whether direct reads may start and end at multiples of ``unit``: the file system alone knows."""
+    """Tells whether direct reads may start and end at multiples of ``unit``, which only trying shows."""
     with mmap.mmap(-1, unit) as page:
         try:
             for offset in (0, unit):  # the second tells nothing where the file ends before it

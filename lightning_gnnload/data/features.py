@@ -50,7 +50,7 @@ def summed_reads(gathers: Iterable[Reads]) -> Reads:
 
 
 class FeatureStore(ABC):
-    """A table of feature rows, one a node, from which mini-batches gather theirs. Threads gather at once.
+    """Holds a table of feature rows, one a node, from which mini-batches gather theirs. Many threads gather at once.
 
     Every tier is one: a table in memory or on disk, and a cache, which stands in front of another store and gives
     the same rows. A store of one's own needs :attr:`shape`, :attr:`dtype` and :meth:`gather`.
@@ -121,7 +121,7 @@ class FeatureStore(ABC):
 
 
 class MemoryFeatureStore(FeatureStore):
-    """A feature store whose rows lie in this process's address space: a tensor, an array, or a shared memory map.
+    """Keeps feature rows in this process's address space: a tensor, an array, or a shared memory map.
 
     Rows are not padded to whole cache lines: that saves up to 3 % of a gather's time for 12 to 28 % more memory
     (rows of 400 and 100 bytes, at random).
@@ -173,13 +173,13 @@ class MemoryFeatureStore(FeatureStore):
 
 
 def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None) -> None:
-    """``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node; or, with
+    """Sets ``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node; or, with
     ``positions``, ``out[positions[b]] = table[ids[b]]``."""
     ops.gather_rows(bytes_of(table), ids.numpy(), bytes_of(out), None if positions is None else positions.numpy())
 
 
 def bytes_of(rows: torch.Tensor) -> Any:
-    """``[B, row_bytes]`` uint8: NumPy has no bfloat16, and a copy of rows needs no arithmetic."""
+    """Views rows as bytes, uint8 ``[B, row_bytes]``: NumPy has no bfloat16, and a copy of rows needs no arithmetic."""
     row_bytes = math.prod(rows.shape[1:]) * rows.element_size()
     if rows.numel() == 0:  # view() to another dtype refuses a width of zero
         return torch.empty(rows.shape[0], row_bytes, dtype=torch.uint8).numpy()

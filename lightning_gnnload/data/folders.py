@@ -27,8 +27,8 @@ _SUFFIX = ".partial"
 
 @contextmanager
 def new_folder(folder: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
-    """An empty folder to write to. It moves to its place when the ``with`` block ends; if that raises, it is removed.
-    What a process that was killed left of the same folder is removed before.
+    """Gives an empty folder to write to, which moves to its place when the ``with`` block ends; if that raises, it is
+    removed. What a process that was killed left of the same folder is removed first.
 
     Raises:
         StoreFormatError: ``folder`` exists and ``overwrite`` is false.
@@ -77,7 +77,7 @@ def write_manifest(
 
 
 def array_entry(file: Path, dtype: torch.dtype, shape: Iterable[int], checksum: int) -> dict[str, Any]:
-    """What the manifest says of an array."""
+    """Makes the manifest's entry of an array."""
     return {
         "file": file.name,
         "dtype": str(dtype).removeprefix("torch."),
@@ -111,7 +111,7 @@ def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) 
 
 
 def byte_chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:
-    """The bytes of all rows in turn, a few megabytes at a time; each part is gone when the next is asked for."""
+    """Yields the bytes of all rows in turn, a few megabytes at a time; a chunk is valid until the next is asked for."""
     if isinstance(array, MemoryFeatureStore):
         array = array.rows
     if isinstance(array, torch.Tensor):
@@ -128,7 +128,7 @@ def byte_chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor, without a copy where it is contiguous."""
+    """Returns the bytes of a tensor, without a copy where it is contiguous."""
     if tensor.numel() == 0:
         return memoryview(b"")
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -136,8 +136,8 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
 
 @contextmanager
 def _workshop(target: Path) -> Iterator[Path]:
-    """A folder beside ``target`` that is removed in the end. Its lock tells other processes that somebody works in it;
-    who dies gives it up."""
+    """Gives a folder beside ``target`` that is removed in the end. Its lock tells other processes that it is in use;
+    the kernel releases the lock of a process that dies."""
     while True:
         workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=_SUFFIX, dir=target.parent))
         descriptor = os.open(workshop, os.O_RDONLY)
@@ -176,7 +176,7 @@ def _clear_leftovers(target: Path) -> None:
 
 
 def _lock(descriptor: int, operation: int) -> bool:
-    """Whether the lock is ours; it is nobody's where the file system has none for folders."""
+    """Takes a lock; returns whether it is ours, which it never is where the file system has no locks for folders."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError:

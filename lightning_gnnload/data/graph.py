@@ -21,7 +21,7 @@ _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 class Graph:
-    """A directed graph, stored as the in-neighbours of each node (CSC) and checked once when it is built.
+    """Stores a directed graph as the in-neighbours of each node (CSC), and checks it once when it is built.
 
     Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`.
 
@@ -82,7 +82,7 @@ class Graph:
 
     @classmethod
     def from_csc(cls, indptr: Any, indices: Any, edge_weight: Any = None, edge_type: Any = None) -> Graph:
-        """A graph over these arrays, without a copy.
+        """Builds a graph over these arrays, without a copy.
 
         Columns are destinations: of an adjacency matrix ``A[src, dst]`` these are the arrays of ``A.tocsc()``. Those of
         ``A.tocsr()`` list out-neighbours, which nothing in them tells: give them to :meth:`from_csr`, or every edge
@@ -114,7 +114,7 @@ class Graph:
     def from_csr(
         cls, indptr: Any, indices: Any, edge_weight: Any = None, edge_type: Any = None, *, keep_order: bool = False
     ) -> Graph:
-        """A graph from the out-neighbours of each node, which are sorted into in-neighbours.
+        """Builds a graph from the out-neighbours of each node, which are sorted into in-neighbours.
 
         Args:
             indptr: int64 ``[N + 1]``, array or tensor.
@@ -145,7 +145,7 @@ class Graph:
         *,
         keep_order: bool = False,
     ) -> Graph:
-        """A graph from an edge list; an edge ``src[e] -> dst[e]`` makes ``src[e]`` an in-neighbour of ``dst[e]``.
+        """Builds a graph from an edge list; edge ``src[e] -> dst[e]`` makes ``src[e]`` an in-neighbour of ``dst[e]``.
 
         Edges of one destination keep their order; repeated edges stay. Node ids are stored as int32 where
         they fit.
@@ -203,15 +203,15 @@ class Graph:
 
     @property
     def names(self) -> np.ndarray | None:
-        """int64 ``[N]``: of a part's nodes, their ids in the whole graph, by which they draw. None in a whole graph."""
+        """The ids in the whole graph of a part's nodes, int64 ``[N]``, by which they draw. None in a whole graph."""
         return None if self.origin is None else self.origin.node_ids
 
     def names_of(self, nodes: np.ndarray) -> np.ndarray:
-        """Ids in the whole graph of nodes of this one, int64: what random draws are named by."""
+        """Returns the ids in the whole graph, int64, of nodes of this one; random draws are keyed by them."""
         return nodes if self.origin is None else self.origin.node_ids[nodes]
 
     def local_ids(self, ids: np.ndarray) -> np.ndarray:
-        """The reverse: which nodes of this graph have these ids in the whole one, int64.
+        """Returns the nodes of this graph, int64, with these ids in the whole graph: the reverse of :meth:`names_of`.
 
         Raises:
             PartReachError: a node that this part does not have.
@@ -257,8 +257,8 @@ class Graph:
         return self._derive("weight_drawn_by", lambda: weight.astype(np.float32))
 
     def importance_tree(self, weighted: bool = True) -> np.ndarray:
-        """int64 ``[N + 1]``: each node's importance to the whole graph, as :func:`.ops.importance_tree` has it; made on
-        first use and kept.
+        """Returns each node's importance to the whole graph, int64 ``[N + 1]``, as :func:`.ops.importance_tree` has it;
+        made on first use and kept.
 
         Args:
             weighted: by edge weight, where there are weights.
@@ -275,18 +275,18 @@ class Graph:
         return self._derive("fingerprint", lambda: _fingerprint(self))
 
     def _derive(self, name: str, make: Callable[[], Any]) -> Any:
-        """What is made of the graph once, for all threads that sample it."""
+        """Returns what ``make`` makes of the graph, once for all threads that sample it."""
         with _deriving:
             if name not in self._derived:
                 self._derived[name] = make()
             return self._derived[name]
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """The arrays alone: what is made of them is made again by who needs it, a spawned process for example."""
+        """Keeps the arrays alone: a process that gets the graph derives the rest again where it needs it."""
         return None, {name: getattr(self, name) for name in (*self.ARRAYS, "lost_order", "origin")} | {"_derived": {}}
 
     def in_neighbors(self, node: int) -> np.ndarray:
-        """A view of the in-neighbours of one node, in stored order."""
+        """Returns a view of the in-neighbours of one node, in stored order."""
         return self.indices[self.indptr[node] : self.indptr[node + 1]]
 
     def __repr__(self) -> str:
@@ -345,7 +345,7 @@ def _fingerprint(graph: Graph) -> str:
 
 
 def _narrow(ends: np.ndarray, num_nodes: int, name: str) -> np.ndarray:
-    """int32 ids. The range is checked first: a cast would wrap a bad id into a good one."""
+    """Narrows ids to int32. Their range is checked first: a cast would wrap a bad id into a good one."""
     if len(ends):
         low, high = int(ends.min()), int(ends.max())
         if low < 0 or high >= num_nodes:

@@ -27,7 +27,7 @@ SPLITS = ("train", "val", "test")
 
 
 class GraphData:
-    """The data that a model trains on: a graph, its features, labels and splits.
+    """Holds the data that a model trains on: a graph, its features, labels and splits.
 
     Args:
         graph: the topology, N nodes.
@@ -115,7 +115,7 @@ class GraphData:
         return {**({} if self.edge_x is None else {"edge_x": self.edge_x}), **tables}
 
     def with_graph_columns(self) -> GraphData:
-        """These data, with the graph's edge weights and types as edge tables, unless edge tables were named."""
+        """Returns these data with the graph's edge weights and types as edge tables, unless edge tables were named."""
         if self.names_edge_tables or (self.graph.edge_weight is None and self.graph.edge_type is None):
             return self
         data = copy(self)  # the caller's own data stay as they are; graph and stores are shared
@@ -136,7 +136,7 @@ class GraphData:
 
     @property
     def num_classes(self) -> int:
-        """Given, or one more than the largest integer label of the splits."""
+        """The number of classes: as given, or one more than the largest integer label of the splits."""
         if self._num_classes is None:
             if self.y is None or self.y.is_floating_point() or self.y.ndim != 1:
                 raise GraphDataError(
@@ -151,7 +151,7 @@ class GraphData:
         return self._num_classes
 
     def split(self, name: str) -> np.ndarray:
-        """Node ids of ``"train"``, ``"val"`` or ``"test"``."""
+        """Returns the node ids of ``"train"``, ``"val"`` or ``"test"``."""
         if name not in SPLITS:
             raise GraphDataError(f"there is no split {name!r}; the splits are {', '.join(SPLITS)}.")
         ids: np.ndarray = getattr(self, name)

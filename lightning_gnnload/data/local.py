@@ -16,7 +16,7 @@ from lightning_gnnload.errors import PartitionError
 
 
 class LocalOrder(SeedOrder):
-    """An order that shuffles each part's seeds on their own; part ``p``'s seeds fill rank ``p``'s slices of each step.
+    """Shuffles each part's seeds on their own; part ``p``'s seeds fill rank ``p``'s slices of each step.
 
     Every seed comes once an epoch, and every rank has as many steps, whatever the parts' sizes. Where parts are of
     the sizes that the slices have, ``floor(S (p + 1) / K) - floor(S p / K)``, each rank has its part's seeds alone.

@@ -28,7 +28,7 @@ _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 @dataclass(frozen=True)
 class StoredArray:
-    """The manifest's entry of one array: its file, dtype, shape and limits."""
+    """Describes one array as the manifest lists it: its file, dtype, shape and checksum."""
 
     file: Path
     dtype: torch.dtype
@@ -41,7 +41,7 @@ class StoredArray:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest, its form checked; its arrays are not yet.
+    """Reads the manifest and checks its form, but not yet its arrays: see :func:`stored_arrays`.
 
     Raises:
         StoreFormatError: it is missing, foreign, of a newer version, or broken.
@@ -86,7 +86,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def stored_arrays(folder: Path, manifest: dict[str, Any]) -> dict[str, StoredArray]:
-    """The arrays that a manifest lists, by name.
+    """Checks the arrays that a manifest lists, and returns them by name.
 
     Raises:
         StoreFormatError: an entry is malformed; a file is missing, of another size, or not of this folder.
@@ -143,7 +143,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _file_bytes(folder: Path, name: str) -> int | None:
-    """Size of a file of this folder; None where there is none. A pipe or a device is none: reading it may not end.
+    """Returns the size of a file of this folder, or None without one. A pipe or a device is none: reading may not end.
 
     Raises:
         StoreFormatError: a link leads out of the folder, where it would pass off any file for the data set's.

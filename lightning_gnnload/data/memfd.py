@@ -17,9 +17,8 @@ _SEAL_FUTURE_WRITE = 0x0010  # linux/fcntl.h; Python 3.13 is the first to name i
 
 
 class MemoryFile:
-    """A memfd that is mapped into memory. It has no name in any folder: a killed process leaves nothing behind, and
-    takes nothing away from those that have mapped it. It is sealed: as its size cannot change, no page goes from under
-    a reader.
+    """Maps a memfd into memory. It has no name in any folder: a killed process leaves nothing behind, and takes nothing
+    away from those that have mapped it. It is sealed: its size cannot change, so no reader loses a page.
 
     Args:
         fd: the descriptor, which is this object's from now on, and closed with it at the latest.
@@ -36,7 +35,7 @@ class MemoryFile:
 
     @classmethod
     def create(cls, name: str, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
-        """New memory, zeroed and taken from the machine at once, so that writing to it cannot fail.
+        """Makes new zeroed memory, which is taken from the machine at once, so that writing to it cannot fail.
 
         Args:
             name: for who looks at ``/proc``.
@@ -68,7 +67,7 @@ class MemoryFile:
 
     @classmethod
     def adopt(cls, fd: int, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
-        """What another process made. The descriptor is the new object's, or closed.
+        """Maps what another process made. The new object owns the descriptor; on an error it is closed.
 
         Raises:
             CacheShareError: it is of another size, or could still shrink.
@@ -91,8 +90,8 @@ class MemoryFile:
         return file
 
     def close(self) -> None:
-        """Hands it to nobody any more. The memory stays until the last array over it is gone, and so does a descriptor
-        that Python's map keeps of it."""
+        """Closes the descriptor, so that nobody else gets it. The memory stays until the last array over it is
+        gone, and so does the descriptor that Python's map keeps of it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

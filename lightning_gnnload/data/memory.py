@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """What processes may still take: the machine's available memory, or what the container's limits leave of it.
+    """Returns what processes may take: the machine's available memory, or what the container's limits leave of it.
 
     Pages of files that were read lately count as free: the system gives them up.
     """
@@ -21,7 +21,7 @@ def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 
 
 def reserve_bytes(total: int) -> int:
-    """The memory of a device that is left for fragments, libraries and other programs: 1 GiB, or 5 %."""
+    """Returns the memory of a device to leave for fragments, libraries and other programs: 1 GiB, or 5 % if more."""
     return max(1 << 30, total // 20)
 
 
@@ -37,7 +37,7 @@ def in_units(num_bytes: int) -> str:
 
 
 def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What the control groups of this process leave, those above it included; both versions of them."""
+    """Yields what each control group of this process and each above it leaves, in version 1 and 2 of them."""
     with suppress(OSError):
         for line in (proc / "self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)

@@ -11,8 +11,8 @@ from lightning_gnnload.errors import GraphFormatError, PartReachError
 
 @dataclass(frozen=True)
 class Origin:
-    """The position of a part in the whole graph. A node keeps its random draws wherever its list lies: kernels draw in
-    the name of ``node_ids``, so that a mini-batch of a part is one of the whole.
+    """Records where a part lies in the whole graph. A node keeps its random draws wherever its list lies: their keys
+    name it by ``node_ids``, so that a mini-batch of a part is one of the whole.
 
     Attributes:
         node_ids: int64 ``[n]``, each node's id in the whole graph, all different.
@@ -51,7 +51,7 @@ class LocalIds:
         self._ids = node_ids[self._places]
 
     def of(self, ids: np.ndarray) -> np.ndarray:
-        """int64, of the shape of ``ids``.
+        """Returns the local ids, int64, in the shape of ``ids``.
 
         Raises:
             PartReachError: an id that is not there.

@@ -60,7 +60,7 @@ def private_bytes(num_bytes: int) -> np.ndarray:
 
 
 def mapped_bytes(file: Path) -> np.ndarray:
-    """What a file that is not empty holds, read-only uint8, without a copy: all processes share the system's.
+    """Maps a file that is not empty, read-only uint8, without a copy: all processes share the system's pages of it.
 
     Where the file system can, the file is read and mapped by 2 MB pages. Measured with ext4: the first pass over a
     file that is not in memory takes half the time; from then on rows of 8 bytes are gathered 1.7 times as fast,
@@ -83,7 +83,7 @@ def mapped_bytes(file: Path) -> np.ndarray:
 
 
 def let_go(fd: int) -> None:
-    """Forget the pages of a file that was written and synchronised.
+    """Drops the pages of a file that was written and synchronised from the page cache.
 
     They are small ones, and would serve :func:`mapped_bytes` as such for as long as they are in memory.
     """

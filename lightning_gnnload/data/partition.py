@@ -17,7 +17,7 @@ from lightning_gnnload.errors import PartitionMismatchError
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One part of a partitioned graph.
+    """Holds one part of a partitioned graph.
 
     Attributes:
         index: which.
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A graph that was divided into parts.
+    """Holds a graph that was divided into parts, and how its nodes are numbered.
 
     Nodes are renumbered so that those of a part are consecutive: part ``p`` owns the new ids ``starts[p]`` to
     ``starts[p + 1] - 1``, by ascending id in the whole graph. So the owner of a new id is found by comparing.
@@ -107,16 +107,16 @@ class Partition:
             )
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
-        """The seeds of each part, int64, as ids in the whole graph; None where the parts were made for other phases."""
+        """Returns each part's seeds, int64 ids in the whole graph; None where the parts were made for other phases."""
         found = [part.seeds[phase] for part in self.parts if phase in part.seeds]
         return found if len(found) == self.num_parts else None
 
     def owner_of(self, new_ids: np.ndarray) -> np.ndarray:
-        """Which part owns each node, int64; ``new_ids`` in ``[0, N)``."""
+        """Returns the part that owns each node, int64; ``new_ids`` in ``[0, N)``."""
         return np.searchsorted(self.starts, new_ids, side="right") - 1
 
     def part_of(self, ids: np.ndarray) -> np.ndarray:
-        """Which part owns each node, int64, by its id in the whole graph.
+        """Returns the part that owns each node, int64, by its id in the whole graph.
 
         Raises:
             GraphDataError: no integers in one dimension, or an id that is no node.

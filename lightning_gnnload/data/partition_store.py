@@ -39,7 +39,7 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredPartition(Partition):
-    """A partition that is mapped from its folder. Other processes get it as the folder's name, and map it as well."""
+    """Maps a partition from its folder. It is pickled as the folder's name and mapped again on arrival."""
 
     folder: Path = Path()
     features: Literal["mapped", "disk"] = "mapped"
@@ -111,7 +111,7 @@ def _load_again(folder: Path, features: Literal["mapped", "disk"]) -> Partition:
 
 
 def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the manifest says of the partition, each value of its kind."""
+    """Returns what the manifest says of the partition, after checking the kind of each value."""
     described = manifest["attributes"].get("partition")
     if not isinstance(described, dict):
         raise StoreFormatError(

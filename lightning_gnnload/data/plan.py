@@ -81,7 +81,7 @@ class StepPlan:
         return max(full + stands_alone, 1)
 
     def step(self, step: int) -> tuple[int, int]:
-        """Positions ``[begin, end)`` in the epoch's order of all seeds of one global step."""
+        """Returns the positions ``[begin, end)`` in the epoch's order of all seeds of one global step."""
         begin = step * self.global_batch_size
         is_last = step == self.num_steps - 1
         if is_last and not self.drop_last:
@@ -89,15 +89,15 @@ class StepPlan:
         return begin, begin + self.global_batch_size
 
     def slice(self, step: int, rank: int) -> tuple[int, int]:
-        """Positions ``[begin, end)`` of one rank's seeds of one global step."""
+        """Returns the positions ``[begin, end)`` of one rank's seeds of one global step."""
         begin, end = self.step(step)
         count = end - begin
         return begin + count * rank // self.num_ranks, begin + count * (rank + 1) // self.num_ranks
 
     def weight(self, step: int, rank: int) -> float:
-        """What a rank's mean over its seeds counts, so that the plain mean over ranks, which DDP takes of gradients,
-        is the mean over the step's seeds. 1 where slices are equal, which only an epoch's last step may not have;
-        there it differs from 1 by less than the inverse of the smallest slice."""
+        """Returns the weight of a rank's mean over its seeds, by which the plain mean over ranks, which DDP takes of
+        gradients, is the mean over the step's seeds. It is 1 where slices are equal, which only an epoch's last step
+        may not have; there it differs from 1 by less than the inverse of the smallest slice."""
         begin, end = self.step(step)
         first, last = self.slice(step, rank)
         return (last - first) * self.num_ranks / (end - begin)

@@ -24,7 +24,7 @@ _LONG = 2**32  # edges to follow, some seconds
 
 
 class ProximityOrder(SeedOrder):
-    """An order that keeps neighbours together: it interleaves breadth-first sequences, rotated anew in each epoch.
+    """Keeps neighbours together: the order interleaves breadth-first sequences, rotated anew in each epoch.
 
     Nearby mini-batches then need the same rows again, which a cache that evicts (FIFO) has kept. The price is that
     the labels of a mini-batch are less mixed than a shuffle's, the less the fewer sequences there are.
@@ -67,7 +67,7 @@ class ProximityOrder(SeedOrder):
         return f"ProximityOrder(sequences={self.sequences}{most})"
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
-        """The order over this graph; the same object, with the sequences that it has made, for the same graph.
+        """Returns the order over this graph; for the same graph the same object, with the sequences that it has made.
 
         Raises:
             LoaderConfigError: ``sequences`` is None, and there are no integer labels ``[N]``.
@@ -85,13 +85,13 @@ class ProximityOrder(SeedOrder):
         return self.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Other processes get the settings, and make the sequences themselves if they need them."""
+        """Drops the bound order: other processes get the settings, and make sequences themselves if they need them."""
         return {**self.__dict__, "_bound": None}
 
 
 @dataclass(frozen=True)
 class _Made:
-    """What was made for these seeds and this random seed."""
+    """Holds the sequences that were made, and the seeds and the random seed that they are for."""
 
     seeds: np.ndarray
     seed: int

@@ -22,9 +22,10 @@ _CHUNK_NUMBERS = 1 << 20  # 8 MiB as float64, in which ranges and errors are com
 def quantize(
     rows: Any, *, dtype: torch.dtype = torch.float32, out: np.ndarray | None = None, progress: bool = True
 ) -> QuantizedFeatureStore:
-    """Features as one byte a number. Each column's range is cut into 255 equal steps; a constant column stays exact.
+    """Quantises features to one byte a number. Each column's range is cut into 255 equal steps; a constant column stays
+    exact.
 
-    The rows are read twice, a megabyte at a time, so they may lie on disk.
+    The rows are read twice, a million numbers at a time, so they may lie on disk.
 
     Args:
         rows: ``[N, F]``: array, tensor or :class:`FeatureStore`.
@@ -74,14 +75,14 @@ def quantize(
 
 
 class QuantizationError(NamedTuple):
-    """The error of quantization by column, float64 ``[F]``: the largest difference, and the root of the mean square."""
+    """Holds each column's error of quantization, float64 ``[F]``: the largest, and the root of the mean square."""
 
     max: torch.Tensor
     rms: torch.Tensor
 
 
 def quantization_error(rows: Any, quantized: FeatureStore, *, progress: bool = True) -> QuantizationError:
-    """What it costs that ``quantized`` stands for ``rows``: both are read once, a megabyte at a time.
+    """Measures how far ``quantized`` is from ``rows``; both are read once, a million numbers at a time.
 
     Args:
         rows: ``[N, F]``: array, tensor or :class:`FeatureStore`.
@@ -106,7 +107,7 @@ def quantization_error(rows: Any, quantized: FeatureStore, *, progress: bool = T
 
 
 def _chunks(store: FeatureStore) -> Iterator[tuple[int, torch.Tensor]]:
-    """The rows in turn, as float64, each chunk with the number of its first row."""
+    """Yields the rows in turn, as float64, each chunk with the number of its first row."""
     num_rows, width = store.shape
     step = max(_CHUNK_NUMBERS // max(width, 1), 1)
     for first in range(0, num_rows, step):

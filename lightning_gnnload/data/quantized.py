@@ -19,7 +19,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class QuantizedFeatureStore(FeatureStore):
-    """A feature store of 8-bit codes, decoded as ``codes * scale + offset`` as they are gathered: a quarter of
+    """Stores features as 8-bit codes, which a gather decodes as ``codes * scale + offset``: they take a quarter of
     float32's memory.
 
     :func:`.quantize` makes one. Another quantiser's bytes serve as well, if they are linear in each column.
@@ -84,7 +84,7 @@ class QuantizedFeatureStore(FeatureStore):
         return self.scale.double() / 2 + self._reach * roundings + smallest
 
     def over(self, codes: FeatureStore) -> QuantizedFeatureStore:
-        """The same features, with the bytes taken from another store of them, as a cache in front of ``codes`` is."""
+        """Returns the same features with bytes taken from another store, such as a cache in front of ``codes``."""
         return QuantizedFeatureStore(codes, self.scale, self.offset, self.dtype)
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads | None:

@@ -19,14 +19,14 @@ _MOST_ROWS = 1 << 12
 
 
 class SanityIssue(NamedTuple):
-    """One finding of the sanity checks, and whether it is probably a mistake."""
+    """Holds one finding of the sanity checks, and tells whether it is probably a mistake."""
 
     text: str
     is_suspicious: bool
 
 
 def sanity_issues(data: GraphData, *, mapped: bool) -> list[SanityIssue]:
-    """Splits that overlap, features and labels that are no numbers, seeds without in-neighbours.
+    """Finds splits that overlap, features and labels that are no numbers, and seeds without in-neighbours.
 
     Args:
         data: whose splits and a bounded part of whose features are read.

@@ -20,7 +20,7 @@ _spare = _Spare()
 
 @contextmanager
 def scratch_rows(num_rows: int, width: int, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """``[num_rows, width]`` that hold anything, for as long as the block lasts.
+    """Lends uninitialised rows ``[num_rows, width]`` for as long as the ``with`` block lasts.
 
     The memory stays with the thread: pages that are touched for the first time cost more than the rows they are for
     (1.5 us for 4 KB). A block within a block gets its own.

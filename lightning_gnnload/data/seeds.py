@@ -16,10 +16,10 @@ class SeedOrder(ABC):
 
     @abstractmethod
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
-        """The same seeds, int64 ``[S]``, in this epoch's order."""
+        """Returns the same seeds, int64 ``[S]``, in this epoch's order."""
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
-        """The order for this graph, whose :meth:`order` is called: itself, unless it depends on more than the seeds.
+        """Returns the order for this graph, whose :meth:`order` is called: itself, unless more than seeds decides.
 
         Called before every epoch, by one thread at a time, and must come to the same order each time.
 

@@ -14,7 +14,7 @@ from lightning_gnnload.data.scratch import scratch_rows
 
 
 class SelectedFeatureStore(FeatureStore):
-    """A view of some rows of another store: row ``i`` is row ``rows[i]`` there. No row is copied before it is gathered.
+    """Gives some rows of another store: row ``i`` is row ``rows[i]`` there. No row is copied before it is gathered.
 
     Args:
         store: ``[M, F]``.
@@ -75,8 +75,8 @@ class SelectedFeatureStore(FeatureStore):
 
 
 def select_rows(store: FeatureStore, rows: Any) -> FeatureStore:
-    """Row ``i`` is row ``rows[i]`` of ``store``. Of a quantised one, bytes are selected, so that what stands in front
-    of it still caches these.
+    """Returns a store whose row ``i`` is row ``rows[i]`` of ``store``. Of a quantised one, bytes are selected, so that
+    a cache in front of it still holds bytes.
 
     Raises:
         GraphDataError: rows that the store has not.

@@ -18,7 +18,7 @@ _MOST_COUNTED = 2**24
 
 
 def breadth_first_sequences(graph: Graph, seeds: np.ndarray, seed: int) -> Generator[np.ndarray]:
-    """Endless sequences of all seeds, in each of which those that are near in the graph are near as well.
+    """Yields endless sequences of all seeds, in each of which seeds that are near in the graph are near as well.
 
     Each is a breadth-first search from a random seed, and from further ones until every seed is found. Seeds of large
     components come first, in the order in which the search came to them. Edges count in both directions: two seeds
@@ -57,7 +57,7 @@ def breadth_first_sequences(graph: Graph, seeds: np.ndarray, seed: int) -> Gener
 
 
 def epoch_order(sequences: list[np.ndarray], seed: int, epoch: int) -> np.ndarray:
-    """Positions of the seeds in an epoch's order: each sequence in turn gives its next seed that is still to come.
+    """Merges sequences into an epoch's order: each in turn gives its next seed that none has given before.
 
     Each starts at a random place and goes on at its begin after its end, so that what lies at its end (small
     components) does not always come last. Whatever the batch size, a batch has near-equal parts of all sequences.

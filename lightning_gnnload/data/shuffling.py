@@ -17,7 +17,7 @@ _JUDGED_EPOCHS = range(8)  # one epoch's rotation can be lucky
 
 @dataclass(frozen=True)
 class Choice:
-    """A number of sequences, and the reason for it.
+    """Holds a chosen number of sequences and the reason for it.
 
     Attributes:
         sequences: how many are merged.
@@ -45,7 +45,7 @@ class Choice:
 
 
 def shuffling_bound(num_seeds: int, global_batch_size: int) -> float:
-    """The shuffling error up to which SGD converges as it does on shuffled seeds, ``sqrt(b M) / n``.
+    """Returns the shuffling error up to which SGD converges as it does on shuffled seeds, ``sqrt(b M) / n``.
 
     Source: Meng et al., "Convergence analysis of distributed stochastic gradient descent with shuffling"
     (Neurocomputing 337, 2019), theorem 3.15, as BGL (NSDI'23), section 3.2.2, applies it.
@@ -54,7 +54,7 @@ def shuffling_bound(num_seeds: int, global_batch_size: int) -> float:
 
 
 def label_distance(classes: np.ndarray, global_batch_size: int) -> float:
-    """Total variation distance between the labels of a mini-batch and those of all seeds, mean over the mini-batches.
+    """Returns the total variation distance between a mini-batch's labels and all seeds', mean over the mini-batches.
 
     Args:
         classes: of the seeds in their order, integers ``[S]`` from 0 on.
@@ -87,7 +87,7 @@ def choose_sequences(
     global_batch_size: int,
     most: int,
 ) -> tuple[list[np.ndarray], Choice]:
-    """The fewest sequences whose order has a shuffling error within :func:`shuffling_bound`; ``most`` if none has.
+    """Makes the fewest sequences whose order's shuffling error is within :func:`shuffling_bound`; ``most`` if none is.
 
     The shuffling error is how much further an order's mini-batches lie from all seeds than a shuffle's do, by
     :func:`label_distance`, over the first epochs of either. BGL does not say how it takes what a shuffle has into
@@ -121,9 +121,9 @@ def choose_sequences(
 
 
 def smallest_within(bound: float, error: Callable[[int], float], most: int) -> tuple[int, float]:
-    """The smallest number from 1 to ``most`` whose error is at most ``bound``, and that error; ``most`` if none is.
+    """Finds the smallest number from 1 to ``most`` with an error of at most ``bound``, and its error; ``most`` if none.
 
-    By doubling, then by halving the interval: errors that fall as the number grows are taken for granted.
+    It doubles the number, then halves the interval: errors are assumed to fall as the number grows.
     """
     above, number = 0, 1
     reached = error(number)

@@ -25,10 +25,10 @@ AnyChannel = TypeVar("AnyChannel", bound="Channel")
 
 
 class Channel:
-    """One end of a socket connection between processes. A message is sent whole or not at all, so that any thread may
-    send.
+    """Wraps one end of a socket connection between processes. A message is sent whole or not at all, so that any thread
+    may send.
 
-    Who speaks over it derives a class of its own.
+    Each protocol derives a class of its own.
 
     Attributes:
         kinds: the messages there are, each with its fields' types.
@@ -84,7 +84,7 @@ class Channel:
             self._socket.send(data)
 
     def receive(self) -> tuple[Message, list[int]]:
-        """The next message, and the file descriptors that came with it, which the caller owns. Waits for it.
+        """Waits for the next message; returns it with the file descriptors that came along, which the caller then owns.
 
         Raises:
             EOFError: the peer has closed its end, or is gone.
@@ -130,7 +130,7 @@ class Channel:
 
     @classmethod
     def checked(cls, data: bytes, *, truncated: bool) -> Message:
-        """The message that ``data`` is. Raises :attr:`error`: it is none."""
+        """Parses and checks a message. Raises :attr:`error`: ``data`` is none."""
         try:
             message = json.loads(data)
             fields = cls.kinds[message["kind"]]
@@ -144,7 +144,7 @@ class Channel:
 
     @classmethod
     def _check_peer(cls, connection: socket.socket) -> int:
-        """The peer's process id, as the kernel knows it."""
+        """Returns the peer's process id, as the kernel knows it. Raises :attr:`error`: it runs under another user."""
         # Names in the abstract namespace have no file permissions: any user of the machine may connect.
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", credentials)
@@ -154,7 +154,7 @@ class Channel:
 
 
 def readable(channels: Sequence[AnyChannel], timeout_s: float) -> list[AnyChannel]:
-    """The channels with something to receive, once there is one, or none when the time is over.
+    """Waits for channels with something to receive, and returns them; none when the time is over.
 
     Sockets stay blocking: a time limit on the socket itself would reach the threads that send on it.
     """
@@ -166,14 +166,14 @@ def readable(channels: Sequence[AnyChannel], timeout_s: float) -> list[AnyChanne
 
 
 def has_room(channel: Channel) -> bool:
-    """Whether a short message can be sent without waiting for the peer to read."""
+    """Tells whether a short message can be sent without waiting for the peer to read."""
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLOUT)
     return any(event & select.POLLOUT for _, event in poll.poll(0))
 
 
 def listen(address: bytes) -> socket.socket:
-    """The socket that :meth:`Channel.connect` reaches.
+    """Opens the socket that :meth:`Channel.connect` reaches.
 
     Raises:
         OSError: another process listens under this name.

@@ -135,7 +135,7 @@ def load_graph_data(
 def map_arrays(
     path: Path, manifest: dict[str, Any], verify: bool, names: Container[str] | None = None
 ) -> dict[str, torch.Tensor]:
-    """The arrays of a folder, mapped, by name: all, or those of these names.
+    """Maps the arrays of a folder, and returns them by name: all, or those of these names.
 
     Raises:
         StoreFormatError: a file is missing or of another size; with ``verify``, of another content.
@@ -150,8 +150,8 @@ def map_arrays(
 def open_stores(
     path: Path, manifest: dict[str, Any], arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
-    """What a folder's features are gathered from, by name of the array; the tables among them by their own; and those
-    of edges, None where none were named.
+    """Opens what a folder's features are gathered from: returns the stores by the name of their array, the tables by
+    their own name, and the tables of edges likewise, None where none were named.
 
     Raises:
         StoreFormatError: an array is missing.
@@ -189,8 +189,8 @@ def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[
 
 
 def table_name(name: str) -> str:
-    """The table's name, of the array that holds it; of others, only tables of edges and a quantised table's scale and
-    offset have a dot."""
+    """Returns the name of the array that holds a table. Of other arrays, only tables of edges, scales and offsets have
+    a dot in their names, so that none is taken."""
     return f"table.{name}"
 
 
@@ -205,7 +205,7 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
 
 
 def raw_stores(stores: Mapping[str, FeatureStore]) -> dict[str, torch.Tensor | FeatureStore]:
-    """The arrays that hold what the stores give: of a quantised one its bytes, and each column's scale and offset."""
+    """Returns the arrays that hold the stores' rows: of a quantised one its bytes, scales and offsets."""
     arrays: dict[str, torch.Tensor | FeatureStore] = {}
     for name, store in stores.items():
         if isinstance(store, QuantizedFeatureStore):
@@ -216,7 +216,7 @@ def raw_stores(stores: Mapping[str, FeatureStore]) -> dict[str, torch.Tensor | F
 
 
 def quantized_dtypes(stores: Mapping[str, FeatureStore]) -> dict[str, str]:
-    """The dtype that each quantised store gives."""
+    """Returns the dtype of the rows that each quantised store gathers."""
     return {
         name: str(store.dtype).removeprefix("torch.")
         for name, store in stores.items()
@@ -225,7 +225,7 @@ def quantized_dtypes(stores: Mapping[str, FeatureStore]) -> dict[str, str]:
 
 
 def _stores(data: GraphData) -> dict[str, FeatureStore]:
-    """The stores by the name of the array that holds their rows."""
+    """Returns the stores by the name of the array that holds their rows."""
     return {table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
 
 

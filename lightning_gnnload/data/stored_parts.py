@@ -23,7 +23,7 @@ from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
 
 class StoredParts(Sequence[Part]):
-    """The parts of a partition's folder, each loaded when it is first asked for, so that a rank touches its own alone.
+    """Loads the parts of a partition's folder, each when it is first asked for, so that a rank touches its own alone.
     Threads may share it."""
 
     def __init__(
@@ -75,7 +75,7 @@ class StoredParts(Sequence[Part]):
             self._load(number, verify=True)
 
     def _checked(self, number: int) -> Path:
-        """The folder of a part of this partition, and no other."""
+        """Returns the folder of a part, after checking that it belongs to this partition."""
         folder = self._folder / part_folder(number)
         if manifest_checksum(folder) != self._described["parts"][number]:
             raise StoreFormatError(f"{folder / MANIFEST} is not the one of this partition. Make the partition again.")
@@ -111,7 +111,7 @@ def part_folder(number: int) -> str:
 
 
 def manifest_checksum(folder: Path) -> int:
-    """CRC-32 of a folder's manifest, and so of the checksums that it holds.
+    """Returns the CRC-32 of a folder's manifest, and so of the checksums that it holds.
 
     Raises:
         StoreFormatError: there is none that is sound.
@@ -123,7 +123,7 @@ def manifest_checksum(folder: Path) -> int:
 def _check_origin(
     folder: Path, graph: Graph, new_ids: np.ndarray, ends: np.ndarray, described: Mapping[str, Any]
 ) -> tuple[np.ndarray, int]:
-    """A part's nodes by their ids in the whole graph, and how many it owns, whose new ids lie between ``ends``."""
+    """Checks a part's origin; returns its nodes' ids in the whole graph and how many it owns: new ids in ``ends``."""
     origin = graph.origin
     if origin is None:
         raise StoreFormatError(f"{folder} does not say where its nodes come from. Make the partition again.")

@@ -21,7 +21,7 @@ EDGE_PREFIX = "edge."
 
 
 class NodeTable:
-    """The features of one node type: row ``i`` belongs to node ``first + i``.
+    """Holds the features of one node type: row ``i`` belongs to node ``first + i``.
 
     The nodes of a type have consecutive ids, and each type's features a width and dtype of their own.
 
@@ -63,7 +63,7 @@ class NodeTable:
 
 
 def as_store(rows: Any, *, what: str, dims: tuple[int, int | None] = (2, 2)) -> FeatureStore:
-    """``rows`` ``[R, F]`` as a store; arrays and tensors are not copied when they are contiguous.
+    """Wraps ``rows`` ``[R, F]`` as a store; arrays and tensors are not copied when they are contiguous.
 
     Args:
         rows: array, tensor or store, which is returned as it is.
@@ -83,7 +83,7 @@ def as_store(rows: Any, *, what: str, dims: tuple[int, int | None] = (2, 2)) -> 
 
 
 def named_tables(tables: Mapping[str, Any], num_nodes: int) -> dict[str, FeatureStore | NodeTable]:
-    """Tables by name, each checked against the graph: a store has a row for every node, a NodeTable for its range.
+    """Checks tables of nodes: a store must have a row for every node, a NodeTable one for each of its range.
 
     Raises:
         GraphDataError: a table with too few or too many rows, a range beyond the graph, or a name that is taken.
@@ -106,7 +106,7 @@ def named_tables(tables: Mapping[str, Any], num_nodes: int) -> dict[str, Feature
 
 
 def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore]:
-    """Tables of edges by name, each with a row for every edge, in the order in which the edges were given.
+    """Checks tables of edges: each must have a row for every edge, in the order in which the edges were given.
 
     Raises:
         GraphDataError: a table with too few or too many rows, or a name that is taken; or the graph has lost the order.
@@ -119,7 +119,7 @@ def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, Feat
 
 
 def graph_columns(graph: Graph) -> dict[str, FeatureStore]:
-    """The graph's own edge weights and types, where it has them, as edge tables."""
+    """Returns the graph's own edge weights and types, where it has them, as edge tables."""
     columns = {name: array for name in EDGE_COLUMNS if (array := getattr(graph, name)) is not None}
     if (order := graph.edge_order) is not None:
         for name, array in columns.items():

@@ -11,8 +11,8 @@ from lightning_gnnload.partition.lists import edge_chunks
 
 
 def share_sizes(num_seeds: int, num_parts: int) -> np.ndarray:
-    """int64 ``[K]``, how many seeds of S each part gets: they differ by 1 at most, and part ``p`` has those from
-    ``floor(S p / K)`` to ``floor(S (p + 1) / K)``, as :class:`.StepPlan` cuts them."""
+    """Returns how many of S seeds each part gets, int64 ``[K]``: they differ by 1 at most, and part ``p`` has those
+    from ``floor(S p / K)`` to ``floor(S (p + 1) / K)``, as :class:`.StepPlan` cuts them."""
     return np.diff(num_seeds * np.arange(num_parts + 1) // num_parts)
 
 
@@ -43,7 +43,7 @@ def deal(
 
 
 def balance(graph: Graph, seeds: np.ndarray, parts: np.ndarray, owner: np.ndarray, num_parts: int) -> np.ndarray:
-    """The part of each seed, after parts with too many gave some to those with too few.
+    """Moves seeds from parts with too many to parts with too few, and returns the part of each.
 
     A part gives the seeds that have fewest in-neighbours in it. A part takes, of those given, the seeds that have
     most in-neighbours in it; who lacks most takes first. Ties go by node id, so that nothing is random.
@@ -82,7 +82,7 @@ def balance(graph: Graph, seeds: np.ndarray, parts: np.ndarray, owner: np.ndarra
 
 
 def _neighbors_in(graph: Graph, nodes: np.ndarray, owner: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """int64: of each node, how many in-neighbours the part beside it owns."""
+    """Counts the in-neighbours of each node that the part given beside it owns, int64."""
     counts = np.zeros(len(nodes), np.int64)
     for edges, lists in edge_chunks(graph.indptr, nodes, graph.indptr[nodes + 1] - graph.indptr[nodes]):
         first, last = lists[0], lists[-1]

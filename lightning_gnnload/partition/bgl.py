@@ -112,7 +112,7 @@ def deal_blocks(
     score_hops: int,
     advance: Callable[[str, float], None] = lambda what, share: None,
 ) -> np.ndarray:
-    """The part of each block.
+    """Assigns each block to a part, the one whose score is highest when its turn comes.
 
     Args:
         links: int64 ``[B, B]``, edges from each block to each; both directions count alike. Overwritten.
@@ -166,7 +166,7 @@ def deal_blocks(
 
 
 def _add_transposed(matrix: np.ndarray) -> None:
-    """``matrix += matrix.T``, without a copy of all."""
+    """Computes ``matrix += matrix.T`` without a copy of the whole."""
     for begin in range(0, len(matrix), _ROWS):
         rows = matrix[begin : begin + _ROWS, begin:]
         columns = matrix[begin:, begin : begin + _ROWS]
@@ -175,7 +175,7 @@ def _add_transposed(matrix: np.ndarray) -> None:
 
 
 def _best(scores: np.ndarray, room: np.ndarray) -> int:
-    """The part of the highest score times room for both, float ``[2, K]``; of equal ones, the one with most room."""
+    """Returns the part of highest score times its rooms, float ``[2, K]``; of equal ones, the one with most room."""
     has_room = (room > 0).all(0)
     if not has_room.any():
         return int(np.argmax(room.min(0)))

@@ -167,7 +167,7 @@ def _assign(
     seed: int,
     advance: Advance,
 ) -> np.ndarray:
-    """int32 ``[N]``, as the method has it; checked, for others' methods decide what memory is written."""
+    """Calls the method and checks the parts that it assigns, int32 ``[N]``, as kernels write to memory by them."""
     advance("Assigning nodes", 0.0)
     if num_parts == 1:
         return np.zeros(graph.num_nodes, np.int32)
@@ -187,7 +187,7 @@ def _assign(
 def _close(
     graph: Graph, seeds: Mapping[str, np.ndarray], owner: np.ndarray, num_parts: int, hops: int, advance: Advance
 ) -> tuple[np.ndarray, Seeds, Holdings]:
-    """The owner of every node, int32 ``[N]``; the part of each seed; and what parts hold."""
+    """Returns the owner of every node, int32 ``[N]``; the part of each seed; and what parts hold."""
     if hops == 0:
         owner = settle(graph, owner, None, num_parts, advance)
         return owner, {phase: (ids, owner[ids]) for phase, ids in seeds.items()}, OwnLists(graph, owner)
@@ -198,7 +198,7 @@ def _close(
 
 
 def _measured(place: Path, graph: Graph, clock: StageClock, advance: Advance) -> dict[str, Any]:
-    """The report of a partition that is whole but for it."""
+    """Measures a partition that is written but for its report, and returns the report."""
     clock.enter(None)
     quality = measure_quality(
         load_partition(place), graph, clock.stages, advance=lambda share: advance(_MEASURING, share)
@@ -212,7 +212,7 @@ def _settings(way: Partitioner) -> dict[str, Any]:
 
 @contextmanager
 def _stages(progress: bool) -> Iterator[tuple[Advance, StageClock]]:
-    """A bar for each thing that is being done, and a clock of them."""
+    """Shows a bar for each stage, and measures the stages' time and memory."""
     from rich.console import Console
     from rich.progress import Progress, TaskID
 

@@ -17,17 +17,17 @@ from lightning_gnnload.partition.lists import edge_chunks
 
 
 class Holdings(ABC):
-    """The nodes that each part holds, and how many hops deep."""
+    """Tells which nodes each part holds, and how many hops deep."""
 
     @abstractmethod
     def of(self, part: int) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes that a part holds, int64 ``[n]``, ascending; and their reach, uint8 ``[n]``: how many hops of
-        in-neighbours behind each it holds. 0 says that it holds the node without its list."""
+        """Returns the nodes that a part holds, int64 ``[n]``, ascending; and their reach, uint8 ``[n]``: how many hops
+        of in-neighbours behind each it holds. 0 says that it holds the node without its list."""
 
 
 @dataclass(frozen=True)
 class Closure(Holdings):
-    """A layout in which each part holds all that its seeds need, so that it samples alone.
+    """Gives each part all that its seeds need, so that it samples alone.
 
     A node that lies ``d`` hops before a part's nearest seed reaches ``hops - d``: only so much of what is behind it
     is ever sampled. So lists of nodes that are ``hops`` away are left out, and so are nodes farther away.
@@ -56,8 +56,7 @@ class Closure(Holdings):
 
 @dataclass(frozen=True)
 class OwnLists(Holdings):
-    """A layout in which each part holds its own nodes' in-neighbour lists, and the nodes that they mention without
-    theirs.
+    """Gives each part its own nodes' in-neighbour lists, and the nodes that they mention without theirs.
 
     Source: DSP (PPoPP'23), section 3.1.
     """
@@ -79,7 +78,7 @@ class OwnLists(Holdings):
 def close_parts(
     graph: Graph, seeds: Iterable[tuple[np.ndarray, np.ndarray]], hops: int, advance: Callable[[str, float], None]
 ) -> Closure:
-    """The parts that hold ``hops`` hops of in-neighbours of their seeds.
+    """Closes parts over their seeds' in-neighbours: finds what each has to hold for ``hops`` hops.
 
     The graph is passed once a hop for all parts at once, in its order.
 
@@ -104,10 +103,10 @@ def close_parts(
 
 
 def members(masks: np.ndarray, part: int) -> np.ndarray:
-    """int64: the nodes whose mask has a part's bit, ascending."""
+    """Returns the nodes whose mask has a part's bit, int64, ascending."""
     return np.flatnonzero(bit(masks, part))
 
 
 def bit(masks: np.ndarray, part: int) -> np.ndarray:
-    """bool: which masks have a part's bit."""
+    """Tells which masks have a part's bit, bool."""
     return (masks & np.uint64(1 << part)) != 0

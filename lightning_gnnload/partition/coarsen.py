@@ -25,7 +25,7 @@ def coarsen(
     seed: int,
     advance: Callable[[str, float], None],
 ) -> np.ndarray:
-    """The block of each node, after small blocks were merged.
+    """Divides nodes into connected blocks, merges small ones, and returns the block of each node.
 
     Blocks grow from random sources along in-neighbours to ``block_size`` nodes each, as many at a time as the graph has
     room for. The largest share of them are large. Others join a large one that they border on; those that border on
@@ -61,7 +61,7 @@ def coarsen(
 
 
 def _largest(sizes: np.ndarray, count: int) -> np.ndarray:
-    """uint8 ``[B]``: 1 for as many blocks of the largest; of equal ones, those of low numbers."""
+    """Marks the ``count`` largest blocks with 1, uint8 ``[B]``; of equal ones, those of low numbers."""
     if count >= len(sizes):
         return np.ones(len(sizes), np.uint8)
     # A selection, not a sort: there may be as many blocks as a fraction of the nodes.
@@ -72,7 +72,7 @@ def _largest(sizes: np.ndarray, count: int) -> np.ndarray:
 
 
 def _merged(sizes: np.ndarray, is_large: np.ndarray, joins: np.ndarray, merged_size: int, seed: int) -> np.ndarray:
-    """int32 ``[B]``: the number of each block after merging, from the largest on."""
+    """Merges small blocks; returns each block's new number, int32 ``[B]``, counted from the largest on."""
     chosen = np.where(is_large == 1, np.arange(len(sizes), dtype=np.int32), joins)
     alone = np.flatnonzero(chosen < 0)
     alone = alone[np.argsort(ops.random_keys(seed, _MERGING_EPOCH, alone), kind="stable")]

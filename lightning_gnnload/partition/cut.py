@@ -18,7 +18,7 @@ _EDGES_A_CHUNK = 1 << 22  # bounds scratch memory: graphs are larger than what i
 
 @dataclass(frozen=True)
 class SampledCut:
-    """The number of sampled edges between parts in an epoch, where each trainer samples its own part's seeds.
+    """Reports how many sampled edges of an epoch lie between parts, where each trainer samples its own part's seeds.
 
     Attributes:
         edges: of all blocks.
@@ -49,7 +49,7 @@ class SampledCut:
 def count_cross_edges(
     graph: Graph, part_of: np.ndarray, *, advance: Callable[[float], object] = lambda share: None
 ) -> int:
-    """Edges whose two ends have different owners.
+    """Counts the edges whose two ends have different owners.
 
     Args:
         graph: N nodes; ``indices`` may be a mapped file, and is read once, in turn.
@@ -134,7 +134,7 @@ def _steps(num_seeds: int, batch_size: int, most: int | None) -> list[tuple[int,
 
 
 def _owners(graph: Graph, part_of: np.ndarray) -> np.ndarray:
-    """Owners in as few bytes as their number allows, for they are looked up at random for each edge."""
+    """Checks owners and stores them in as few bytes as their number allows, as each edge looks one up at random."""
     if part_of.shape != (graph.num_nodes,):
         raise PartitionError(
             f"part_of must have one owner for each of the {graph.num_nodes} nodes, but its shape is "

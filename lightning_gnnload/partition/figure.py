@@ -35,7 +35,7 @@ def draw_quality(quality: Quality, title: str, file: Path) -> None:
 
 
 def _draw_nodes(axes: Any, quality: Quality) -> None:
-    """Stacked bars: what a part holds of its own and of others' nodes, as shares of the graph."""
+    """Draws stacked bars: what a part holds of its own and of others' nodes, as shares of the graph."""
     held = [100 * nodes / max(quality.num_nodes, 1) for nodes in quality.held_nodes]
     mirrors = [100 * nodes / max(quality.num_nodes, 1) for nodes in quality.mirrors]
     own = [whole - mirror for whole, mirror in zip(held, mirrors, strict=True)]
@@ -49,7 +49,7 @@ def _draw_nodes(axes: Any, quality: Quality) -> None:
 
 
 def _draw_balance(axes: Any, quality: Quality) -> None:
-    """Markers: sizes of each part over their mean."""
+    """Draws markers: sizes of each part over their mean."""
     sizes = {"nodes": quality.held_nodes, "edges": quality.held_edges}
     columns = [
         (name, values, color) for (name, values), color in zip(sizes.items(), ("#222222", "#9aa3ad"), strict=True)
@@ -69,7 +69,7 @@ def _draw_balance(axes: Any, quality: Quality) -> None:
 
 
 def _draw_cut(axes: Any, quality: Quality) -> None:
-    """Bars: edges between parts, of the graph and of mini-batches, beside those that a random partition has."""
+    """Draws bars: edges between parts, of the graph and of mini-batches, beside those of a random partition."""
     names, shares = ["edges"], [quality.cross_share]
     if quality.sampled is not None:
         names += ["sampled\nedges", "sampled\nlists"]
@@ -87,7 +87,7 @@ def _draw_cut(axes: Any, quality: Quality) -> None:
 
 
 def _draw_caches(axes: Any, quality: Quality) -> None:
-    """Bars: hit rates of each part's own cache, and a line for the one that all would share."""
+    """Draws bars: hit rates of each part's own cache, and a line for the one that all would share."""
     assert quality.caches is not None
     rates = [100 * rate for rate in quality.caches.by_part]
     axes.bar(range(len(rates)), rates, color=_OWN, label="each part's own")

@@ -17,7 +17,7 @@ from lightning_gnnload.partition.partitioner import OPEN, Partitioner
 
 @dataclass(frozen=True)
 class Ldg(Partitioner):
-    """Linear deterministic greedy: assigns nodes in the order of their ids, each to the part that maximizes
+    """Runs linear deterministic greedy: assigns nodes in the order of their ids, each to the part that maximizes
 
         ``in-neighbours in the part * (1 - nodes / C)``, for a training node ``* (1 - training nodes / C_T)``
 

@@ -10,14 +10,14 @@ CHUNK_EDGES = 1 << 20  # a few megabytes at a time
 
 
 def list_degrees(indptr: np.ndarray, nodes: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """int64 ``[n]``: the length of each node's list; 0 where it is not kept."""
+    """Returns the length of each node's list, int64 ``[n]``; 0 where it is not kept."""
     return np.where(kept, indptr[nodes + 1] - indptr[nodes], 0)
 
 
 def edge_chunks(
     indptr: np.ndarray, nodes: np.ndarray, degrees: np.ndarray, chunk_edges: int = CHUNK_EDGES
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The edges of those lists, in turn.
+    """Yields the edges of some nodes' lists, one list after the other.
 
     Args:
         indptr: int64 ``[N + 1]``, of the graph.

@@ -125,7 +125,7 @@ def _check_memory(graph: Graph, needed_bytes: int) -> None:
 
 
 def _constraints(num_nodes: int, seeds: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What is balanced: int64 ``[N, 1 + phases]``, nodes first, then the seeds of each phase that has some."""
+    """Returns METIS's node weights, int64 ``[N, 1 + phases]``: a column of nodes, then one a phase with seeds."""
     phases = [ids for ids in seeds.values() if len(ids)]
     weights = np.zeros((num_nodes, 1 + len(phases)), np.int64)
     weights[:, 0] = 1
@@ -135,7 +135,7 @@ def _constraints(num_nodes: int, seeds: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _metis() -> tuple[str, np.dtype[Any], dict[str, int]]:
-    """The file that holds METIS's functions, the dtype of its numbers, and where its options stand."""
+    """Returns the file that exports METIS's functions, the dtype of its integers, and its options' indices."""
     try:
         import pymetis
     except ImportError as error:
@@ -172,7 +172,7 @@ def _run(job: dict[str, Any], tick: Callable[[], None]) -> None:
 
 @contextmanager
 def _memory() -> Iterator[int]:
-    """A descriptor of memory that another process may be handed."""
+    """Makes anonymous memory that another process may map, and gives its descriptor."""
     descriptor = os.memfd_create("gnnload-metis", os.MFD_CLOEXEC)
     try:
         yield descriptor

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Numbering(NamedTuple):
-    """The arrays that number a :class:`.Partition`'s nodes: ``starts`` ``[K + 1]``, ``node_ids`` and ``new_ids``
+    """Holds the arrays that number a :class:`.Partition`'s nodes: ``starts`` ``[K + 1]``, ``node_ids`` and ``new_ids``
     ``[N]``."""
 
     starts: np.ndarray
@@ -17,7 +17,7 @@ class Numbering(NamedTuple):
 
 
 def number_nodes(owner: np.ndarray, num_parts: int) -> Numbering:
-    """New ids by part, and within a part by id.
+    """Numbers nodes by part, and within a part by id.
 
     Args:
         owner: integer ``[N]``, in ``[0, num_parts)``.

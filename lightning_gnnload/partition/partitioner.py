@@ -34,7 +34,7 @@ class Partitioner(ABC):
         seed: int,
         advance: Callable[[str, float], None],
     ) -> np.ndarray:
-        """The part of each node.
+        """Assigns each node to a part.
 
         Args:
             graph: N nodes; its arrays may be mapped files larger than memory, and are read in turn where possible.

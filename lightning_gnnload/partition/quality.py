@@ -16,7 +16,7 @@ from lightning_gnnload.partition.stages import BuildStage
 
 @dataclass(frozen=True)
 class CacheRates:
-    """The hit rates of the trainers' caches, which all hold the same share of the rows.
+    """Reports the hit rates of the trainers' caches, which all hold the same share of the rows.
 
     Attributes:
         ratio: that share.
@@ -35,7 +35,7 @@ class CacheRates:
 
 @dataclass(frozen=True)
 class Quality:
-    """The costs and gains of a partition; lists have one entry a part. Lists have an entry a part.
+    """Reports the costs and gains of a partition. Lists have one entry a part.
 
     Attributes:
         num_nodes: of the whole graph, N.
@@ -95,17 +95,17 @@ class Quality:
         return 1 - sum((nodes / max(self.num_nodes, 1)) ** 2 for nodes in self.own_nodes)
 
     def with_samples(self, sampled: SampledCut | None, caches: CacheRates | None) -> Quality:
-        """The same, with what only sampling tells."""
+        """Returns the same, with what only sampling tells."""
         return replace(self, sampled=sampled, caches=caches)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: the attributes, and the shares that come of them for readers who do not count."""
+        """Returns JSON values: the attributes, and the shares that follow from them."""
         shares = ("node_share", "edge_share", "node_replication", "edge_replication", "cross_share")
         return {**asdict(self), "shares": {name: getattr(self, name) for name in (*shares, "random_cross_share")}}
 
     @classmethod
     def from_json(cls, report: Mapping[str, Any]) -> Quality:
-        """The reverse of :meth:`to_json`."""
+        """Reads what :meth:`to_json` returned."""
         values = {name: value for name, value in report.items() if name != "shares"}
         for name, kind in (("sampled", SampledCut), ("caches", CacheRates)):
             values[name] = kind(**values[name]) if values.get(name) else None
@@ -114,7 +114,7 @@ class Quality:
 
 
 def imbalance(sizes: Sequence[int]) -> float:
-    """The largest over the mean: 1 where all are equal. 1 as well where all are 0.
+    """Returns the largest size over their mean: 1 where all are equal, all 0 included.
 
     Example:
         >>> imbalance([3, 1, 2])
@@ -130,7 +130,7 @@ def measure_quality(
     *,
     advance: Callable[[float], object] = lambda share: None,
 ) -> Quality:
-    """Sizes and cut of a partition, in one pass over the graph's edges.
+    """Measures the sizes and the cut of a partition in one pass over the graph's edges.
 
     Args:
         partition: of ``graph``.

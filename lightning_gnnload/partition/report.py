@@ -10,7 +10,7 @@ from lightning_gnnload.partition.quality import Quality, imbalance
 
 
 def parts_table(quality: Quality, title: str) -> Table:
-    """A row a part, and how far the largest lies above the mean."""
+    """Makes a table with a row for each part, and a last one for the largest over the mean."""
     columns = {
         "own nodes": quality.own_nodes,
         "nodes held": quality.held_nodes,
@@ -33,7 +33,7 @@ def parts_table(quality: Quality, title: str) -> Table:
 
 
 def findings(quality: Quality, *, self_reliant: bool) -> Iterator[str]:
-    """What the parts hold, cut and hit, a line each."""
+    """Yields sentences: what the parts hold, what they cut, and what their caches hit."""
     yield (
         f"A part holds {quality.node_share:.1%} of the nodes and {quality.edge_share:.1%} of the edges on average; "
         f"all parts together {quality.node_replication:.2f} times the nodes and {quality.edge_replication:.2f} times "
@@ -60,7 +60,7 @@ def findings(quality: Quality, *, self_reliant: bool) -> Iterator[str]:
 
 
 def stages_table(quality: Quality) -> Table:
-    """Time and memory of each step of the making."""
+    """Makes a table of the time and memory that each stage took."""
     table = Table(title="Where time and memory went")
     for name in ("step", "seconds", "most memory held, MiB"):
         table.add_column(name, justify="left" if name == "step" else "right")

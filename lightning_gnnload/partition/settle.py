@@ -20,7 +20,7 @@ _SLICE_EDGES = 1 << 27  # half a second or so: how long an interrupt may wait
 def settle(
     graph: Graph, part: np.ndarray, held: np.ndarray | None, num_parts: int, advance: Callable[[str, float], None]
 ) -> np.ndarray:
-    """Open nodes go to a part that holds them: to the one that owns most of their in-neighbours.
+    """Gives each open node to a part that holds it: to the one that owns most of its in-neighbours.
 
     Nodes vote for where their out-neighbours go, in rounds: by ascending id, each open node goes where most votes are,
     of the parts that hold it, or of all where none does, as long as they own no more than 1.05 N / K nodes. What has
@@ -60,7 +60,7 @@ def settle(
 
 
 def _slices(indptr: np.ndarray) -> list[int]:
-    """Node ids, from 0 to N, between which about as many edges end as an interrupt may wait for."""
+    """Returns node ids, from 0 to N, between two successive of which about ``_SLICE_EDGES`` edges end."""
     num_nodes = len(indptr) - 1
     steps = np.searchsorted(indptr, np.arange(_SLICE_EDGES, int(indptr[-1]), _SLICE_EDGES))
     return sorted({0, *steps.tolist(), num_nodes})

@@ -18,7 +18,7 @@ _SHARED = re.compile(r"^RssShmem:\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class BuildStage:
-    """One stage of building a partition, with its time and memory.
+    """Reports the time and memory of one stage of building a partition.
 
     Attributes:
         name: what was done.
@@ -55,7 +55,7 @@ class StageClock:
         self._watcher = threading.Thread(target=self._watch, name="gnnload-stages", daemon=True)
 
     def enter(self, name: str | None) -> None:
-        """The stage ``name`` begins, or goes on; None ends the last."""
+        """Begins the stage ``name``, or goes on with it; None ends the last."""
         if name == self._name:
             return
         now = time.perf_counter()
@@ -90,8 +90,8 @@ class StageClock:
 
 
 def held_bytes() -> int:
-    """Memory of this process and its children without pages of files; what they share is counted once, as the most
-    that one of them maps."""
+    """Returns the memory of this process and its children without pages of files; what they share is counted once, as
+    the most that one of them maps."""
     private, shared = 0, 0
     for pid in [os.getpid(), *_children()]:
         with suppress(OSError):  # a child that has just ended

@@ -56,6 +56,6 @@ def undirected_neighbors(
 
 
 def _keys(indptr: np.ndarray, indices: np.ndarray, num_nodes: int) -> np.ndarray:
-    """A number for each entry of some lists that sorts by list, then by neighbour."""
+    """Returns a number for each entry of some lists; sorted, they go by list, then by neighbour."""
     lists = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     return lists * num_nodes + indices[indptr[0] : indptr[-1]]

@@ -22,7 +22,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def load(self) -> GraphData:
-        """The data set, memory-mapped.
+        """Maps the prepared data set into memory.
 
         Raises:
             DatasetError: it was not prepared.
@@ -30,7 +30,7 @@ class Dataset(ABC):
 
 
 def default_root() -> Path:
-    """The folder of prepared data sets, if no root is given: ``lightning_gnnload`` in the user's cache folder.
+    """Returns the folder of data sets if no root is given: ``lightning_gnnload`` in the user's cache folder.
 
     ``$XDG_CACHE_HOME`` counts where it is an absolute path, as its specification asks; else ``~/.cache``.
     Nothing is created here; :meth:`Dataset.prepare` creates it for its owner alone.

@@ -26,7 +26,7 @@ _RECIPE = 1  # part of the settings: raise it when the same source would give ot
 
 @dataclass(frozen=True)
 class Debian(StoredDataset):
-    """The packages of Debian 12 (bookworm, main, amd64); the task is to predict a package's archive section.
+    """Provides the packages of Debian 12 (bookworm, main, amd64); the task is to predict a package's archive section.
 
     An edge ``b -> a`` of type ``"Depends"`` says that package ``a`` depends on ``b``: the in-neighbours of a
     package are what it needs. With ``both_directions``, ``"rev_Depends"`` edges run the other way. There are
@@ -75,7 +75,7 @@ class Debian(StoredDataset):
         return _lines(_read_source("class_names")["class_names"])
 
     def names(self) -> tuple[str, ...]:
-        """The package that each node stands for. Read from the source: keep it where you need it often."""
+        """Returns the package that each node stands for. Reads the source each time: keep what you need often."""
         return _lines(_read_source("names")["names"])
 
     @property
@@ -117,7 +117,7 @@ class Debian(StoredDataset):
 
 
 def _features(source: dict[str, np.ndarray]) -> torch.Tensor:
-    """float32 ``[N, F]``: the sum of each description's word vectors, scaled to length ``sqrt(F)``."""
+    """Returns float32 ``[N, F]``: the sum of each description's word vectors, scaled to length ``sqrt(F)``."""
     vectors = torch.from_numpy(source["word_vectors"].astype(np.float32))
     words = torch.from_numpy(source["words"].astype(np.int64))
     end = np.cumsum(source["num_words"], dtype=np.int64)

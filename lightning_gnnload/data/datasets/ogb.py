@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class _Facts(NamedTuple):
-    """A column of OGB's ``master.csv``, kept here so that files on disk can be read without ogb."""
+    """Holds facts of a data set's column in OGB's ``master.csv``, so that files on disk can be read without ogb."""
 
     archive: str
     split: str
@@ -45,7 +45,7 @@ _SITE = "http://snap.stanford.edu/ogb/data/nodeproppred"
 
 @dataclass(frozen=True)
 class OGB(StoredDataset):
-    """An OGB data set with one kind of node: its graph, features, labels and standard split.
+    """Provides an OGB data set with one kind of node: its graph, features, labels and standard split.
 
     Files are looked for where the ogb package keeps them, ``<root>/ogbn_products/{raw,split}``, and are never
     unpickled. Labels are int64 ``[N]``, -1 where a node has none; with several tasks (ogbn-proteins) float32
@@ -159,7 +159,7 @@ def _ogb_transfer() -> tuple[Any, Any]:
 
 
 def _labels(values: np.ndarray) -> np.ndarray:
-    """``[N, T]`` as :class:`OGB` promises them."""
+    """Converts labels ``[N, T]`` to the shape and dtype that :class:`OGB` promises."""
     if values.shape[1] != 1:
         return values.astype(np.float32)
     column = values[:, 0]

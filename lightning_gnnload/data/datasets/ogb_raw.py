@@ -27,7 +27,7 @@ _MAX_LABEL = 1 << 31  # nobody has so many classes: such a number is damage
 
 @dataclass
 class RawGraph:
-    """The contents of one graph's raw files. Shapes: N nodes, E edges, F features, T tasks."""
+    """Holds the contents of one graph's raw files. Shapes: N nodes, E edges, F features, T tasks."""
 
     ends: np.ndarray  # int32 or int64 [2, E], [2, 2 E] with inverse edges: sources, destinations
     num_nodes: int
@@ -67,7 +67,7 @@ def read_raw(
 
 
 def read_split(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Node ids, int64: training, validation, test."""
+    """Reads the node ids for training, validation and test, int64."""
     train, val, test = (_column(folder / f"{name}.csv.gz") for name in ("train", "valid", "test"))
     return train, val, test
 
@@ -97,7 +97,7 @@ def _read_csv(raw: Path, scratch: Path, ways: int) -> RawGraph:
 
 
 def _csv_table(file: Path, place: Path, num_rows: int, ways: int = 1) -> np.ndarray:
-    """float32 ``[ways * num_rows, F]`` in a mapped file at ``place``: all rows, so many times one after the other."""
+    """Reads a table to a mapped file at ``place``, float32 ``[ways * num_rows, F]``: all rows, ``ways`` times over."""
     table = np.empty((0, 0), np.float32)
     for start, rows in _csv_pieces(file, "float32", num_rows):
         if start == 0:
@@ -109,7 +109,7 @@ def _csv_table(file: Path, place: Path, num_rows: int, ways: int = 1) -> np.ndar
 
 
 def _csv_pieces(file: Path, dtype: str, num_rows: int) -> Iterator[tuple[int, np.ndarray]]:
-    """``(first row, rows)`` until all ``num_rows`` were read.
+    """Yields ``(first row, rows)`` until all ``num_rows`` were read.
 
     Raises:
         DatasetError: the file has another number of rows.
@@ -188,7 +188,7 @@ def _has_member(file: Path, key: str) -> bool:
 
 
 def _whole(file: Path, key: str) -> np.ndarray:
-    """A small array of an npz file."""
+    """Reads a small array of an npz file."""
     flat = np.empty(0)
     with _member(file, key) as (shape, by_column, numbers):
         for start, values in numbers:

@@ -44,12 +44,12 @@ def stream(seed: int, purpose: Purpose) -> np.random.Philox:
 
 
 def fractions(words: np.ndarray) -> np.ndarray:
-    """float64 in [0, 1), one a word."""
+    """Returns a fraction in [0, 1) for each word, float64."""
     return (words >> np.uint64(11)) * 2.0**-53
 
 
 def tosses(words: np.ndarray, probability: float) -> np.ndarray:
-    """bool, true with ``probability`` (to 1 in 2048), independent of :func:`fractions` of the same words."""
+    """Returns a bool for each word, true with ``probability`` (to 1 in 2048), independent of its :func:`fractions`."""
     return (words & np.uint64(_COIN_SIDES - 1)) < np.uint64(round(probability * _COIN_SIDES))
 
 
@@ -136,7 +136,7 @@ def with_communities(pairs: Pairs, num_nodes: int, num_communities: int, *, homo
 
 
 def citations(community: np.ndarray, num_pairs: int, *, exponent: float, homophily: float, seed: int) -> Pairs:
-    """Nodes arrive in the order of their ids, and each cites earlier ones: ``first > second``.
+    """Draws citations: nodes arrive in the order of their ids, and each cites earlier ones, ``first > second``.
 
     A citation picks an earlier node uniformly and either cites it or, with probability
     ``1 / (exponent - 1)``, copies what that node cites: being cited often attracts citations, and in-degrees
@@ -194,7 +194,7 @@ def simple_graph(
     symmetric: bool,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Graph:
-    """The graph of these pairs, without self-loops and repeats; in-neighbours come in ascending order.
+    """Builds the graph of these pairs, without self-loops and repeats; in-neighbours come in ascending order.
 
     Args:
         pairs: at most ``num_pairs`` in all; ``first -> second`` is an edge.

@@ -10,7 +10,7 @@ _PAGES_A_HOST = 64
 
 
 def hosts(num_nodes: int, *, seed: int) -> np.ndarray:
-    """First pages of the hosts, int64 ``[H + 1]``, the last being ``num_nodes``; no host is empty.
+    """Returns the first page of each host, int64 ``[H + 1]``, the last entry being ``num_nodes``; no host is empty.
 
     Host of rank r has pages in proportion to ``r ** -0.7``, 64 on average, and stands at a random place among the
     others.

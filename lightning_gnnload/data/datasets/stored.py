@@ -22,7 +22,7 @@ from lightning_gnnload.errors import DatasetError, StoreFormatError
 
 
 class StoredDataset(Dataset):
-    """A data set that is built once and kept in a folder; a subclass says where, by which settings, and how.
+    """Builds a data set once and keeps it in a folder; a subclass says where, by which settings, and how.
 
     Processes may prepare the same folder at once: one builds while the others wait for its lock, then find
     the folder ready. A process that dies gives its lock up, and readers never see half a folder.
@@ -66,7 +66,7 @@ class StoredDataset(Dataset):
             ) from error
 
     def load(self) -> GraphData:
-        """The data set, memory-mapped.
+        """Maps the prepared data set into memory.
 
         Raises:
             DatasetError: it was not prepared, with other settings, or its folder is damaged.
@@ -81,7 +81,7 @@ class StoredDataset(Dataset):
             ) from error
 
     def _is_ready(self) -> bool:
-        """Whether the folder has these settings and no file is missing or cut short; content is not read."""
+        """Tells whether the folder has these settings and no file is missing or cut short; content is not read."""
         try:
             manifest = read_manifest(self.folder)
             stored_arrays(self.folder, manifest)
@@ -91,7 +91,7 @@ class StoredDataset(Dataset):
 
 
 def scratch_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """A writable array in a new mapped file, whose pages the system can write out when memory is short.
+    """Returns a writable array in a new mapped file, whose pages the system can write out when memory is short.
 
     The space is reserved first: a full disk is then an OSError here and not a crash at some later write.
     """

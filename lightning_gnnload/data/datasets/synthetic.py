@@ -29,7 +29,7 @@ _ROWS = 1 << 14
 
 @dataclass(frozen=True)
 class Synthetic(StoredDataset):
-    """A random graph with communities, labels, features and splits, the same for the same arguments.
+    """Draws a random graph with communities, labels, features and splits, the same for the same arguments.
 
     A node's label is its community. Edges prefer the own community and features scatter around a centroid of
     it: both carry the label, and neighbours add to what a node knows of itself. There are no self-loops and
@@ -130,7 +130,7 @@ class Synthetic(StoredDataset):
         return GraphData(graph, x, community, *self._splits(graph), num_classes=self.num_classes)
 
     def _graph(self) -> tuple[Graph, np.ndarray]:
-        """The graph and int64 communities ``[N]``."""
+        """Draws the graph; returns it and each node's community, int64 ``[N]``."""
         num_pairs = self.num_edges // 2 if self.symmetric else self.num_edges
         planted: dict[str, Any] = {"homophily": self.homophily, "seed": self.seed}
         if self.kind == "citation":
@@ -161,7 +161,7 @@ class Synthetic(StoredDataset):
         return edges.chung_lu(self.num_nodes, num_pairs, exponent=exponent, max_degree=self.max_degree, seed=self.seed)
 
     def _features(self, community: np.ndarray, file: Path) -> np.ndarray:
-        """float32 ``[N, F]`` of unit variance in a mapped file, so that they need not fit into memory."""
+        """Draws features of unit variance, float32 ``[N, F]``, in a mapped file: they need not fit into memory."""
         shape = (self.num_nodes, self.num_features)
         x = scratch_array(file, np.float32, shape)
         noise = self.feature_noise * math.sqrt(self.num_features)
@@ -189,14 +189,14 @@ class Synthetic(StoredDataset):
 
 
 def _as_json(value: Any) -> Any:
-    """Equal numbers in one form: 1, 1.0 and NumPy's 1 are the same setting and must name one folder."""
+    """Converts equal numbers to one form: 1, 1.0 and NumPy's 1 are the same setting and must name one folder."""
     if isinstance(value, (str, bool, type(None))):
         return value
     return int(value) if value == int(value) else float(value)
 
 
 def _uniform(source: np.random.Philox, count: int) -> np.ndarray:
-    """float32 ``[count]``, uniform with mean 0 and variance 1; two numbers a word."""
+    """Draws float32 ``[count]``, uniform with mean 0 and variance 1; two numbers a word."""
     # Little-endian by name, so that the halves of a word come in the same order on every machine.
     halves = source.random_raw((count + 1) // 2).astype("<u8", copy=False).view("<u4")[:count]
     numbers = halves.astype(np.float32)
