@@ -52,6 +52,7 @@ def layout_is_sound(sampler: Sampler, cases: Sequence[Case]) -> None:
     """
     for case in cases:
         with on(case):
+            # With some room to spare, so that there is a free part to look at.
             _, arena = _guarded(_grown(sampler, case) + 4 * ARENA_ALIGNMENT)
             layout = sampler.sample_into(case.graph, case.seeds.copy(), case.key, arena)
             parts = sorted(_parts(layout))
@@ -85,6 +86,7 @@ def _grown(sampler: Sampler, case: Case) -> int:
         try:
             sampler.sample_into(case.graph, case.seeds.copy(), case.key, _guarded(num_bytes)[1])
         except ArenaTooSmall as small:
+            # Grows even where needed_bytes does not, which arenas_of_any_size tells of.
             num_bytes = max(small.needed_bytes, num_bytes + ARENA_ALIGNMENT)
         else:
             return num_bytes

@@ -55,6 +55,7 @@ class Case:
         """
         key = key or self.key
         with on(self):
+            # A copy, so that a sampler that writes to its seeds spoils no other check.
             return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step)
 
     def __str__(self) -> str:

@@ -50,6 +50,7 @@ def edges(draw: Draw, num_batches: int = 6) -> Iterator[Evidence]:
     """Every edge of every batch is an edge of the graph, batch after batch."""
     rng, num_nodes = np.random.default_rng(0), 300
     src, dst = rng.integers(0, num_nodes, (2, 3000))
+    # With weights, for draws of any law.
     graph = Graph.from_coo(src, dst, num_nodes, edge_weight=np.ones(len(src), np.float32))
     for step in range(num_batches):
         hops = draw(graph, rng.permutation(num_nodes)[:20], [3, 3], DrawKey(KEY.seed, KEY.epoch, step))
@@ -145,6 +146,7 @@ def pairs(draw: Draw, settings: Sequence[tuple[int, int]], num_trials: int) -> I
     """
     for degree, fanout in settings:
         drawn = positions(draw, np.ones(degree), fanout, num_trials, KEY)
+        # float32, as NumPy multiplies whole numbers without BLAS; counts below 2**24 are exact in it.
         chosen = np.zeros((len(drawn), degree), np.float32)
         np.put_along_axis(chosen, drawn, 1, axis=1)
         first, second = np.triu_indices(degree, 1)

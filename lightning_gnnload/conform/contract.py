@@ -153,6 +153,7 @@ def _judge_batches(sampler: Sampler, cases: Sequence[Case]) -> list[PropertyResu
     num_cases = dict.fromkeys(BATCH_PROPERTIES, 0)
     violations: dict[Callable[..., None], Violation] = {}
     for case in cases:
+        # What is tried when an error is raised: until there is a batch, that it can be sampled at all.
         check: Callable[..., None] = samples
         try:
             with on(case):
@@ -182,5 +183,6 @@ def _told(error: CaseError) -> Violation:
 
 
 def _result(check: Callable[..., Any], num_cases: int, violation: Violation | None) -> PropertyResult:
+    # A property's docstring is its text in reports: the statement in the first line, the remedy in the rest.
     statement, _, remedy = (check.__doc__ or "").partition("\n")
     return PropertyResult(check.__name__.replace("_", " "), statement, " ".join(remedy.split()), num_cases, violation)

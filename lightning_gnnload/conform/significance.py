@@ -46,8 +46,10 @@ def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Significance:
     freedom = len(counts) - 1
     if freedom == 0:
         return Significance(1.0, 1.0)
+    # Rounding may leave the entropy of a perfect fit a little below 0.
     g = max(_relative_entropy(counts, counts.sum() * probabilities), 0.0)
     bound = math.exp(freedom * (1 + math.log(g / freedom)) - g) if g > freedom else 1.0
+    # By torch, as this package does not require SciPy.
     half_freedom, half_statistic = torch.tensor([freedom / 2, g], dtype=torch.float64)
     return Significance(float(torch.special.gammaincc(half_freedom, half_statistic)), bound)
 
@@ -65,6 +67,7 @@ def binomials(counts: np.ndarray, num_trials: int, probabilities: np.ndarray | f
         misses = num_trials - counts
         deviance = _terms(counts, expected) + _terms(misses, num_trials - expected)
     g = max(float(deviance.max(initial=0.0)), 0.0)
+    # The deviance is 2 g, whose root is normal: P(|Z| > sqrt(2 g)) = erfc(sqrt(g)).
     return Significance(min(1.0, len(counts) * math.erfc(math.sqrt(g))), min(1.0, 2 * len(counts) * math.exp(-g)))
 
 

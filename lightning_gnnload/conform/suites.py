@@ -134,9 +134,11 @@ def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
             "subsets": partial(checks.outcomes, settings=small, num_trials=some),
             "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
         }
+    # What ignores the key is at another step in each call, but has no epochs or seeds to compare.
     for apart in ("nodes", "hops", "steps", "epochs", "seeds")[: 5 if keyed else 3]:
         runs[f"between {apart}"] = partial(checks.between, apart=apart, num_trials=some // 4)
     units = ("steps", "epochs")[: 2 if keyed else 1]
+    # Fewer trials, since each is a batch of its own.
     runs["over time"] = partial(checks.over_time, units=units, num_trials=some // 50)
     return [Check(name, run) for name, run in runs.items()]
 

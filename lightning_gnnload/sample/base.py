@@ -28,7 +28,9 @@ Paradigm = Literal["push", "pull"]
 LayBatch = Callable[[np.ndarray, DrawKey, np.ndarray], SampleLayout]
 """Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids."""
 
+# Batches need not fit at first: sample_here at least doubles what is too small, and the thread keeps it.
 _FIRST_ARENA_BYTES = 1 << 20
+# Scratch memory is a thread's, not a sampler's: any threads may share a sampler without a lock.
 _threads = threading.local()
 
 
@@ -185,6 +187,7 @@ class Sampler(ABC):
             try:
                 return arena, self.sample_into(graph, seeds, key, arena)
             except ArenaTooSmall as small:
+                # needed_bytes tells of the part that failed alone; doubling bounds how often later parts fail in turn.
                 arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)
 
 
@@ -194,6 +197,7 @@ class Relayed(Sampler):
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
 
+    # Written out, as Sampler has these itself: __getattr__ is asked only for what is missing.
     @property
     def num_layers(self) -> int:
         return self.sampler.num_layers

@@ -46,6 +46,7 @@ class ArenaBuilder:
         self._num_graph_nodes = graph.num_nodes
         self._arena = arena
         self._hops: list[HopLayout] = []
+        # Nodes grow from the front and hops from the back, so that neither moves; features go into the gap.
         self._num_nodes = len(seeds)
         self._nodes_end = _aligned(8 * len(seeds))
         self._hops_begin = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT
@@ -147,6 +148,7 @@ def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndar
         ((2, 4), True)
     """
     nodes = np.asarray(nodes, np.int64)
+    # The counter of kernels/common/draw.h, field by field: else words would not be those of the kernels.
     counter = np.empty((len(nodes), (count + 3) // 4, 4), np.uint32)
     counter[..., 0] = (nodes & 0xFFFFFFFF)[:, None]
     counter[..., 1] = ((nodes >> 32) & 0xFFFF | key.hop + hop << 16)[:, None]

@@ -79,12 +79,14 @@ def walk_together(
     traces[:, 0] = names
     going, places = np.arange(len(begun)), begun
     for t in range(walks.length):
+        # Ranks need not ask equally often, so this one stops when its own walks have ended.
         if not len(going):
             break
         nodes, fates = take_step(places, names[going], numbers[going], t)
         moved = fates != ops.STUCK
         traces[going[moved], t + 1] = node_ids[nodes[moved]]
         goes_on = fates < ops.ENDS
+        # A walk that restarts has reached its node, which stays in the trace, but leaves from its start.
         places = np.where(fates == ops.RESTARTS, begun[going], nodes)[goes_on]
         going = going[goes_on]
     return traces
@@ -111,6 +113,7 @@ def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) ->
     columns = weight_columns(group, weighted)
 
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+        # Walks that stand on one node share its list, which is sent once.
         stood_on, row = np.unique(places, return_inverse=True)
         graph, new_ids = pull_lists(group, stood_on, columns)
         table = walk_table(graph, weighted)

@@ -39,6 +39,7 @@ def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> Hop
     if sampler.columns is None:
         raise SamplerConfigError(f"{sampler!r} does not declare its columns, of which ranks tell each other.")
     columns = sampler.columns
+    # Refuses here what the owners could not find: an error while they serve ends the rounds of all ranks.
     class_named(name_of(type(sampler)))
     if paradigm == "push":
 
@@ -64,6 +65,7 @@ def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatc
         for hop in range(sampler.num_layers):
             nodes = build.nodes
             edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
+            # Nodes of earlier hops are destinations of each later block too, with the edges that they drew then.
             if sampler.expand == "new":
                 edges, first = edges.after(before), len(nodes)
                 before = edges
@@ -96,6 +98,7 @@ def pull_lists(
             starts[answer.places] = answer.numbers("edge_starts", MOST, len(answer.places))
     edges = edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"})
     new_ids, indices = relabel(group.partition, nodes, edges)
+    # Neighbours that are not among the nodes come after them, with empty lists.
     indptr = np.full(len(new_ids) + 1, len(edges.neighbors), np.int64)
     indptr[0] = 0
     np.cumsum(edges.counts, out=indptr[1 : len(nodes) + 1])
@@ -150,6 +153,7 @@ def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_node
 
 def relabel(partition: Partition, nodes: np.ndarray, edges: HopEdges) -> tuple[np.ndarray, np.ndarray]:
     """All nodes in the order of first occurrence, int64, and the neighbours by where they stand there, int32."""
+    # 8 bytes a node and 4 an offset, were all neighbours distinct; 4 an edge; and room to align: it always fits.
     num_bytes = 12 * (len(nodes) + len(edges.neighbors)) + 8 * ARENA_ALIGNMENT
     arena = np.frombuffer(buffer_memory(num_bytes), np.uint8)
     build = ArenaBuilder(partition, nodes, arena)

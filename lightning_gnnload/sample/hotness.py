@@ -15,7 +15,9 @@ from lightning_gnnload.errors import SamplerConfigError
 
 FANOUT = 10
 """Of a usual hop."""
+# 32 MiB for a float64 an edge, which spread makes, whatever the size of the graph.
 _CHUNK_EDGES = 1 << 22
+# Bounds the passes over the ranking, each of which goes on where a list did not fit the room that was left.
 _MAX_ROUNDS = 4
 
 
@@ -79,6 +81,7 @@ def expected_visits(
         for chunk in edge_chunks(graph.indptr):
             np.add.at(drawn, graph.indices[chunk.begin : chunk.end], chunk.spread(draws))
             advance(chunk.end - chunk.begin)
+        # exp(-sum of p) stands for the product of (1 - p), so that chances add up in one pass over the edges.
         present = 1 - (1 - present) * np.exp(-drawn)
         visits += present
     return visits

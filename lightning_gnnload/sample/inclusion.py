@@ -79,6 +79,7 @@ class WeightedInclusion:
         shares, owner = self._shares(begin, end)
         count = end - begin
         takes_all = np.bincount(owner, shares > 0, minlength=count) <= self._fanout
+        # From below: 1 - exp(-x) <= x and shares add up to 1, so no more than fanout are expected to have rung.
         rate = np.full(count, float(self._fanout))
         for _ in range(_NEWTON_STEPS):
             silent = np.exp(-rate[owner] * shares)
@@ -97,6 +98,7 @@ def chunks(indptr: np.ndarray, num_edges: int = 1 << 21) -> list[tuple[int, int]
         >>> chunks(np.array([0, 2, 4, 9, 10]), num_edges=4)
         [(0, 2), (2, 3), (3, 4)]
     """
+    # Between nodes, never within a list: an edge's chance depends on all the weights of its node.
     cuts = np.searchsorted(indptr, np.arange(num_edges, indptr[-1], num_edges))
     bounds = np.unique(np.concatenate([[0], cuts, [len(indptr) - 1]])).tolist()
     return list(pairwise(bounds))

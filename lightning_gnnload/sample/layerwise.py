@@ -178,6 +178,7 @@ class LayerSampler(Sampler):
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
+            # A copy, as several threads may lay batches by this sampler at once.
             one = copy(self)
             one.budgets, one.expand, one._num_drawn = [self.budgets[hop]], "all", first
             drawn = draw_hop(one, graph, np.arange(len(nodes)), key)
@@ -199,6 +200,7 @@ class LayerSampler(Sampler):
                 degrees,
                 self.budgets[hop],
                 key,
+                # Draws are named by the first seed's id in the whole graph, as they are without parts.
                 int(node_ids[nodes[0]]) if len(nodes) else 0,
                 replace=self.replace,
                 normalize=self.normalize,

@@ -74,11 +74,13 @@ def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> 
     Returns:
         ``neighbors`` in the graph's own ids, ``edge_ids`` in the whole graph's.
     """
+    # Aside: the batch that needs this hop is being laid, perhaps in this thread's first arena.
     arena, layout = sampler.sample_here(graph, rows, key, aside=True)
     batch = MiniBatch.view(arena, layout, len(rows))
     [block] = batch.blocks
     counts = np.diff(block.indptr.numpy())
     edge_ids = None if block.edge_ids is None else edge_names(graph, np.repeat(rows, counts), block.edge_ids.numpy())
+    # Copies of everything, as the next hop is drawn into the same arena.
     return HopEdges(
         counts,
         batch.nodes.numpy()[block.indices.numpy()],
@@ -150,6 +152,7 @@ def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.
     counts, edges = places_of(graph, rows)
     sources = graph.indices[edges]
     at = np.searchsorted(scope, new_ids[sources])
+    # The -1, which is no id, stands for sources above all of the scope.
     kept = np.append(scope, -1)[at] == new_ids[sources]
     ends = np.append(0, np.cumsum(kept))[np.cumsum(counts)]
     destinations = np.repeat(rows, counts)[kept]
@@ -251,5 +254,6 @@ def step(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.
         task.about["t"],
         table=walk_table(owned.graph, task.about["weighted"]),
     )
+    # A stuck walk has node -1, which cannot go on the wire; who asked does not read it.
     reached = np.where(fates == ops.STUCK, 0, owned.new_ids[nodes])
     return {"steps": narrow(reached << FATE_BITS | fates, owned.num_nodes << FATE_BITS)}

@@ -36,6 +36,7 @@ def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any)
             "Sample from the whole graph; or, where a sampler of your own reads so many hops of in-neighbours and no "
             "more, say so by its property reach."
         )
+    # Before ids become the part's: a sampler that found the repeat would name an id that the user does not know.
     ordered = np.sort(seeds)
     if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
         raise SeedError(
@@ -63,6 +64,7 @@ def name_batch(graph: Graph, layout: SampleLayout, arena: np.ndarray) -> None:
     """
     if graph.names is None:
         return
+    # Edges first: they are named by the local ids of their destinations, which the last line overwrites.
     nodes = arena[: 8 * layout.num_nodes].view(np.int64)
     # Hops may share their edges, each a prefix of the next.
     last = {hop.edge_ids_offset: hop for hop in layout.hops if hop.edge_ids_offset >= 0}

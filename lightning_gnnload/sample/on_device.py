@@ -84,6 +84,7 @@ class DeviceSampler:
 
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
+        # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
         try:
             workspace = self._idle.pop()
         except IndexError:
@@ -148,6 +149,7 @@ class DevicePartSampler:
         return replace(sample, nodes=nodes)
 
     def _of(self, index: int) -> DeviceSampler:
+        # Without a lock: threads that come at once may each make one, and either serves.
         if index not in self._parts:
             topology = self._place(self.sampler.partition.parts[index].graph)
             self._parts[index] = DeviceSampler(self.sampler.sampler, topology, self.device)

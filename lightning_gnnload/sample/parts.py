@@ -128,6 +128,7 @@ def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tupl
             return part, held_ids(part, seeds, reach)
         except PartReachError as error:
             reasons.append(error)
+    # One part owns them all, and was tried first: its reason is the one to tell.
     if num_owned.max() == len(seeds):
         raise reasons[0]
     raise PartitionError(

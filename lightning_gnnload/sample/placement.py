@@ -190,6 +190,7 @@ class _Placing:
     def _hottest(self) -> tuple[np.ndarray, float]:
         """The nodes whose lists lie on the device, bool ``[N]``, and the share of reads that these serve."""
         graph = self.graph
+        # hot_begin is placed as well, an int64 a node, where any list is hot.
         begin_bytes = 8 * graph.num_nodes
         num_edges = (self.budget_bytes - self.node_bytes - begin_bytes) // self._edge_bytes
         if num_edges <= 0:

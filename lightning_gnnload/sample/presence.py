@@ -42,6 +42,7 @@ def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[InclusionProbabilit
     missed = [log_missed(seeds)]  # log of the chance that a node is not there after a hop
     returned = [np.zeros(graph.num_nodes)]  # likewise, that a node does not draw one of its neighbours up to a hop
     for hop in range(len(hops)):
+        # From the seeds anew, as _drawn sums up all hops to this one.
         missed.append(missed[0].copy())
         returned.append(np.zeros(graph.num_nodes))
         for begin, end in chunks(graph.indptr):
@@ -205,6 +206,7 @@ def goes_both_ways(graph: Graph) -> bool:
         >>> [goes_both_ways(Graph.from_coo([0, 1, 1], ends)) for ends in ([1, 0, 1], [1, 0, 2])]
         [True, False]
     """
+    # Sums need no sorted copy of the edges to compare: two words a node, and one pass.
     words = ops.random_keys(0, 0, np.arange(graph.num_nodes))
     excess = np.zeros(graph.num_nodes, np.uint64)  # sums wrap around
     for begin, end in chunks(graph.indptr):

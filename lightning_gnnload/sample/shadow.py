@@ -94,6 +94,7 @@ class ShadowSampler(Sampler):
 
         def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
             scope = _find_scope(draw, len(self.fanouts), group, seeds, key)
+            # A single layer has the edges into the seeds alone, so no other lists are asked for.
             num_dst = len(seeds) if self.num_layers == 1 else len(scope)
             ask = _push if paradigm == "push" else _pull
             edges = ask(group, scope, num_dst, self.edge_ids)

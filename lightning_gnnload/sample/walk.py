@@ -219,6 +219,7 @@ class RandomWalkSampler(Sampler):
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             frontier = nodes[first:]
             traces = walk_together(group, frontier, self.walks, key, paradigm, self.weighted)
+            # The first column is left out: to begin at a node is no visit to it.
             counts, neighbors, weights = ops.rank_visits(
                 node_ids[frontier],
                 np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), self.walks.num_walks * self.walks.length),

@@ -121,6 +121,7 @@ class Workload:
         return self.sampler.sample_nodes(self.graph, self.seeds_of(request), self.key_of(request))
 
     def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:
+        # Held while an epoch is ordered: threads that need the same order wait for it rather than make it again.
         with self._ordering:
             key = (epoch, global_batch_size)
             if key not in self._ordered:

@@ -118,6 +118,7 @@ class _Table:
         return min(self._num_rounds) > at
 
     def _lost(self, at: int) -> list[int]:
+        # A rank that laid its things down before it left is no loss to this round.
         return [rank for rank in sorted(self._gone) if self._num_rounds[rank] <= at]
 
 
@@ -171,6 +172,7 @@ class DistributedExchange(Exchange):
         Raises:
             ExchangeError: a rank has not come in time.
         """
+        # The class itself, as distributed.new_group wants a default group, which sampling processes may not have.
         gloo = distributed.ProcessGroupGloo
         options = gloo._Options()  # type: ignore[attr-defined]
         options._timeout = timedelta(seconds=timeout_s)
@@ -193,6 +195,7 @@ class DistributedExchange(Exchange):
             heads = np.array([[len(data), largest] for data in sent], np.int64)
             told = self._move(heads.view(np.uint8).reshape(-1), [16] * self.num_ranks, [16] * self.num_ranks)
             sizes, largest_of = told.view(np.int64).reshape(-1, 2).T.tolist()
+            # An idle round then costs one small all-to-all instead of two.
             if not any(largest_of):
                 received = [own[:0]] * self.num_ranks
             else:

@@ -152,6 +152,7 @@ class SamplingGroup:
         for rank in range(self.num_ranks):
             at = np.flatnonzero(owners == rank)
             if len(at):
+                # Rows rather than ids: they fit a smaller dtype on the wire, and their owner need not look them up.
                 rows = narrow(nodes[at] - self.partition.starts[rank])
                 places[rank] = at
                 own = {name: array[at] for name, array in (columns or {}).items()}
@@ -189,6 +190,7 @@ class SamplingGroup:
 
     def _answers(self, operation: str, places: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         remote = {rank: task.to_bytes() for rank, task in tasks.items() if rank != self.rank}
+        # Before the own share, which is then drawn while the others draw theirs.
         pending = self._all_to_all.ask(remote)
         arrays: dict[int, Mapping[str, np.ndarray]] = {}
         if self.rank in tasks:
@@ -208,7 +210,9 @@ class SamplingGroup:
         return Message({}, self._do(Message.from_bytes(task))).to_bytes()
 
     def _do(self, task: Message) -> Mapping[str, np.ndarray]:
+        # Runs in sampling threads and in the exchange's at once, so operations must not write to what they share.
         rows = task.arrays["rows"].astype(np.int64)
+        # Other nodes of the part have empty lists: answers about them would be wrong, and raise nothing.
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.owned.num_own):
             raise ExchangeError(f"rows span [{rows.min()}, {rows.max()}], but the part owns {self.owned.num_own}.")
         return self._operations[task.about["operation"]](self.owned, rows, task)

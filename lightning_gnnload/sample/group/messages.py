@@ -53,6 +53,7 @@ class Message:
             about, shapes = json.loads(data[8 : 8 + size].tobytes())
             if not isinstance(about, dict):
                 raise ValueError(f"about a {type(about).__name__}")
+            # Each begins at a multiple of 8 bytes, so that it is viewed where it lies, whatever its dtype.
             arrays, begin = {}, 8 + aligned(size)
             for name, kind, length in shapes:
                 dtype = np.dtype(kind)
@@ -142,6 +143,7 @@ class Parcel:
 
     def to_bytes(self) -> np.ndarray:
         """uint8 ``[bytes]``; none at all from a rank that is idle."""
+        # No bytes rather than an empty message: where no rank has any, the exchange moves nothing further.
         if self.state == OPEN and not self.is_busy:
             return np.empty(0, np.uint8)
         arrays = {f"task {number}": data for number, data in self.tasks.items()}
