@@ -1,4 +1,4 @@
-"""How improbable counts are under a null hypothesis.
+"""Tests of how improbable counts are under a null hypothesis.
 
 Each test gives two numbers. ``bound`` is proven to be at least the probability of so large a deviation, for any
 number of trials: verdicts rest on it. ``p`` is the usual approximation for large samples, for people to read: it
@@ -15,7 +15,7 @@ import torch
 
 
 class Significance(NamedTuple):
-    """The p-value of a deviation, and a proven upper bound of it.
+    """Holds the p-value of a deviation, and a proven upper bound of it.
 
     Attributes:
         p: approximate probability.
@@ -76,6 +76,6 @@ def _relative_entropy(counts: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _terms(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """``counts log(counts / expected)``, where 0 log 0 is 0."""
+    """Computes ``counts log(counts / expected)``, where 0 log 0 is 0."""
     safe = np.where(counts > 0, counts, 1)
     return np.where(counts > 0, counts * np.log(safe / expected), 0.0)

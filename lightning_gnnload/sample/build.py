@@ -1,4 +1,4 @@
-"""What a sampler written in Python needs besides its choice of neighbours: an arena's layout, and random words."""
+"""The tools of a sampler written in Python: ArenaBuilder lays out its mini-batch, draw_words draws random words."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ArenaBuilder:
 
     @property
     def nodes(self) -> np.ndarray:
-        """int64 ``[D]``, not to be written to: the nodes known so far, which are the next hop's destinations."""
+        """Returns the nodes known so far, the next hop's destinations: int64 ``[D]``, not to be written to."""
         return self._arena[: 8 * self._num_nodes].view(np.int64)
 
     def add_hop(
@@ -125,7 +125,7 @@ class ArenaBuilder:
 
 
 def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndarray:
-    """Random words of each node at one hop, as a pure function: no generator, so no state.
+    """Draws random words for each node at one hop, as a pure function: there is no generator, and so no state.
 
     Word ``j`` of a node does not depend on the other nodes, nor on ``count``: the draws of
     :class:`NeighborSampler` are made of the same words.

@@ -20,7 +20,7 @@ from lightning_gnnload.sample.group.group import SamplingGroup
 
 
 def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
-    """Meets the other ranks, all of which call this. To be closed on all of them.
+    """Meets the other ranks, all of which call this and, in the end, close what it returns.
 
     Raises:
         PartitionError, PartitionMismatchError, ExchangeError: as :class:`.SamplingGroup` has them.

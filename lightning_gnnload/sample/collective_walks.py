@@ -43,7 +43,7 @@ def collective_random_walk(
     step: int = 0,
     paradigm: Paradigm = "push",
 ) -> torch.Tensor:
-    """The walks of :func:`.random_walk`, step by step over the parts of a graph.
+    """Takes the walks of :func:`.random_walk` step by step over the parts of a graph.
 
     Args:
         colleagues: the ranks that hold the parts; others need not ask for walks at the same time.
@@ -69,7 +69,8 @@ def collective_random_walk(
 def walk_together(
     group: SamplingGroup, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
 ) -> np.ndarray:
-    """Traces by ids of the whole graph, int64 ``[D * W, T + 1]``, -1 after the end; ``starts`` are new ids."""
+    """Walks from ``starts``, which are new ids; returns int64 ``[D * W, T + 1]`` by ids of the whole graph, -1 after
+    the end."""
     take_step = (_pushed if paradigm == "push" else _pulled)(group, walks, key, weighted)
     node_ids = np.asarray(group.partition.node_ids)
     begun = np.repeat(starts, walks.num_walks)

@@ -160,7 +160,7 @@ class LayerSampler(Sampler):
         return sample_layers(workspace, topology, seeds, self.budgets, self.method, key, **options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """As :meth:`.Sampler.collective`.
+        """Does what :meth:`.Sampler.collective` does.
 
         Raises:
             SamplerConfigError: ``method="fastgcn"``.
@@ -187,7 +187,7 @@ class LayerSampler(Sampler):
         return lay_hops(self, group, draw)
 
     def _draws_edges(self, group: SamplingGroup) -> HopDrawer:
-        """Draws by the lengths of lists."""
+        """Returns the drawer of hops that needs only the lengths of lists, and the edges that it drew from them."""
         node_ids = np.asarray(group.partition.node_ids)
         limits = {"neighbors": len(node_ids), "edge_ids": MOST}
 

@@ -1,4 +1,4 @@
-"""Ids of the whole graph, for samplers that work with a part's own.
+"""Translation between ids of the whole graph and a part's own, for samplers that work with the latter.
 
 Shapes: S seeds, E edges.
 """
@@ -16,13 +16,13 @@ from lightning_gnnload.ops import SampleLayout
 
 
 def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any) -> np.ndarray:
-    """The seeds by their ids in the part, int64 ``[S]``.
+    """Returns the seeds by their ids in the part, int64 ``[S]``.
 
     Args:
         graph: a part, or a whole graph, whose ids these are.
         seeds: int64 ``[S]``, ids of the whole graph.
         reach: hops of in-neighbours that will be read; None: nobody knows how many.
-        reader: by whom, in words.
+        reader: who will read them, for error texts.
 
     Raises:
         PartReachError: the part does not hold all that will be read.
@@ -76,7 +76,7 @@ def name_batch(graph: Graph, layout: SampleLayout, arena: np.ndarray) -> None:
 
 
 def edge_names(graph: Graph, destinations: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The positions of a part's edges in the whole graph's ``indices``: int64 ``[E]``.
+    """Returns the positions of a part's edges in the whole graph's ``indices``: int64 ``[E]``.
 
     Args:
         graph: a part, or a whole graph, where nothing changes.

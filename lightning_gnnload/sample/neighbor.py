@@ -109,7 +109,7 @@ class NeighborSampler(Sampler):
         return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """As :meth:`.Sampler.collective`.
+        """Does what :meth:`.Sampler.collective` does.
 
         Raises:
             SamplerConfigError: no part has edges of a type that has a fanout.

@@ -40,11 +40,11 @@ def random_walk(
     epoch: int = 0,
     step: int = 0,
 ) -> torch.Tensor:
-    """Random walks along in-edges, from a node to one of its in-neighbours, in proportion to ``Graph.edge_weight``.
+    """Walks at random along in-edges, from a node to one of its in-neighbours, in proportion to ``Graph.edge_weight``.
 
     In-edges, since a node's messages come from there; in an undirected graph it makes no difference. In a graph
     without weights each in-neighbour is equally likely. A walk ends at a node without in-neighbours, or whose in-edges
-    all weigh zero. It is a pure function of the graph, its start, its number and the key
+    all weigh zero. Each walk is a pure function of the graph, its start, its number and the key
     (seed, epoch, step), whatever the other starts are.
 
     Args:
@@ -213,7 +213,7 @@ class RandomWalkSampler(Sampler):
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """As :meth:`.Sampler.collective`: walks by all ranks, then the nodes visited most often by this one."""
+        """Does what :meth:`.Sampler.collective` does: all ranks walk, this one takes the nodes visited most often."""
         node_ids, new_ids = np.asarray(group.partition.node_ids), np.asarray(group.partition.new_ids)
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:

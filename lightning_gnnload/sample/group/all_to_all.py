@@ -19,16 +19,16 @@ from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import FAILED, LEAVING, OPEN, Parcel
 
 Serve = Callable[[int, np.ndarray], np.ndarray]
-"""Makes the result of a rank's task: uint8 ``[bytes]`` both."""
+"""Makes the result of a rank's task: ``(rank, task) -> result``, uint8 ``[bytes]`` both."""
 
 # A task wakes its own rank alone: the longest pause is what it may wait for the others.
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2e-3, 5e-3
-"""After a round to which no rank brought anything: it doubles from one to the other."""
+"""Seconds to pause after a round to which no rank brought anything: the pause doubles from one to the other."""
 _EXIT_S = 5.0
 
 
 class Pending:
-    """The results that one sampling thread waits for."""
+    """Holds the results that one sampling thread waits for."""
 
     def __init__(self, num_tasks: int) -> None:
         # Changed with AllToAll's lock held; wait reads without it, since the event is set last.
@@ -40,10 +40,10 @@ class Pending:
             self._settled.set()
 
     def wait(self) -> dict[int, np.ndarray]:
-        """The results, by the rank that made them.
+        """Waits for the results, by the rank that made them.
 
         Raises:
-            ExchangeError: they will not come.
+            ExchangeError: they will not come, as the rounds ended or this rank closed.
         """
         self._settled.wait()
         if self._error is not None:
@@ -62,7 +62,7 @@ class Pending:
 
 
 class AllToAll:
-    """The one thread of a rank that runs the rounds of the exchange; any other thread may :meth:`ask`.
+    """Runs the rounds of the exchange in one thread of a rank; any other thread may :meth:`ask`.
 
     A rank that has nothing to ask still serves, until all have closed. Where one fails, or is gone, the tasks of all
     end in an ExchangeError. A process that exits without closing tells the others that it fails.
@@ -72,7 +72,7 @@ class AllToAll:
         serve: called by the thread for each task that comes. What it raises ends the rounds of all ranks.
 
     Attributes:
-        num_rounds: how many there were.
+        num_rounds: how many rounds there were.
     """
 
     def __init__(self, exchange: Exchange, serve: Serve) -> None:
