@@ -1,4 +1,4 @@
-"""What a sampler owes to the memory it is given: mini-batches of unknown size go into reusable arenas."""
+"""The properties of a sampler's use of memory: mini-batches of unknown size go into reusable arenas."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def layout_is_sound(sampler: Sampler, cases: Sequence[Case]) -> None:
     """
     for case in cases:
         with on(case):
+            # With some room to spare, so that there is a free part to look at.
             _, arena = _guarded(_grown(sampler, case) + 4 * ARENA_ALIGNMENT)
             layout = sampler.sample_into(case.graph, case.seeds.copy(), case.key, arena)
             parts = sorted(_parts(layout))
@@ -68,7 +69,7 @@ ARENA_PROPERTIES: tuple[SamplerProperty, ...] = (arenas_of_any_size, layout_is_s
 
 
 def _parts(layout: SampleLayout) -> set[tuple[int, int, str]]:
-    """``(begin, end, name)``; hops may share their arrays, each a prefix of the next, where the longest counts."""
+    """Lists ``(begin, end, name)``; hops may share their arrays, each a prefix of the next: the longest counts."""
     parts = {(0, 8 * layout.num_nodes, "nodes"), (layout.free_begin, layout.free_end, "the free part")}
     longest: dict[int, tuple[int, str]] = {}
     for hop in layout.hops:
@@ -79,12 +80,13 @@ def _parts(layout: SampleLayout) -> set[tuple[int, int, str]]:
 
 
 def _grown(sampler: Sampler, case: Case) -> int:
-    """An arena size that fits, reached as callers reach it."""
+    """Returns an arena size that fits, found as callers find it."""
     num_bytes = 0
     for _ in range(64):
         try:
             sampler.sample_into(case.graph, case.seeds.copy(), case.key, _guarded(num_bytes)[1])
         except ArenaTooSmall as small:
+            # Grows even where needed_bytes does not, which arenas_of_any_size tells of.
             num_bytes = max(small.needed_bytes, num_bytes + ARENA_ALIGNMENT)
         else:
             return num_bytes
@@ -94,7 +96,7 @@ def _grown(sampler: Sampler, case: Case) -> int:
 
 
 def _guarded(num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Aligned memory between two guards: the whole, and the arena in it."""
+    """Allocates aligned memory between two guards: returns the whole, and the arena in it."""
     raw = np.full(num_bytes + 2 * _GUARD_BYTES + ARENA_ALIGNMENT, _GUARD, np.uint8)
     begin = -raw.ctypes.data % ARENA_ALIGNMENT
     whole = raw[begin : begin + num_bytes + 2 * _GUARD_BYTES]

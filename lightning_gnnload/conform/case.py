@@ -18,7 +18,7 @@ from lightning_gnnload.sample.base import Sampler
 
 @dataclass(frozen=True)
 class Promise:
-    """What a sampler promises of its batches, beyond the contract that every sampler keeps.
+    """A promise says what a sampler's batches keep beyond the contract that every sampler keeps.
 
     Attributes:
         random: other seeds, epochs and steps draw other neighbours, where a node has many.
@@ -39,7 +39,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Case:
-    """The arguments of one call of :meth:`.Sampler.sample`, and what the sampler promises of the result."""
+    """A case holds the arguments of a call of :meth:`.Sampler.sample`, and what the sampler promises of the result."""
 
     graph_name: str
     graph: Graph
@@ -48,13 +48,14 @@ class Case:
     promise: Promise
 
     def sample(self, sampler: Sampler, key: DrawKey | None = None) -> MiniBatch:
-        """The batch, under another key where one is given.
+        """Samples the batch, under another key where one is given.
 
         Raises:
             CaseError: the sampler raised.
         """
         key = key or self.key
         with on(self):
+            # A copy, so that a sampler that writes to its seeds spoils no other check.
             return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step)
 
     def __str__(self) -> str:
@@ -66,7 +67,7 @@ class Case:
 
 
 class PropertyViolation(Exception):  # noqa: N818  the finding of a check, told on as a Violation
-    """Raised by a check: a property does not hold.
+    """A check raises this where a property does not hold.
 
     Attributes:
         expected: what should be.
@@ -88,7 +89,7 @@ class CaseError(Exception):
 
 @contextmanager
 def on(case: Case) -> Iterator[None]:
-    """Raises CaseError: whatever is raised inside."""
+    """Raises CaseError from whatever is raised inside."""
     try:
         yield
     except CaseError:
@@ -98,13 +99,13 @@ def on(case: Case) -> Iterator[None]:
 
 
 def expect(holds: Any, expected: str, found: str) -> None:
-    """Raises Broken: unless it holds."""
+    """Raises PropertyViolation unless it holds."""
     if not holds:
         raise PropertyViolation(expected, found)
 
 
 def expect_same(expected: MiniBatch, found: MiniBatch, when: str) -> None:
-    """Raises Broken: the two differ in any tensor; ``when`` says how the second came about."""
+    """Raises PropertyViolation where the two differ in any tensor; ``when`` says how the second came about."""
     expect(len(found.blocks) == len(expected.blocks), f"{len(expected.blocks)} blocks", f"{len(found.blocks)} {when}")
     _expect_same_tensors("", expected, found, when)
     for number, (wanted, got) in enumerate(zip(expected.blocks, found.blocks, strict=True)):
@@ -112,7 +113,7 @@ def expect_same(expected: MiniBatch, found: MiniBatch, when: str) -> None:
 
 
 def excerpt(values: np.ndarray | torch.Tensor) -> str:
-    """The first few values."""
+    """Formats the first few values."""
     shown = ", ".join(str(value) for value in values[:8].tolist())
     return f"[{shown}{', ...' if len(values) > 8 else ''}]"
 

@@ -23,7 +23,7 @@ KEY = DrawKey(seed=7, epoch=1, step=2)
 
 @dataclass(frozen=True)
 class Evidence:
-    """The result of one check in one setting.
+    """Evidence is the result of one check in one setting.
 
     Attributes:
         setting: for example "degree 6, fanout 3".
@@ -41,7 +41,7 @@ class Evidence:
 
     @classmethod
     def of_rule(cls, setting: str, num_trials: int, faults: Sequence[str]) -> Evidence:
-        """A rule holds where there are no faults; the first one is told."""
+        """Makes the evidence for a rule, which holds where there are no faults; the first fault is told."""
         chance = Significance(0.0, 0.0) if faults else Significance(1.0, 1.0)
         return cls(setting, num_trials, chance, faults[0] if faults else "", exact=True)
 
@@ -50,6 +50,7 @@ def edges(draw: Draw, num_batches: int = 6) -> Iterator[Evidence]:
     """Every edge of every batch is an edge of the graph, batch after batch."""
     rng, num_nodes = np.random.default_rng(0), 300
     src, dst = rng.integers(0, num_nodes, (2, 3000))
+    # With weights, for draws of any law.
     graph = Graph.from_coo(src, dst, num_nodes, edge_weight=np.ones(len(src), np.float32))
     for step in range(num_batches):
         hops = draw(graph, rng.permutation(num_nodes)[:20], [3, 3], DrawKey(KEY.seed, KEY.epoch, step))
@@ -145,6 +146,7 @@ def pairs(draw: Draw, settings: Sequence[tuple[int, int]], num_trials: int) -> I
     """
     for degree, fanout in settings:
         drawn = positions(draw, np.ones(degree), fanout, num_trials, KEY)
+        # float32, as NumPy multiplies whole numbers without BLAS; counts below 2**24 are exact in it.
         chosen = np.zeros((len(drawn), degree), np.float32)
         np.put_along_axis(chosen, drawn, 1, axis=1)
         first, second = np.triu_indices(degree, 1)
@@ -243,7 +245,7 @@ def over_time(draw: Draw, units: Sequence[str], num_trials: int) -> Iterator[Evi
 
 
 def _two_hops(draw: Draw, degree: int, num_trials: int) -> tuple[np.ndarray, np.ndarray]:
-    """The choices at two hops, ``[T]`` each. Nodes have neighbours of their own: trials must not share a choice."""
+    """Draws choices at two hops, ``[T]`` each. Nodes have neighbours of their own: trials must not share a choice."""
     first_leaf, first_end = num_trials, num_trials * (1 + degree)
     own = np.arange(first_leaf, first_end)
     shared = np.tile(np.arange(first_end, first_end + degree), len(own))
@@ -272,7 +274,7 @@ def _evidence(
 
 
 def _worst(names: Sequence[str], frequency: np.ndarray, expected: np.ndarray) -> str:
-    """The count that lies farthest from what is expected, in units of its spread."""
+    """Describes the count that lies farthest from what is expected, in units of its spread."""
     at = int(np.argmax(np.abs(frequency - expected) / np.sqrt(expected)))
     return f"{names[at]}: {frequency[at]} times, {expected[at]:.0f} expected"
 

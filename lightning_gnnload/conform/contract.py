@@ -1,4 +1,4 @@
-"""The contract that any sampler can be held against."""
+"""The contract that any sampler must keep, and its check, property by property."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class PropertyResult:
-    """The result of checking one property of the contract.
+    """Holds the result of checking one property of the contract.
 
     Attributes:
         name: for example "seeds first".
@@ -61,7 +61,7 @@ class PropertyResult:
 
 @dataclass(frozen=True)
 class ContractReport:
-    """The result of checking a sampler against every property of the contract."""
+    """Holds the result of checking a sampler against every property of the contract."""
 
     sampler: str
     properties: list[PropertyResult]
@@ -72,7 +72,7 @@ class ContractReport:
 
     @property
     def broken(self) -> PropertyResult | None:
-        """The first property that does not hold."""
+        """Returns the first property that does not hold."""
         return next((each for each in self.properties if each.violation is not None), None)
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class ContractReport:
 
 
 def check_sampler(sampler: Sampler, graphs: Graphs | None = None, *, promise: Promise | None = None) -> None:
-    """Hold a sampler against the contract, for use in a test.
+    """Checks a sampler against the contract, for use in a test.
 
     Args:
         sampler: the sampler, with settings that leave it a choice: hubs of degree 500 are among the graphs.
@@ -107,7 +107,7 @@ def check_sampler(sampler: Sampler, graphs: Graphs | None = None, *, promise: Pr
 def contract_report(
     sampler: Sampler, graphs: Graphs | None = None, *, promise: Promise | None = None
 ) -> ContractReport:
-    """Every property of the contract, each with its verdict. The arguments are those of :func:`check_sampler`.
+    """Checks every property of the contract, each with a verdict. The arguments are those of :func:`check_sampler`.
 
     Example:
         >>> from lightning_gnnload import NeighborSampler
@@ -118,7 +118,7 @@ def contract_report(
 
 
 def told(broken: PropertyResult) -> str:
-    """A broken property in words."""
+    """Describes a broken property in words."""
     assert broken.violation is not None
     case, expected, found = broken.violation.case, broken.violation.expected, broken.violation.found
     return f"{broken.name!r}: {broken.statement}. On {case}: expected {expected}; found {found}. {broken.remedy}"
@@ -149,10 +149,11 @@ def _cases(name: str, graph: Graph, promise: Promise) -> list[Case]:
 
 
 def _judge_batches(sampler: Sampler, cases: Sequence[Case]) -> list[PropertyResult]:
-    """Properties of single batches; of one batch, none is tried after the first that does not hold."""
+    """Checks properties of single batches; of one batch, none is tried after the first that does not hold."""
     num_cases = dict.fromkeys(BATCH_PROPERTIES, 0)
     violations: dict[Callable[..., None], Violation] = {}
     for case in cases:
+        # What is tried when an error is raised: until there is a batch, that it can be sampled at all.
         check: Callable[..., None] = samples
         try:
             with on(case):
@@ -182,5 +183,6 @@ def _told(error: CaseError) -> Violation:
 
 
 def _result(check: Callable[..., Any], num_cases: int, violation: Violation | None) -> PropertyResult:
+    # A property's docstring is its text in reports: the statement in the first line, the remedy in the rest.
     statement, _, remedy = (check.__doc__ or "").partition("\n")
     return PropertyResult(check.__name__.replace("_", " "), statement, " ".join(remedy.split()), num_cases, violation)

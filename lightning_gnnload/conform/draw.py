@@ -1,4 +1,4 @@
-"""Draw: the least that any sampler, of any library, must show to have its choices counted."""
+"""Draw: the least interface that a sampler of any library needs to have its choices counted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MAX_HUBS, _MAX_EDGES = 20_000, 2_000_000  # of one star graph; more trials come
 
 
 class DrawnEdges(NamedTuple):
-    """The edges that one hop drew, as node ids int64 ``[E]``, grouped by destination in the order of draws."""
+    """Holds the edges that one hop drew, as node ids int64 ``[E]``, grouped by destination in the order of draws."""
 
     dst: np.ndarray
     src: np.ndarray
 
 
 def edges_of(batch: MiniBatch, block: Block) -> DrawnEdges:
-    """The edges of one block. By NumPy: torch's threads would wait for one another on a busy machine."""
+    """Returns the edges of one block. By NumPy: torch's threads would wait for one another on a busy machine."""
     nodes, indptr = batch.nodes.numpy(), block.indptr.numpy()
     return DrawnEdges(nodes[np.repeat(np.arange(block.num_dst), np.diff(indptr))], nodes[block.indices.numpy()])
 
@@ -34,12 +34,12 @@ def edges_of(batch: MiniBatch, block: Block) -> DrawnEdges:
 Draw = Callable[[Graph, np.ndarray, Sequence[int], DrawKey], list[DrawnEdges]]
 """``draw(graph, seeds, fanouts, key)``: the hops of one batch, nearest hop first.
 
-What draws by a generator with a state ignores the key: each call is then another step.
+A sampler whose generator has a state ignores the key: each call is then another step.
 """
 
 
 def sampler_draw(sampler_of: Callable[[Sequence[int]], Sampler]) -> Draw:
-    """The draws of a Sampler.
+    """Returns the draws of a Sampler as a :data:`Draw`.
 
     Args:
         sampler_of: the sampler for these fanouts, such as the class ``NeighborSampler`` itself.
@@ -60,7 +60,7 @@ def sampler_draw(sampler_of: Callable[[Sequence[int]], Sampler]) -> Draw:
 
 
 def positions(draw: Draw, weights: np.ndarray, fanout: int, num_trials: int, key: DrawKey) -> np.ndarray:
-    """What many independent nodes with equal neighbourhoods draw, as positions in the adjacency list.
+    """Draws for many independent nodes with equal neighbourhoods, and returns positions in the adjacency list.
 
     Args:
         draw: what is examined.
@@ -83,7 +83,7 @@ def positions(draw: Draw, weights: np.ndarray, fanout: int, num_trials: int, key
 
 
 def star_positions(draw: Draw, star: Graph, num_hubs: int, fanout: int, key: DrawKey) -> np.ndarray:
-    """``[num_hubs, fanout]``: the positions that the hubs of a :func:`star_graph` draw in one batch.
+    """Returns the positions that the hubs of a :func:`star_graph` draw in one batch: ``[num_hubs, fanout]``.
 
     Raises:
         ConformanceError: a hub did not draw ``fanout`` neighbours of its own.
@@ -99,7 +99,7 @@ def star_positions(draw: Draw, star: Graph, num_hubs: int, fanout: int, key: Dra
 
 
 def by_node(drawn: DrawnEdges, nodes: np.ndarray, fanout: int) -> np.ndarray:
-    """``[D, fanout]``: the neighbours that each of ``nodes`` drew.
+    """Returns the neighbours that each of ``nodes`` drew: ``[D, fanout]``.
 
     Raises:
         ConformanceError: one of them drew another number.

@@ -19,12 +19,12 @@ _SIGMAS = 5
 
 
 def can_be_drawn(subject: Subject) -> bool:
-    """It draws uniformly, each neighbour at most once."""
+    """Returns whether it draws uniformly, each neighbour at most once."""
     return subject.draw is not None and subject.law == "uniform"
 
 
 def draw_figure(subjects: Sequence[Subject], file: Path, num_trials: int) -> None:
-    """Writes a PNG of what :func:`can_be_drawn`; bars are five sigma."""
+    """Writes a PNG of the subjects that :func:`can_be_drawn`; bars are five sigma."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -10,7 +10,7 @@ from lightning_gnnload.data.graph import Graph
 
 
 def example_graphs() -> dict[str, Graph]:
-    """Small graphs, the same in every call: by name, from nothing to hubs, repeated edges and loops.
+    """Makes small graphs by name, the same in every call: from nothing to hubs, repeated edges and loops.
 
     All have edge weights (some of them zero) and edge types, which samplers that do not ask for them ignore. Their
     arrays are read-only, as those of a graph that is mapped from files.
@@ -36,7 +36,7 @@ def example_graphs() -> dict[str, Graph]:
 
 
 def star_graph(num_hubs: int, weights: np.ndarray) -> Graph:
-    """Nodes 0 to ``num_hubs`` - 1 with equal neighbourhoods: independent trials of one choice.
+    """Gives nodes 0 to ``num_hubs`` - 1 equal neighbourhoods, so that they are independent trials of one choice.
 
     Args:
         num_hubs: H.

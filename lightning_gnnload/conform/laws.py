@@ -1,4 +1,4 @@
-"""What a draw should be: the probability of every possible outcome, by enumeration."""
+"""The laws of drawing: the probability of every possible outcome, by enumeration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Outcome = tuple[int, ...]
 
 
 def outcome_law(weights: Sequence[float], fanout: int, replace: bool) -> dict[Outcome, float]:
-    """The probability of each outcome of drawing ``fanout`` neighbours.
+    """Computes the probability of each outcome of drawing ``fanout`` neighbours.
 
     Without replacement, neighbours are drawn one after the other, each with a probability proportional to its
     weight among those that are left (successive sampling); equal weights make all subsets equally likely. With

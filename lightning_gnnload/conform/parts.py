@@ -1,4 +1,4 @@
-"""The part of a graph around some nodes: found in NumPy, to hold samplers and faster ways against."""
+"""The part of a graph around some nodes, found in NumPy: a reference for samplers and for faster ways."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lightning_gnnload.data.origin import Origin
 
 
 def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
-    """The part of a graph that holds so many hops of in-neighbours of these nodes, and nothing else.
+    """Makes the part of a graph that holds so many hops of in-neighbours of these nodes, and nothing else.
 
-    Its nodes are in no order, so that who takes a part's ids for those of the whole is found out.
+    Its nodes are in no order, so that a sampler that takes a part's ids for those of the whole is found out.
 
     Args:
         graph: N nodes, a whole graph.
@@ -45,6 +45,6 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
 
 
 def _positions(graph: Graph, nodes: np.ndarray) -> np.ndarray:
-    """Gives the positions of all edges into these nodes, one node after the other."""
+    """Returns the positions of all edges into these nodes, one node after the other."""
     lists = [np.arange(graph.indptr[node], graph.indptr[node + 1]) for node in nodes]
     return np.concatenate([np.empty(0, np.int64), *lists])

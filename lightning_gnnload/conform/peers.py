@@ -27,7 +27,7 @@ from lightning_gnnload.ops import DrawKey
 
 
 class DGLDraw:
-    """Draws of ``dgl.dataloading.NeighborSampler``, which draws for every node seen so far at each hop.
+    """Draws by ``dgl.dataloading.NeighborSampler``, which draws for every node seen so far at each hop.
 
     Args:
         replace: with replacement.
@@ -57,7 +57,7 @@ class DGLDraw:
         return DrawnEdges(dst, src)
 
     def _of(self, graph: Graph, fanouts: list[int]) -> tuple[Any, Any]:
-        """DGL's graph and sampler, kept for the next call as a loader keeps them: some faults need a second batch."""
+        """Keeps DGL's graph and sampler for the next call, as a loader does: some faults need a second batch."""
         if self._held is None or self._held[0] is not graph or self._held[1] != fanouts:
             csc = [tensor_view(array).to(self.dtype) for array in (graph.indptr, graph.indices)]
             made = self.dgl.graph(("csc", (*csc, csc[0].new_empty(0))), num_nodes=graph.num_nodes).formats("csc")
@@ -71,7 +71,7 @@ class DGLDraw:
 
 
 class PyGDraw:
-    """Draws of ``torch_geometric.sampler.NeighborSampler``, which draws for each node once.
+    """Draws by ``torch_geometric.sampler.NeighborSampler``, which draws for each node once.
 
     It runs on pyg-lib where that is installed, else on torch-sparse.
 
@@ -115,7 +115,7 @@ class PyGDraw:
 
 
 def peers() -> tuple[list[Subject], list[str]]:
-    """The peers that are installed here, and why others are not."""
+    """Finds the peers that are installed here, and says why others cannot be used."""
     found, missing = [], []
     for name, subjects_of in (("dgl", _dgl_subjects), ("torch_geometric", _pyg_subjects)):
         try:

@@ -95,6 +95,7 @@ def key_matters(sampler: Sampler, cases: Sequence[Case]) -> None:
     if not cases[-1].promise.random:
         return
     for name, change in changes.items():
+        # In any case: where a graph leaves no choice, all keys draw alike.
         if not any(_differs(sampler, case, change) for case in cases):
             with on(cases[-1]):
                 raise PropertyViolation(
@@ -111,6 +112,7 @@ def company_does_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
         if case.promise.alone and len(case.seeds) > 1:
             with on(case):
                 batch = case.sample(sampler)
+                # Few and in reverse, so that their places in the batch change as well.
                 few = replace(case, seeds=case.seeds[[-1, 0]]).sample(sampler)
                 for place, seed in enumerate(few.seeds.tolist()):
                     mine = _drawn_by(batch, int(np.flatnonzero(case.seeds == seed)[0]))

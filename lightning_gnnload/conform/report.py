@@ -1,4 +1,4 @@
-"""What was examined, row by row: as a table for people, as CSV and JSON for programs."""
+"""Reports of what was examined, row by row: as a table for people, as CSV and JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning_gnnload.conform.suites import FAMILY_ERROR, CheckResult, run
 
 @dataclass(frozen=True)
 class ReportRow:
-    """One line of the report: one check of one subject.
+    """A row of the report tells of one check of one subject.
 
     Attributes:
         subject: what was examined.
@@ -28,7 +28,7 @@ class ReportRow:
         bound: proven upper bound of it; None likewise.
         threshold: the check fails where the bound is below it; None likewise.
         passed: the verdict.
-        peer: of another library.
+        peer: the subject is of another library.
         known: why it fails, where that is known.
         worst: the setting, and the count, that lie farthest from what is expected; of a contract, the sampler and
             the first property that it breaks.
@@ -56,7 +56,7 @@ class ReportRow:
 
 
 def examine(subject: Subject, quick: bool) -> Iterator[ReportRow]:
-    """The rows of a subject, as they come: contracts first."""
+    """Examines a subject and yields its rows as they come, contracts first."""
     for contract in subject.contracts:
         yield _contract_row(subject, contract)
     if subject.draw is not None:
@@ -65,11 +65,12 @@ def examine(subject: Subject, quick: bool) -> Iterator[ReportRow]:
 
 
 def num_rows(subject: Subject) -> int:
+    # A quick suite has fewer trials, not fewer checks.
     return len(subject.contracts) + len(subject.suite_of(True))
 
 
 def table(rows: Sequence[ReportRow]) -> Any:
-    """A rich Table of one subject's rows."""
+    """Makes a rich Table of one subject's rows."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""How improbable counts are under a null hypothesis.
+"""Tests of how improbable counts are under a null hypothesis.
 
 Each test gives two numbers. ``bound`` is proven to be at least the probability of so large a deviation, for any
 number of trials: verdicts rest on it. ``p`` is the usual approximation for large samples, for people to read: it
@@ -15,7 +15,7 @@ import torch
 
 
 class Significance(NamedTuple):
-    """The p-value of a deviation, and a proven upper bound of it.
+    """Holds the p-value of a deviation, and a proven upper bound of it.
 
     Attributes:
         p: approximate probability.
@@ -46,8 +46,10 @@ def multinomial(counts: np.ndarray, probabilities: np.ndarray) -> Significance:
     freedom = len(counts) - 1
     if freedom == 0:
         return Significance(1.0, 1.0)
+    # Rounding may leave the entropy of a perfect fit a little below 0.
     g = max(_relative_entropy(counts, counts.sum() * probabilities), 0.0)
     bound = math.exp(freedom * (1 + math.log(g / freedom)) - g) if g > freedom else 1.0
+    # By torch, as this package does not require SciPy.
     half_freedom, half_statistic = torch.tensor([freedom / 2, g], dtype=torch.float64)
     return Significance(float(torch.special.gammaincc(half_freedom, half_statistic)), bound)
 
@@ -65,6 +67,7 @@ def binomials(counts: np.ndarray, num_trials: int, probabilities: np.ndarray | f
         misses = num_trials - counts
         deviance = _terms(counts, expected) + _terms(misses, num_trials - expected)
     g = max(float(deviance.max(initial=0.0)), 0.0)
+    # The deviance is 2 g, whose root is normal: P(|Z| > sqrt(2 g)) = erfc(sqrt(g)).
     return Significance(min(1.0, len(counts) * math.erfc(math.sqrt(g))), min(1.0, 2 * len(counts) * math.exp(-g)))
 
 
@@ -73,6 +76,6 @@ def _relative_entropy(counts: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _terms(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """``counts log(counts / expected)``, where 0 log 0 is 0."""
+    """Computes ``counts log(counts / expected)``, where 0 log 0 is 0."""
     safe = np.where(counts > 0, counts, 1)
     return np.where(counts > 0, counts * np.log(safe / expected), 0.0)

@@ -1,4 +1,4 @@
-"""What every mini-batch must be, whatever the algorithm.
+"""The properties of every single mini-batch, whatever the algorithm.
 
 The first line of a property's docstring says what holds, the rest what to look at where it does not.
 """
@@ -222,13 +222,13 @@ BATCH_PROPERTIES: tuple[BatchProperty, ...] = (
 
 
 def _graph_codes(case: Case) -> np.ndarray:
-    """Gives each edge of the graph a number of its own."""
+    """Numbers the edges of the graph by their ends."""
     graph = case.graph
     return np.repeat(np.arange(graph.num_nodes), graph.in_degrees) * graph.num_nodes + graph.indices
 
 
 def _block_codes(case: Case, batch: MiniBatch, block: Block) -> np.ndarray:
-    """The same number for each edge of a block."""
+    """Numbers the edges of a block as :func:`_graph_codes` does."""
     drawn = edges_of(batch, block)
     return drawn.dst * case.graph.num_nodes + drawn.src
 

@@ -1,4 +1,4 @@
-"""Subject: something that samples, and what it is held against."""
+"""Subject: something that samples, and the contracts and checks that it is examined by."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 @dataclass(frozen=True)
 class Contract:
-    """A sampler with its promises, and the graphs that its contract is checked on: the examples, or those it can
-    sample."""
+    """A contract is a sampler with its promises, and the graphs that it is checked on: None for the examples, else
+    those that it can sample."""
 
     sampler: Sampler
     promise: Promise
@@ -38,15 +38,15 @@ class Contract:
 
 @dataclass(frozen=True)
 class Subject:
-    """One thing that ``gnnload conform`` examines: a sampler of ours or of a peer.
+    """A subject is what ``gnnload conform`` examines: a sampler of ours or of a peer.
 
     Attributes:
         name: as reports print it.
-        contracts: to keep.
-        draw: its choices; None makes no statistics.
+        contracts: those that it has to keep.
+        draw: draws its choices; None makes no statistics.
         law: how it should draw; None where no law is put to the test.
         suite_of: the checks of its draws, ``suite_of(quick)``.
-        peer: of another library: its failures are reported and count for nothing.
+        peer: it is of another library: its failures are reported and count for nothing.
         known: why some of its checks fail, where that is known.
     """
 
@@ -60,7 +60,7 @@ class Subject:
 
 
 def own_subjects() -> list[Subject]:
-    """The samplers of this package."""
+    """Lists the samplers of this package."""
     typed = {name: graph for name, graph in example_graphs().items() if {0, 1, 2} <= _edge_types(graph)}
     contracts = [
         Contract(NeighborSampler([4, 3]), Promise(max_in_degree=[4, 3], alone=True)),
@@ -150,7 +150,7 @@ def _edge_types(graph: Graph) -> set[int]:
 def subject_of(
     path: str, fanouts: Sequence[int], arguments: Mapping[str, Any], promise: Promise, law: Law | None
 ) -> Subject:
-    """A user's own sampler.
+    """Makes the subject of a user's own sampler.
 
     Args:
         path: ``module.Class``; the class takes ``fanouts`` first, where there are any.

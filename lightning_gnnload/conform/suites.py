@@ -23,7 +23,7 @@ from lightning_gnnload.errors import ConformanceError
 from lightning_gnnload.sample.base import Sampler
 
 FAMILY_ERROR = 1e-6
-"""The probability that a correct sampler fails a suite is at most this."""
+"""A correct sampler fails a suite with at most this probability."""
 
 Law = Literal["uniform", "uniform, replaced", "weighted", "weighted, replaced"]
 """How neighbours are drawn: all alike or by ``Graph.edge_weight``, each once at most or with replacement."""
@@ -42,7 +42,7 @@ _WEIGHTS: list[tuple[list[float], int]] = [
 
 @dataclass(frozen=True)
 class Check:
-    """A null hypothesis about a sampler's draws, and the test of it."""
+    """A check tests a null hypothesis about a sampler's draws."""
 
     name: str
     run: Callable[[Draw], Iterator[Evidence]]
@@ -55,7 +55,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The results of one check in all its settings.
+    """Holds the results of one check in all its settings.
 
     Attributes:
         name: of the check.
@@ -81,7 +81,7 @@ class CheckResult:
 
     @property
     def chance(self) -> Significance:
-        """The significance of the worst setting, corrected for the number of settings."""
+        """Returns the significance of the worst setting, corrected for the number of settings."""
         p, bound = (min(1.0, len(self.evidence) * value) for value in self.worst.chance)
         return Significance(p, bound)
 
@@ -95,7 +95,7 @@ class CheckResult:
 
 
 def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
-    """The checks of one law.
+    """Returns the checks of one law.
 
     Args:
         law: how neighbours are drawn.
@@ -134,9 +134,11 @@ def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
             "subsets": partial(checks.outcomes, settings=small, num_trials=some),
             "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
         }
+    # What ignores the key is at another step in each call, but has no epochs or seeds to compare.
     for apart in ("nodes", "hops", "steps", "epochs", "seeds")[: 5 if keyed else 3]:
         runs[f"between {apart}"] = partial(checks.between, apart=apart, num_trials=some // 4)
     units = ("steps", "epochs")[: 2 if keyed else 1]
+    # Fewer trials, since each is a batch of its own.
     runs["over time"] = partial(checks.over_time, units=units, num_trials=some // 50)
     return [Check(name, run) for name, run in runs.items()]
 
@@ -156,7 +158,7 @@ def run(draw: Draw, suite: Sequence[Check]) -> Iterator[CheckResult]:
 
 
 def check_draws(sampler_of: Callable[[Sequence[int]], Sampler], law: Law = "uniform", *, quick: bool = True) -> None:
-    """Hold a sampler's choices against a law, for use in a test.
+    """Checks a sampler's choices against a law, for use in a test.
 
     Args:
         sampler_of: the sampler for these fanouts, such as the class ``NeighborSampler`` itself.

@@ -1,4 +1,4 @@
-"""Sampler: settings of a sampling algorithm, and the one way to run it."""
+"""Sampler: the base class of sampling algorithms, and the scratch memory that their calls share."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from lightning_gnnload.sample.group.group import SamplingGroup
 
 Paradigm = Literal["push", "pull"]
-"""How ranks that hold a part each sample together: tasks go to the lists, or lists come to who samples."""
+"""How ranks that hold a part each sample together: tasks are pushed to the lists' owners, or lists are pulled."""
 LayBatch = Callable[[np.ndarray, DrawKey, np.ndarray], SampleLayout]
 """Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids."""
 
+# Batches need not fit at first: sample_here at least doubles what is too small, and the thread keeps it.
 _FIRST_ARENA_BYTES = 1 << 20
+# Scratch memory is a thread's, not a sampler's: any threads may share a sampler without a lock.
 _threads = threading.local()
 
 
 class Sampler(ABC):
-    """A sampling algorithm and its settings. It holds no state: a mini-batch is a pure function of what it is given.
+    """A sampler is an algorithm and its settings. It holds no state: a mini-batch is a pure function of the arguments.
 
     ``num_layers`` and ``sample_into`` are all that a sampler must have. The rest of what others ask of it, it may
     declare: parts ask for ``reach``, devices for ``sample_on_device``, caches for ``presence``, ranks that sample
@@ -46,24 +48,24 @@ class Sampler(ABC):
     @property
     @abstractmethod
     def num_layers(self) -> int:
-        """Number of blocks in a mini-batch."""
+        """Returns the number of blocks in a mini-batch."""
 
     @property
     def reach(self) -> int | None:
-        """How many hops of in-neighbours it reads of a seed: so many a part of a graph has to hold for it.
+        """Returns how many hops of in-neighbours it reads from a seed: a part of a graph has to hold as many.
 
-        None where nobody said, or where it reads the whole graph; parts then do not serve it.
+        None where that is not declared, or where it reads the whole graph; parts then do not serve it.
         """
         return None
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """What its blocks hold of each edge: of ``edge_ids``, ``edge_weight`` and ``edge_type``; None: nobody said."""
+        """Returns which of ``edge_ids``, ``edge_weight`` and ``edge_type`` its blocks hold; None where not declared."""
         return None
 
     @property
     def weighting(self) -> Literal["never", "optional", "always"]:
-        """Whether it draws by ``Graph.edge_weight``: never; where a graph has weights; or always, so that one must."""
+        """Returns whether it draws by ``Graph.edge_weight``: never, where a graph has weights, or always (it must)."""
         return "never"
 
     @abstractmethod
@@ -107,7 +109,7 @@ class Sampler(ABC):
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 
     def sample_nodes(self, graph: Graph, seeds: np.ndarray, key: DrawKey) -> np.ndarray:
-        """The nodes of one mini-batch alone, int64, seeds first: those whose features it gathers.
+        """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers.
 
         Args:
             graph: N nodes, whose own ids these are.
@@ -121,14 +123,14 @@ class Sampler(ABC):
         return arena[: 8 * layout.num_nodes].view(np.int64).copy()
 
     def check_graph(self, graph: Graph) -> None:  # noqa: B027  most have nothing to say
-        """Warns of a graph, or refuses it, as the settings say. Who draws for the sampler, a device, calls it before.
+        """Warns of a graph, or refuses it, as the settings say. A device that draws for the sampler calls it first.
 
         Raises:
             SamplerConfigError: it is refused.
         """
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
-        """How likely each node is in a mini-batch, float64 ``[N]``, by the law of the draws: nothing is sampled.
+        """Computes how likely each node is in a mini-batch, float64 ``[N]``, by the law of the draws, without sampling.
 
         Args:
             graph: N nodes.
@@ -142,13 +144,13 @@ class Sampler(ABC):
     def sample_on_device(
         self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
     ) -> DeviceSample:
-        """What :meth:`sample_into` draws, number for number, by a device's kernels; see :class:`.DeviceSampler`."""
+        """Draws exactly what :meth:`sample_into` draws, by a device's kernels; see :class:`.DeviceSampler`."""
         raise CudaUnavailableError(
             f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """How ranks that hold a part each make its mini-batches together. Called by each of them.
+        """Returns how ranks that hold a part each make its mini-batches together. Every one of them calls it.
 
         Where each node draws for itself, ``return lay_hops(self, group, node_wise(self, group, paradigm))``, of
         :mod:`.hops`, does it, with :meth:`hop_settings`.
@@ -159,17 +161,17 @@ class Sampler(ABC):
         raise SamplerConfigError(f"{self} cannot be sampled collectively.")
 
     def hop_settings(self, hop: int) -> dict[str, Any]:
-        """The arguments, as JSON values, that make the sampler of one hop alone: what an owner of lists draws by."""
+        """Returns the arguments, as JSON values, of a sampler of one hop alone, by which the owner of lists draws."""
         raise SamplerConfigError(f"{self} does not say how one of its hops is drawn: it needs hop_settings.")
 
     @classmethod
     def of_hop(cls, settings: Mapping[str, Any], graph: Graph) -> Sampler:
-        """The sampler that :meth:`hop_settings` describes, for a part of the graph."""
+        """Makes the sampler that :meth:`hop_settings` describes, for a part of the graph."""
         return cls(**settings)
 
     @classmethod
     def declares(cls, name: str) -> bool:
-        """Whether the class has this method of its own: one that it inherits need not draw as it does."""
+        """Returns whether the class itself defines this method: an inherited one need not draw as the class does."""
         return name in vars(cls)
 
     def sample_here(
@@ -178,22 +180,24 @@ class Sampler(ABC):
         """Samples one mini-batch into this thread's arena, where it stays until the thread samples the next.
 
         Args:
-            aside: in another one, as the thread is about to lay a mini-batch for which it needs this.
+            aside: use a second arena, as the first one is being filled with a mini-batch that needs this one.
         """
         arena = _thread_arena(0, aside)
         while True:
             try:
                 return arena, self.sample_into(graph, seeds, key, arena)
             except ArenaTooSmall as small:
+                # needed_bytes tells of the part that failed alone; doubling bounds how often later parts fail in turn.
                 arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)
 
 
 class Relayed(Sampler):
-    """A sampler that draws what another one draws, with its settings, but elsewhere: in a part, or on several ranks."""
+    """A relayed sampler draws what another one draws, by its settings, but elsewhere: in a part, or on many ranks."""
 
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
 
+    # Written out, as Sampler has these itself: __getattr__ is asked only for what is missing.
     @property
     def num_layers(self) -> int:
         return self.sampler.num_layers
@@ -215,14 +219,14 @@ class Relayed(Sampler):
         return self.sampler.weighting
 
     def __getattr__(self, name: str) -> Any:
-        """A setting of the sampler's."""
+        """Looks a setting up on the sampler that is relayed."""
         if name == "sampler":  # not there yet, while a copy is made
             raise AttributeError(name)
         return getattr(self.sampler, name)
 
 
 def columns_that(**held: Any) -> tuple[str, ...]:
-    """The names of those columns that blocks hold.
+    """Returns the names of those columns that blocks hold.
 
     Example:
         >>> columns_that(edge_ids=False, edge_weight=True)
@@ -232,7 +236,7 @@ def columns_that(**held: Any) -> tuple[str, ...]:
 
 
 def thread_workspace(num_nodes: int) -> Workspace:
-    """This thread's scratch memory for graphs of up to this size; a thread keeps one, for the largest it sampled."""
+    """Returns this thread's scratch memory for graphs of up to this size; it is kept for the largest so far."""
     held: Workspace | None = getattr(_threads, "held", None)
     if held is None or held.num_nodes < num_nodes:
         _threads.held = None  # free the old table before the new one is allocated
@@ -241,13 +245,13 @@ def thread_workspace(num_nodes: int) -> Workspace:
 
 
 def sampler_input(graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SamplerInput:
-    """What the ops that sample are given, with this thread's scratch memory."""
+    """Puts together what the sampling ops take, with this thread's scratch memory."""
     workspace = thread_workspace(graph.num_nodes)
     return SamplerInput(workspace, graph.indptr, graph.indices, seeds, key, arena, graph.names)
 
 
 def _thread_arena(num_bytes: int, aside: bool) -> np.ndarray:
-    """This thread's arena of at least so many bytes: memory that was touched before costs no page faults."""
+    """Returns this thread's arena, of at least so many bytes: memory that was touched before costs no page faults."""
     name = "aside" if aside else "arena"
     arena: np.ndarray | None = getattr(_threads, name, None)
     if arena is None or arena.nbytes < num_bytes:

@@ -1,4 +1,4 @@
-"""What a sampler written in Python needs besides its choice of neighbours: an arena's layout, and random words."""
+"""The tools of a sampler written in Python: ArenaBuilder lays out its mini-batch, draw_words draws random words."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class ArenaBuilder:
         self._num_graph_nodes = graph.num_nodes
         self._arena = arena
         self._hops: list[HopLayout] = []
+        # Nodes grow from the front and hops from the back, so that neither moves; features go into the gap.
         self._num_nodes = len(seeds)
         self._nodes_end = _aligned(8 * len(seeds))
         self._hops_begin = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT
@@ -55,7 +56,7 @@ class ArenaBuilder:
 
     @property
     def nodes(self) -> np.ndarray:
-        """int64 ``[D]``, not to be written to: the nodes known so far, which are the next hop's destinations."""
+        """Returns the nodes known so far, the next hop's destinations: int64 ``[D]``, not to be written to."""
         return self._arena[: 8 * self._num_nodes].view(np.int64)
 
     def add_hop(
@@ -124,7 +125,7 @@ class ArenaBuilder:
 
 
 def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndarray:
-    """Random words of each node at one hop, as a pure function: no generator, so no state.
+    """Draws random words for each node at one hop, as a pure function: there is no generator, and so no state.
 
     Word ``j`` of a node does not depend on the other nodes, nor on ``count``: the draws of
     :class:`NeighborSampler` are made of the same words.
@@ -147,6 +148,7 @@ def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndar
         ((2, 4), True)
     """
     nodes = np.asarray(nodes, np.int64)
+    # The counter of kernels/common/draw.h, field by field: else words would not be those of the kernels.
     counter = np.empty((len(nodes), (count + 3) // 4, 4), np.uint32)
     counter[..., 0] = (nodes & 0xFFFFFFFF)[:, None]
     counter[..., 1] = ((nodes >> 32) & 0xFFFF | key.hop + hop << 16)[:, None]

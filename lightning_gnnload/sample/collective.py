@@ -20,7 +20,7 @@ from lightning_gnnload.sample.group.group import SamplingGroup
 
 
 def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
-    """Meets the other ranks, all of which call this. To be closed on all of them.
+    """Meets the other ranks, all of which call this and, in the end, close what it returns.
 
     Raises:
         PartitionError, PartitionMismatchError, ExchangeError: as :class:`.SamplingGroup` has them.
@@ -72,6 +72,7 @@ class CollectiveSampler(Relayed):
     def sample_into(self, graph: Graph | None, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         """Samples as :meth:`.Sampler.sample_into` does; ``graph`` is not read, since the ranks hold its parts."""
         partition = self.colleagues.partition
+        # Before new_ids is indexed, where NumPy takes a negative seed for a node counted from the end.
         check_seeds(seeds, partition.num_nodes)
         layout = self._lay(np.asarray(partition.new_ids)[seeds], key, arena)
         nodes = arena[: 8 * layout.num_nodes].view(np.int64)

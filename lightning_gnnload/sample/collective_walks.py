@@ -43,7 +43,7 @@ def collective_random_walk(
     step: int = 0,
     paradigm: Paradigm = "push",
 ) -> torch.Tensor:
-    """The walks of :func:`.random_walk`, step by step over the parts of a graph.
+    """Takes the walks of :func:`.random_walk` step by step over the parts of a graph.
 
     Args:
         colleagues: the ranks that hold the parts; others need not ask for walks at the same time.
@@ -69,7 +69,8 @@ def collective_random_walk(
 def walk_together(
     group: SamplingGroup, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
 ) -> np.ndarray:
-    """Traces by ids of the whole graph, int64 ``[D * W, T + 1]``, -1 after the end; ``starts`` are new ids."""
+    """Walks from ``starts``, which are new ids; returns int64 ``[D * W, T + 1]`` by ids of the whole graph, -1 after
+    the end."""
     take_step = (_pushed if paradigm == "push" else _pulled)(group, walks, key, weighted)
     node_ids = np.asarray(group.partition.node_ids)
     begun = np.repeat(starts, walks.num_walks)
@@ -79,12 +80,14 @@ def walk_together(
     traces[:, 0] = names
     going, places = np.arange(len(begun)), begun
     for t in range(walks.length):
+        # Ranks need not ask equally often, so this one stops when its own walks have ended.
         if not len(going):
             break
         nodes, fates = take_step(places, names[going], numbers[going], t)
         moved = fates != ops.STUCK
         traces[going[moved], t + 1] = node_ids[nodes[moved]]
         goes_on = fates < ops.ENDS
+        # A walk that restarts has reached its node, which stays in the trace, but leaves from its start.
         places = np.where(fates == ops.RESTARTS, begun[going], nodes)[goes_on]
         going = going[goes_on]
     return traces
@@ -111,6 +114,7 @@ def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) ->
     columns = weight_columns(group, weighted)
 
     def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+        # Walks that stand on one node share its list, which is sent once.
         stood_on, row = np.unique(places, return_inverse=True)
         graph, new_ids = pull_lists(group, stood_on, columns)
         table = walk_table(graph, weighted)

@@ -15,17 +15,17 @@ from lightning_gnnload.errors import SamplerConfigError
 
 
 def typed_fanouts(fanouts: Any) -> list[int | dict[int, int]]:
-    """Checks fanouts: one number a hop, or one for each edge type."""
+    """Checks fanouts of one number a hop, or of one for each edge type."""
     return [_hop(hop, given=fanouts) for hop in _as_list(fanouts)]
 
 
 def plain_fanouts(fanouts: Any) -> list[int]:
-    """Checks fanouts: one number a hop."""
+    """Checks fanouts of one number a hop."""
     return [_fanout(hop, given=fanouts) for hop in _as_list(fanouts)]
 
 
 def check_expand(expand: Literal["all", "new"]) -> Literal["all", "new"]:
-    """Which nodes a hop expands."""
+    """Checks the setting that says which nodes a hop expands."""
     if not isinstance(expand, str) or expand not in ("all", "new"):
         raise SamplerConfigError(
             f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."

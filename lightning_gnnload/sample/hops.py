@@ -31,7 +31,7 @@ MOST_TYPES = 2**31  # blocks have them as int32
 
 
 def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> HopDrawer:
-    """How a hop is drawn where each node draws for itself, or pulled, where all draw by what is in their lists.
+    """Returns the drawer of hops where each node draws for itself; pulled, nodes may also draw by one another's lists.
 
     Raises:
         SamplerConfigError: other ranks cannot know the sampler, or what comes with the edges that it draws.
@@ -39,6 +39,7 @@ def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> Hop
     if sampler.columns is None:
         raise SamplerConfigError(f"{sampler!r} does not declare its columns, of which ranks tell each other.")
     columns = sampler.columns
+    # Refuses here what the owners could not find: an error while they serve ends the rounds of all ranks.
     class_named(name_of(type(sampler)))
     if paradigm == "push":
 
@@ -56,7 +57,7 @@ def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> Hop
 
 
 def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatch:
-    """How a mini-batch is laid that is drawn hop by hop."""
+    """Returns what lays a mini-batch that is drawn hop by hop."""
 
     def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         build = ArenaBuilder(group.partition, seeds, arena)
@@ -64,6 +65,7 @@ def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatc
         for hop in range(sampler.num_layers):
             nodes = build.nodes
             edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
+            # Nodes of earlier hops are destinations of each later block too, with the edges that they drew then.
             if sampler.expand == "new":
                 edges, first = edges.after(before), len(nodes)
                 before = edges
@@ -76,13 +78,13 @@ def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatc
 def pull_lists(
     group: SamplingGroup, nodes: np.ndarray, columns: list[str], *, num_drawn: int = 0
 ) -> tuple[Graph, np.ndarray]:
-    """The adjacency lists of some nodes, as a small graph here.
+    """Fetches the adjacency lists of some nodes from their owners, as a small graph.
 
     Args:
         group: the ranks that hold them.
         nodes: new ids, int64 ``[D]``, distinct.
         columns: ``"edge_weight"``, ``"edge_type"``, ``"edge_starts"``, as far as they are needed.
-        num_drawn: of so many of the first nodes the lists are left out.
+        num_drawn: so many of the first nodes come without their lists.
 
     Returns:
         A graph whose first D nodes are these, its others their neighbours in order of first occurrence; and the new
@@ -96,6 +98,7 @@ def pull_lists(
             starts[answer.places] = answer.numbers("edge_starts", MOST, len(answer.places))
     edges = edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"})
     new_ids, indices = relabel(group.partition, nodes, edges)
+    # Neighbours that are not among the nodes come after them, with empty lists.
     indptr = np.full(len(new_ids) + 1, len(edges.neighbors), np.int64)
     indptr[0] = 0
     np.cumsum(edges.counts, out=indptr[1 : len(nodes) + 1])
@@ -110,19 +113,19 @@ def pull_lists(
 
 
 def list_columns(sampler: Sampler, group: SamplingGroup) -> list[str]:
-    """What has to come with lists, for the sampler to draw from them."""
+    """Returns the columns that have to come with lists for the sampler to draw from them."""
     carried = sampler.columns or ()
     columns = ["edge_weight"] if sampler.weighting == "always" else weight_columns(group, sampler.weighting != "never")
     return columns + ["edge_type"] * ("edge_type" in carried) + ["edge_starts"] * ("edge_ids" in carried)
 
 
 def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
-    """What has to come with lists that are drawn from by weight where the graph has weights."""
+    """Returns the columns that have to come with lists that are drawn from by weight where the graph has weights."""
     return ["edge_weight"] if weighted and group.owned.graph.edge_weight is not None else []
 
 
 def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
-    """Edges that several ranks drew, in the order of the frontier.
+    """Joins the edges that several ranks drew, in the order of the frontier.
 
     Args:
         places: of each rank's nodes in the frontier, int64.
@@ -149,7 +152,8 @@ def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_node
 
 
 def relabel(partition: Partition, nodes: np.ndarray, edges: HopEdges) -> tuple[np.ndarray, np.ndarray]:
-    """All nodes in the order of first occurrence, int64, and the neighbours by where they stand there, int32."""
+    """Returns all nodes in the order of first occurrence, int64, and the neighbours as places in it, int32."""
+    # 8 bytes a node and 4 an offset, were all neighbours distinct; 4 an edge; and room to align: it always fits.
     num_bytes = 12 * (len(nodes) + len(edges.neighbors)) + 8 * ARENA_ALIGNMENT
     arena = np.frombuffer(buffer_memory(num_bytes), np.uint8)
     build = ArenaBuilder(partition, nodes, arena)
@@ -165,11 +169,11 @@ _NO_EDGES: dict[str, np.ndarray] = {
 
 
 def edges_of(group: SamplingGroup, answers: list[Answer], num_nodes: int, columns: Collection[str]) -> HopEdges:
-    """What the owners drew, in the frontier's order.
+    """Reads and checks the edges that the owners drew, and puts them in the frontier's order.
 
     Args:
-        group: of which they are.
-        answers: of none of them where the frontier is empty.
+        group: the ranks that drew.
+        answers: one of each owner; none where the frontier is empty.
         num_nodes: of the frontier.
         columns: ``"edge_ids"``, ``"edge_weight"``, ``"edge_type"``, as far as they were asked for.
 
@@ -182,7 +186,7 @@ def edges_of(group: SamplingGroup, answers: list[Answer], num_nodes: int, column
 
 
 def _edges(answer: Answer, num_graph_nodes: int, columns: Collection[str]) -> HopEdges:
-    """What one owner drew."""
+    """Reads and checks the edges that one owner drew."""
     num_edges = len(answer.arrays.get("neighbors", ()))
     counts = answer.numbers("counts", num_edges + 1, len(answer.places))
     if counts.sum(dtype=np.int64) != num_edges:

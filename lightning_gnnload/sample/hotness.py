@@ -14,13 +14,15 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 
 FANOUT = 10
-"""Of a usual hop."""
+"""The fanout of a usual hop."""
+# 32 MiB for a float64 an edge, which spread makes, whatever the size of the graph.
 _CHUNK_EDGES = 1 << 22
+# Bounds the passes over the ranking, each of which goes on where a list did not fit the room that was left.
 _MAX_ROUNDS = 4
 
 
 class EdgeChunk(NamedTuple):
-    """Edges ``[begin, end)``: ``counts[i]`` of them are of the list of node ``first + i``."""
+    """A chunk holds edges ``[begin, end)``, of which ``counts[i]`` are in the list of node ``first + i``."""
 
     begin: int
     end: int
@@ -28,12 +30,12 @@ class EdgeChunk(NamedTuple):
     counts: np.ndarray
 
     def spread(self, of_nodes: np.ndarray) -> np.ndarray:
-        """A value of each node, once for each of its edges here."""
+        """Repeats each node's value for each of its edges in the chunk."""
         return np.repeat(of_nodes[self.first : self.first + len(self.counts)], self.counts)
 
 
 def edge_chunks(indptr: np.ndarray, chunk_edges: int = _CHUNK_EDGES) -> Iterator[EdgeChunk]:
-    """All edges in order, so many at a time. A long list comes in several chunks."""
+    """Yields all edges in order, so many at a time. A long list comes in several chunks."""
     num_edges = int(indptr[-1])
     for begin in range(0, num_edges, chunk_edges):
         end = min(begin + chunk_edges, num_edges)
@@ -50,7 +52,7 @@ def expected_visits(
     *,
     advance: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
-    """How often a mini-batch reads each node's list, float64 ``[N]``.
+    """Estimates how often a mini-batch reads each node's list, float64 ``[N]``.
 
     Its seeds are any nodes alike; a node draws each of its ``d`` in-neighbours with probability ``min(1, fanout / d)``;
     one that several draw is visited once. Draws of different nodes count as independent, edge weights as equal. Reads
@@ -79,13 +81,14 @@ def expected_visits(
         for chunk in edge_chunks(graph.indptr):
             np.add.at(drawn, graph.indices[chunk.begin : chunk.end], chunk.spread(draws))
             advance(chunk.end - chunk.begin)
+        # exp(-sum of p) stands for the product of (1 - p), so that chances add up in one pass over the edges.
         present = 1 - (1 - present) * np.exp(-drawn)
         visits += present
     return visits
 
 
 def expected_reads(graph: Graph, visits: np.ndarray, fanout: int = FANOUT) -> np.ndarray:
-    """Entries of each node's list that its visits read: ``fanout`` a visit at most.
+    """Estimates how many entries of each node's list its visits read, at most ``fanout`` a visit: float64 ``[N]``.
 
     Raises:
         SamplerConfigError: visits that are not ``[N]`` finite numbers from 0 on.
@@ -104,7 +107,7 @@ def expected_reads(graph: Graph, visits: np.ndarray, fanout: int = FANOUT) -> np
 
 
 def hottest_lists(graph: Graph, reads: np.ndarray, num_edges: int) -> np.ndarray:
-    """The nodes whose lists serve most reads in the room for so many edges, bool ``[N]``.
+    """Selects the nodes whose lists serve most reads in the room for so many edges, bool ``[N]``.
 
     Ranked by reads an edge, as a knapsack's greedy solution is; a list that does not fit is left out, and later ones
     still looked at. Nodes of no in-neighbours or no reads are in none.

@@ -13,14 +13,14 @@ _NEWTON_STEPS = 12  # a bound: the steps end when 1e-3 of a neighbour is missing
 
 
 class InclusionProbabilities(Protocol):
-    """The interface of inclusion probabilities: how likely each edge is to be drawn at one hop."""
+    """Inclusion probabilities say how likely each edge is to be drawn at one hop."""
 
     def of(self, begin: int, end: int) -> np.ndarray:
-        """The inclusion probability of each edge into nodes ``[begin, end)``, float64."""
+        """Computes the inclusion probability of each edge into nodes ``[begin, end)``, float64."""
 
 
 class UniformInclusion:
-    """Inclusion probabilities where all subsets of in-neighbours are equally likely: ``fanout / degree``."""
+    """Computes inclusion probabilities where all subsets of in-neighbours are equally likely: ``fanout / degree``."""
 
     def __init__(self, graph: Graph, fanout: int, replace: bool) -> None:
         self._indptr, self._fanout, self._replace = graph.indptr, fanout, replace
@@ -38,8 +38,8 @@ class UniformInclusion:
 
 
 class WeightedInclusion:
-    """Inclusion probabilities of drawing by edge weight. Without replacement it approximates: each edge as if on its
-    own, with the right number a node.
+    """Computes inclusion probabilities of drawing by edge weight. Without replacement they are approximate: each edge
+    is drawn as if on its own, with the right expected number a node.
 
     Drawing one by one in proportion to weight is a race of exponential clocks, one an edge, whose first ``fanout``
     win. Here all win that ring before a time of the node's, at which ``fanout`` are expected to have rung:
@@ -66,7 +66,7 @@ class WeightedInclusion:
             return np.where(shares > 0, -np.expm1(-self._rate[begin:end][owner] * shares), 0.0)
 
     def _shares(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-        """Gives each edge's part of its node's weight, and its node, counted from ``begin``."""
+        """Returns each edge's share of its node's weight, and its node, counted from ``begin``."""
         first, last = self._indptr[begin], self._indptr[end]
         owner = np.repeat(np.arange(end - begin), np.diff(self._indptr[begin : end + 1]))
         weight = self._weight[first:last].astype(np.float64)
@@ -74,11 +74,12 @@ class WeightedInclusion:
         return np.divide(weight, total[owner], out=np.zeros_like(weight), where=weight > 0), owner
 
     def _ringing_rate(self, begin: int, end: int) -> np.ndarray:
-        """Infinite where a node takes all that has weight. Newton's steps from below never overshoot: the expected
-        number that have rung is concave in the rate."""
+        """Solves for each node's rate, infinite where it takes all that has weight. Newton's steps from below never
+        overshoot: the expected number that have rung is concave in the rate."""
         shares, owner = self._shares(begin, end)
         count = end - begin
         takes_all = np.bincount(owner, shares > 0, minlength=count) <= self._fanout
+        # From below: 1 - exp(-x) <= x and shares add up to 1, so no more than fanout are expected to have rung.
         rate = np.full(count, float(self._fanout))
         for _ in range(_NEWTON_STEPS):
             silent = np.exp(-rate[owner] * shares)
@@ -91,17 +92,18 @@ class WeightedInclusion:
 
 
 def chunks(indptr: np.ndarray, num_edges: int = 1 << 21) -> list[tuple[int, int]]:
-    """Runs ``[begin, end)`` of nodes with about so many edges each: what is computed by edge stays small.
+    """Cuts the nodes into runs ``[begin, end)`` with about so many edges each: what is computed by edge stays small.
 
     Example:
         >>> chunks(np.array([0, 2, 4, 9, 10]), num_edges=4)
         [(0, 2), (2, 3), (3, 4)]
     """
+    # Between nodes, never within a list: an edge's chance depends on all the weights of its node.
     cuts = np.searchsorted(indptr, np.arange(num_edges, indptr[-1], num_edges))
     bounds = np.unique(np.concatenate([[0], cuts, [len(indptr) - 1]])).tolist()
     return list(pairwise(bounds))
 
 
 def log_missed(chance: np.ndarray) -> np.ndarray:
-    """``log(1 - chance)``; what is certain is missed once in 2**53, so that logarithms stay finite."""
+    """Computes ``log(1 - chance)``; what is certain is missed once in 2**53, so that logarithms stay finite."""
     return np.log1p(-np.minimum(chance, 1 - 2.0**-53))

@@ -160,7 +160,7 @@ class LayerSampler(Sampler):
         return sample_layers(workspace, topology, seeds, self.budgets, self.method, key, **options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """As :meth:`.Sampler.collective`.
+        """Does what :meth:`.Sampler.collective` does.
 
         Raises:
             SamplerConfigError: ``method="fastgcn"``.
@@ -178,6 +178,7 @@ class LayerSampler(Sampler):
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
+            # A copy, as several threads may lay batches by this sampler at once.
             one = copy(self)
             one.budgets, one.expand, one._num_drawn = [self.budgets[hop]], "all", first
             drawn = draw_hop(one, graph, np.arange(len(nodes)), key)
@@ -186,7 +187,7 @@ class LayerSampler(Sampler):
         return lay_hops(self, group, draw)
 
     def _draws_edges(self, group: SamplingGroup) -> HopDrawer:
-        """Draws by the lengths of lists."""
+        """Returns the drawer of hops that needs only the lengths of lists, and the edges that it drew from them."""
         node_ids = np.asarray(group.partition.node_ids)
         limits = {"neighbors": len(node_ids), "edge_ids": MOST}
 
@@ -199,6 +200,7 @@ class LayerSampler(Sampler):
                 degrees,
                 self.budgets[hop],
                 key,
+                # Draws are named by the first seed's id in the whole graph, as they are without parts.
                 int(node_ids[nodes[0]]) if len(nodes) else 0,
                 replace=self.replace,
                 normalize=self.normalize,

@@ -26,12 +26,12 @@ from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.naming import edge_names
 
 FATE_BITS = 2
-"""Of the number that a step of a walk comes to: its fate, below the node that it reached."""
+"""A step of a walk is sent as one number: these low bits are its fate, the others the node that it reached."""
 
 
 @dataclass(frozen=True)
 class HopEdges:
-    """The edges that the nodes of a frontier draw at one hop, grouped by node in the frontier's order.
+    """Holds the edges that the nodes of a frontier draw at one hop, grouped by node in the frontier's order.
 
     Attributes:
         counts: integer ``[D]``, edges of each node.
@@ -50,12 +50,12 @@ class HopEdges:
     edge_type: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that there are, by name."""
+        """Returns the arrays that are not None, by name."""
         held = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: array for name, array in held.items() if array is not None}
 
     def after(self, before: HopEdges | None) -> HopEdges:
-        """The edges of a frontier and those of the nodes before it, which have drawn already."""
+        """Puts the edges of the nodes before this frontier, which drew at earlier hops, in front of its own."""
         if before is None:
             return self
         known = before.arrays()
@@ -63,7 +63,7 @@ class HopEdges:
 
 
 def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> HopEdges:
-    """What some nodes of a part draw, by a sampler of one hop.
+    """Draws for some nodes of a part, by a sampler of one hop.
 
     Args:
         sampler: of one layer.
@@ -74,11 +74,13 @@ def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> 
     Returns:
         ``neighbors`` in the graph's own ids, ``edge_ids`` in the whole graph's.
     """
+    # Aside: the batch that needs this hop is being laid, perhaps in this thread's first arena.
     arena, layout = sampler.sample_here(graph, rows, key, aside=True)
     batch = MiniBatch.view(arena, layout, len(rows))
     [block] = batch.blocks
     counts = np.diff(block.indptr.numpy())
     edge_ids = None if block.edge_ids is None else edge_names(graph, np.repeat(rows, counts), block.edge_ids.numpy())
+    # Copies of everything, as the next hop is drawn into the same arena.
     return HopEdges(
         counts,
         batch.nodes.numpy()[block.indices.numpy()],
@@ -88,26 +90,26 @@ def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> 
 
 
 def describe(sampler: Sampler, hop: int) -> dict[str, Any]:
-    """The sampler of one hop alone, as JSON values: its class by name, and its settings."""
+    """Describes the sampler of one hop alone in JSON values: its class by name, and its settings."""
     return {"kind": name_of(type(sampler)), "settings": sampler.hop_settings(hop)}
 
 
 def described(about: Mapping[str, Any], graph: Graph) -> Sampler:
-    """The sampler that :func:`describe` described, for a part.
+    """Makes the sampler that :func:`describe` described, for a part.
 
     Raises:
-        SamplerConfigError: no class that this process knows.
+        SamplerConfigError: this process knows no such class.
     """
     return class_named(about["kind"]).of_hop(about["settings"], graph)
 
 
 def name_of(kind: type[Sampler]) -> str:
-    """By which other ranks find the class."""
+    """Returns the name by which other ranks find the class."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def class_named(name: str) -> type[Sampler]:
-    """The class, which is one of this package's or has been imported: a name that another rank sends loads no code.
+    """Finds a class of this package, or one that has been imported: a name that another rank sends loads no other code.
 
     Raises:
         SamplerConfigError: there is none.
@@ -127,12 +129,12 @@ def class_named(name: str) -> type[Sampler]:
 
 
 def walk_table(graph: Graph, weighted: bool) -> ops.AliasTable | None:
-    """What walks choose by: the graph's alias table, or nothing."""
+    """Returns the alias table by which walks choose, or None where they choose uniformly."""
     return graph.alias_table if weighted and graph.edge_weight is not None else None
 
 
 def places_of(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The lengths of some nodes' lists, and the positions of their edges in ``graph.indices``: int64 both."""
+    """Returns the lengths of some nodes' lists, and the positions of their edges in ``graph.indices``: int64 both."""
     counts = graph.indptr[rows + 1] - graph.indptr[rows]
     return counts, np.repeat(graph.indptr[rows] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
@@ -142,14 +144,15 @@ def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.
 
     Args:
         graph: n nodes of the whole graph.
-        rows: int64, those whose lists it holds and we want.
-        new_ids: int64 ``[n]``, of its nodes.
+        rows: int64, the nodes whose lists are selected from; the graph holds these lists.
+        new_ids: int64 ``[n]``, of the graph's nodes.
         scope: new ids, ascending.
         edge_ids: whether they are asked for.
     """
     counts, edges = places_of(graph, rows)
     sources = graph.indices[edges]
     at = np.searchsorted(scope, new_ids[sources])
+    # The -1, which is no id, stands for sources above all of the scope.
     kept = np.append(scope, -1)[at] == new_ids[sources]
     ends = np.append(0, np.cumsum(kept))[np.cumsum(counts)]
     destinations = np.repeat(rows, counts)[kept]
@@ -158,7 +161,7 @@ def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.
 
 
 def on_wire(owned: OwnedLists, edges: HopEdges) -> dict[str, np.ndarray]:
-    """Edges of a part as others know them, in as few bytes as hold them."""
+    """Turns a part's edges into arrays for other ranks: by new ids, and in the smallest dtypes."""
     arrays = edges.arrays()
     arrays |= {
         "counts": narrow(edges.counts),
@@ -173,14 +176,14 @@ def on_wire(owned: OwnedLists, edges: HopEdges) -> dict[str, np.ndarray]:
 
 @operation
 def draw(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """The one hop that a sampler draws, as the task describes it."""
+    """Draws one hop by the sampler that the task describes."""
     sampler = described(task.about["sampler"], owned.graph)
     return on_wire(owned, draw_hop(sampler, owned.graph, rows, DrawKey(*task.about["key"])))
 
 
 @operation
 def lists(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Adjacency lists, with the columns that the task names."""
+    """Sends adjacency lists, with the columns that the task names."""
     graph, columns = owned.graph, task.about["columns"]
     counts, edges = places_of(graph, rows)
     found = HopEdges(
@@ -195,26 +198,26 @@ def lists(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
 
 @operation
 def num_types(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """How many edge types the part has, by the largest."""
+    """Tells how many edge types the part has, counted up to its largest."""
     return {"num_types": np.array([owned.graph.edge_type_index.num_types])}
 
 
 @operation
 def zero_nodes(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """The nodes whose edges all weigh zero, by their ids in the whole graph."""
+    """Lists the nodes whose edges all weigh zero, by their ids in the whole graph."""
     return {"nodes": owned.graph.names_of(owned.graph.alias_table.zero_nodes)}
 
 
 @operation
 def degrees(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """The lengths of lists."""
+    """Tells the lengths of lists."""
     indptr = owned.graph.indptr
     return {"degrees": narrow(indptr[rows + 1] - indptr[rows])}
 
 
 @operation
 def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Single edges, by their places in the lists.
+    """Looks single edges up by their places in the lists.
 
     Raises:
         SamplerConfigError: a place beyond its list.
@@ -232,14 +235,14 @@ def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
 
 @operation
 def within(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Of lists, the edges whose sources lie in a scope."""
+    """Selects the edges whose sources lie in a scope."""
     scope = task.arrays["scope"].astype(np.int64)
     return on_wire(owned, edges_within(owned.graph, rows, owned.new_ids, scope, task.about["edge_ids"]))
 
 
 @operation
 def step(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """A step of each walk; the node it reaches and its fate are one number."""
+    """Takes a step of each walk; the node that it reaches and its fate are sent as one number."""
     nodes, fates = ops.step_walks(
         owned.graph.indptr,
         owned.graph.indices,
@@ -251,5 +254,6 @@ def step(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.
         task.about["t"],
         table=walk_table(owned.graph, task.about["weighted"]),
     )
+    # A stuck walk has node -1, which cannot go on the wire; who asked does not read it.
     reached = np.where(fates == ops.STUCK, 0, owned.new_ids[nodes])
     return {"steps": narrow(reached << FATE_BITS | fates, owned.num_nodes << FATE_BITS)}

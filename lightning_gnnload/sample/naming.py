@@ -1,4 +1,4 @@
-"""Ids of the whole graph, for samplers that work with a part's own.
+"""Translation between ids of the whole graph and a part's own, for samplers that work with the latter.
 
 Shapes: S seeds, E edges.
 """
@@ -16,13 +16,13 @@ from lightning_gnnload.ops import SampleLayout
 
 
 def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any) -> np.ndarray:
-    """The seeds by their ids in the part, int64 ``[S]``.
+    """Returns the seeds by their ids in the part, int64 ``[S]``.
 
     Args:
         graph: a part, or a whole graph, whose ids these are.
         seeds: int64 ``[S]``, ids of the whole graph.
         reach: hops of in-neighbours that will be read; None: nobody knows how many.
-        reader: by whom, in words.
+        reader: who will read them, for error texts.
 
     Raises:
         PartReachError: the part does not hold all that will be read.
@@ -36,6 +36,7 @@ def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any)
             "Sample from the whole graph; or, where a sampler of your own reads so many hops of in-neighbours and no "
             "more, say so by its property reach."
         )
+    # Before ids become the part's: a sampler that found the repeat would name an id that the user does not know.
     ordered = np.sort(seeds)
     if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
         raise SeedError(
@@ -63,6 +64,7 @@ def name_batch(graph: Graph, layout: SampleLayout, arena: np.ndarray) -> None:
     """
     if graph.names is None:
         return
+    # Edges first: they are named by the local ids of their destinations, which the last line overwrites.
     nodes = arena[: 8 * layout.num_nodes].view(np.int64)
     # Hops may share their edges, each a prefix of the next.
     last = {hop.edge_ids_offset: hop for hop in layout.hops if hop.edge_ids_offset >= 0}
@@ -74,7 +76,7 @@ def name_batch(graph: Graph, layout: SampleLayout, arena: np.ndarray) -> None:
 
 
 def edge_names(graph: Graph, destinations: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The positions of a part's edges in the whole graph's ``indices``: int64 ``[E]``.
+    """Returns the positions of a part's edges in the whole graph's ``indices``: int64 ``[E]``.
 
     Args:
         graph: a part, or a whole graph, where nothing changes.

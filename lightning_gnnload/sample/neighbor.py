@@ -87,6 +87,7 @@ class NeighborSampler(Sampler):
         options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
         if self._is_typed:
             types = graph.edge_type_index
+            # In a whole graph an unknown type is a mistake; a part may hold no edge of it by chance.
             if graph.origin is not None:
                 fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
             return ops.sample_typed_neighbors(inputs, types, fanouts, **options)
@@ -108,12 +109,13 @@ class NeighborSampler(Sampler):
         return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """As :meth:`.Sampler.collective`.
+        """Does what :meth:`.Sampler.collective` does.
 
         Raises:
             SamplerConfigError: no part has edges of a type that has a fanout.
             GraphFormatError: the graph has no edge types.
         """
+        # No rank knows all types, and owners skip those that they lack: a mistake would go unnoticed.
         if self._is_typed:
             answers = group.ask_all("num_types")
             known = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)

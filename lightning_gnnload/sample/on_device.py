@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 NUM_SEEDS = 64
-"""Of the mini-batch that is compared."""
+"""The number of seeds in the mini-batch that is compared."""
 
 
 def can_sample(sampler: Sampler) -> str | None:
-    """Why no device can draw as ``sampler`` does; None where one can."""
+    """Says why no device can draw as ``sampler`` does; None where one can."""
     if not sampler.declares("sample_on_device"):
         return f"{type(sampler).__name__} has no kernels for a device"
     if "edge_type" in (sampler.columns or ()):
@@ -84,6 +84,7 @@ class DeviceSampler:
 
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
+        # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
         try:
             workspace = self._idle.pop()
         except IndexError:
@@ -94,7 +95,7 @@ class DeviceSampler:
 
 
 def can_sample_parts(sampler: Sampler) -> str | None:
-    """Says why not, as :func:`.can_sample` does, for a sampler that may be a PartSampler."""
+    """Says what :func:`.can_sample` says, for a sampler that may be a PartSampler."""
     if not isinstance(sampler, PartSampler):
         return can_sample(sampler)
     if "edge_ids" in (sampler.columns or ()):
@@ -126,7 +127,7 @@ class DevicePartSampler:
         self._of(index)
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """One mini-batch, by ids of the whole graph; see :meth:`.DeviceSampler.sample`.
+        """Samples one mini-batch, by ids of the whole graph; see :meth:`.DeviceSampler.sample`.
 
         Args:
             seeds: distinct node ids, int64 ``[S]``, on the host.
@@ -148,6 +149,7 @@ class DevicePartSampler:
         return replace(sample, nodes=nodes)
 
     def _of(self, index: int) -> DeviceSampler:
+        # Without a lock: threads that come at once may each make one, and either serves.
         if index not in self._parts:
             topology = self._place(self.sampler.partition.parts[index].graph)
             self._parts[index] = DeviceSampler(self.sampler.sampler, topology, self.device)
@@ -155,7 +157,7 @@ class DevicePartSampler:
 
 
 def can_upload(sampler: Sampler) -> str | None:
-    """Why what ``sampler`` draws cannot come to a device so; None where it can."""
+    """Says why what ``sampler`` draws on the host cannot be copied to a device; None where it can."""
     if "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type, which a DeviceHop does not carry"
     return None
@@ -218,8 +220,8 @@ def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
 
 
 def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, request: BatchRequest) -> None:
-    """Draws a small mini-batch on the device and on the host, which costs some milliseconds. As equality is the
-    contract, any difference is a fault: of a driver, a compiler, a card, or of ours.
+    """Draws a small mini-batch on the device and on the host, and compares them, which costs some milliseconds. As
+    equality is the contract, any difference is a fault: of a driver, a compiler, a card, or of ours.
 
     Args:
         draws: on the device.

@@ -61,13 +61,13 @@ class PartSampler(Relayed):
 
 
 class PartWorkload(Workload):
-    """The mini-batches of one part's rank, in the part's own node ids, so that a policy sees the part and nothing else.
+    """Makes the mini-batches of one rank by node ids of its own part, so that a policy sees the part and nothing else.
 
     Args:
-        whole: of all ranks, by ids of the whole graph; rank ``p`` has seeds of part ``p``.
+        whole: the workload of all ranks, by ids of the whole graph; rank ``p`` has seeds of part ``p``.
         sampler: what is drawn.
         part: the rank's.
-        phase: that the seeds are of.
+        phase: the phase whose seeds these are.
     """
 
     def __init__(self, whole: Workload, sampler: Sampler, part: Part, phase: str) -> None:
@@ -78,7 +78,7 @@ class PartWorkload(Workload):
         super().__init__(**{**whole.settings(), **own, "order": Sequential()})
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
-        """The rank's, as the whole workload knows them."""
+        """Yields the rank's own of the whole workload's requests."""
         return (request for request in self._whole.requests(epoch) if request.rank == self._part.index)
 
     def seeds_of(self, request: BatchRequest) -> np.ndarray:
@@ -101,7 +101,7 @@ def check_reach(sampler: Sampler, partition: Partition) -> None:
 
 
 def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tuple[Part, np.ndarray]:
-    """The part that seeds of one rank are of, and their ids in it, int64 ``[S]``.
+    """Finds the part that one rank's seeds belong to, and their ids in it, int64 ``[S]``.
 
     Args:
         partition: of N nodes.
@@ -128,6 +128,7 @@ def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tupl
             return part, held_ids(part, seeds, reach)
         except PartReachError as error:
             reasons.append(error)
+    # One part owns them all, and was tried first: its reason is the one to tell.
     if num_owned.max() == len(seeds):
         raise reasons[0]
     raise PartitionError(

@@ -1,4 +1,4 @@
-"""Placement: where a device finds the in-neighbour lists: in its own memory, as far as there is room.
+"""Placement: puts the in-neighbour lists where a device finds them: in its own memory, as far as there is room.
 
 Shapes: N graph nodes, E edges.
 """
@@ -22,18 +22,18 @@ from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.sample.hotness import edge_chunks, expected_reads, expected_visits, hottest_lists
 
 MODEL_SHARE = 0.5
-"""Of a device that trains as well: what its model, its mini-batches and a cache of features are left."""
+"""The share of a device's free memory left to its model, its mini-batches and a cache, where it trains as well."""
 _CHUNK_BYTES = 32 << 20
 _DTYPES = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64}
 
 
 def budget_beside_model(device: Device) -> int:
-    """What a topology may take of a device that trains as well."""
+    """Returns how many bytes a topology may take of a device that trains as well."""
     return int(device.free_bytes() * (1 - MODEL_SHARE))
 
 
 def budget_alone(device: Device) -> int:
-    """What a topology may take of a device that only samples."""
+    """Returns how many bytes a topology may take of a device that only samples."""
     free = device.free_bytes()
     return max(free - reserve_bytes(free), 0)
 
@@ -188,8 +188,9 @@ class _Placing:
         )
 
     def _hottest(self) -> tuple[np.ndarray, float]:
-        """The nodes whose lists lie on the device, bool ``[N]``, and the share of reads that these serve."""
+        """Selects the nodes whose lists lie on the device, bool ``[N]``, and the share of reads that these serve."""
         graph = self.graph
+        # hot_begin is placed as well, an int64 a node, where any list is hot.
         begin_bytes = 8 * graph.num_nodes
         num_edges = (self.budget_bytes - self.node_bytes - begin_bytes) // self._edge_bytes
         if num_edges <= 0:
@@ -208,7 +209,7 @@ class _Placing:
         return self._fill(what, chunks, len(array), array.dtype)
 
     def _pick(self, what: str, of_edges: np.ndarray, hot: np.ndarray, num_edges: int) -> torch.Tensor:
-        """Hot nodes' entries, those of one node beside each other."""
+        """Copies the hot nodes' entries, those of one node beside each other."""
         chunks = (of_edges[each.begin : each.end][each.spread(hot)] for each in edge_chunks(self.graph.indptr))
         return self._fill(what, chunks, num_edges, of_edges.dtype)
 

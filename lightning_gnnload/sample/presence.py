@@ -22,7 +22,7 @@ from lightning_gnnload.sample.inclusion import (
 
 
 def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[InclusionProbabilities], *, again: bool) -> np.ndarray:
-    """Expected visits by a sampler that draws in-neighbours node by node, float64 ``[N]``.
+    """Computes how likely each node is in a mini-batch whose nodes draw in-neighbours each by itself, float64 ``[N]``.
 
     A node is missed if it is no seed and no node that is there draws it; these are multiplied as if they were
     independent. So it is exact where every node is reached along one path from one seed, or along paths that share
@@ -42,6 +42,7 @@ def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[InclusionProbabilit
     missed = [log_missed(seeds)]  # log of the chance that a node is not there after a hop
     returned = [np.zeros(graph.num_nodes)]  # likewise, that a node does not draw one of its neighbours up to a hop
     for hop in range(len(hops)):
+        # From the seeds anew, as _drawn sums up all hops to this one.
         missed.append(missed[0].copy())
         returned.append(np.zeros(graph.num_nodes))
         for begin, end in chunks(graph.indptr):
@@ -68,7 +69,7 @@ def presence_by_fanouts(
     replace: bool = False,
     again: bool,
 ) -> np.ndarray:
-    """As :func:`presence`, of samplers that draw so many of each node's in-neighbours, uniformly or by weight."""
+    """Computes :func:`presence` for samplers that draw so many of each node's in-neighbours, uniformly or by weight."""
     law = WeightedInclusion if weighted else UniformInclusion
     # Hops of one fanout share what is computed once a graph.
     laws: dict[int, InclusionProbabilities] = {fanout: law(graph, fanout, replace) for fanout in set(fanouts)}
@@ -85,7 +86,7 @@ def presence_by_walks(
     weighted: bool,
     again: bool,
 ) -> np.ndarray:
-    """Expected visits by a sampler of random walks, float64 ``[N]``; an approximation.
+    """Approximates how likely each node is in a mini-batch of random walks, float64 ``[N]``.
 
     Visits to a node are counted as if they came at random moments (Poisson), except that the walks from one node may
     take the same first edge. Of what a node's walks visit, its ``num_neighbors`` are taken as if all were visited
@@ -113,7 +114,7 @@ def presence_by_walks(
 
 
 def _drawn(chances: Sequence[np.ndarray], there: Sequence[np.ndarray], again: bool) -> np.ndarray:
-    """The chance that each edge was drawn by the last of some hops.
+    """Computes the chance that each edge was drawn by the last of some hops.
 
     Args:
         chances: of each hop and edge, if the edge's node draws in that hop.
@@ -132,7 +133,7 @@ def _drawn(chances: Sequence[np.ndarray], there: Sequence[np.ndarray], again: bo
 def _without(
     sources: np.ndarray, missed: Sequence[np.ndarray], returned: Sequence[np.ndarray], owner: np.ndarray
 ) -> list[np.ndarray]:
-    """The chance that each edge's node is there before each hop if its source had not drawn it."""
+    """Computes the chance that each edge's node is there before each hop if its source had not drawn it."""
     there: list[np.ndarray] = []
     least = -np.expm1(missed[0])[owner]  # as a seed
     for log, back in zip(missed, returned, strict=True):
@@ -146,7 +147,7 @@ def _without(
 def _walk_visits(
     graph: Graph, present: np.ndarray, walks: Walks, law: type[UniformInclusion | WeightedInclusion]
 ) -> np.ndarray:
-    """Visits that each node expects of the walks from all nodes that are there, float64 ``[N]``."""
+    """Computes the visits that each node expects of the walks from all nodes that are there, float64 ``[N]``."""
     step = law(graph, 1, replace=True)
     alive = float(walks.num_walks)
     visits = _along_edges(graph, present, law(graph, walks.num_walks, replace=True))
@@ -160,7 +161,7 @@ def _walk_visits(
 
 
 def _kept(visits: np.ndarray, walks: Walks, num_neighbors: int) -> np.ndarray:
-    """The chance that a visited node is among the ``num_neighbors`` of lowest id, float64 ``[N]``."""
+    """Computes the chance that a visited node is among the ``num_neighbors`` of lowest id, float64 ``[N]``."""
     chance_of = _number_of_visits(walks.length, walks.num_walks, walks.termination_prob)
     chance_of *= np.arange(len(chance_of))  # a visit is likelier to be one of many
     # The chance that another visit went to a lower id decides, so a table over that chance serves all nodes.
@@ -177,7 +178,7 @@ def _kept(visits: np.ndarray, walks: Walks, num_neighbors: int) -> np.ndarray:
 
 
 def _number_of_visits(length: int, num_walks: int, termination_prob: float) -> np.ndarray:
-    """Chances of 0, 1, ... steps of all walks of a node together."""
+    """Computes the chances of 0, 1, ... steps of all walks of a node together."""
     steps = np.arange(1, length + 1)
     one = np.append(0.0, termination_prob * (1 - termination_prob) ** (steps - 1.0))
     one[-1] = (1 - termination_prob) ** (length - 1.0)
@@ -188,8 +189,8 @@ def _number_of_visits(length: int, num_walks: int, termination_prob: float) -> n
 
 
 def _along_edges(graph: Graph, amount: np.ndarray, chances: InclusionProbabilities) -> np.ndarray:
-    """Passes every node's amount on to its in-neighbours, times the chance of the edge: what each node gets, float64
-    ``[N]``."""
+    """Passes every node's amount on to its in-neighbours, times the chance of the edge, and returns what each node
+    gets, float64 ``[N]``."""
     got = np.zeros(graph.num_nodes)
     for begin, end in chunks(graph.indptr):
         owner, sources = _edges(graph, begin, end)
@@ -198,13 +199,14 @@ def _along_edges(graph: Graph, amount: np.ndarray, chances: InclusionProbabiliti
 
 
 def goes_both_ways(graph: Graph) -> bool:
-    """Whether each edge has one back: each node's in-neighbours and out-neighbours have the same sum of random 64-bit
-    words. That another graph passes has a chance of 2**-64.
+    """Returns whether each edge has one back: each node's in-neighbours and out-neighbours have the same sum of random
+    64-bit words. That another graph passes has a chance of 2**-64.
 
     Example:
         >>> [goes_both_ways(Graph.from_coo([0, 1, 1], ends)) for ends in ([1, 0, 1], [1, 0, 2])]
         [True, False]
     """
+    # Sums need no sorted copy of the edges to compare: two words a node, and one pass.
     words = ops.random_keys(0, 0, np.arange(graph.num_nodes))
     excess = np.zeros(graph.num_nodes, np.uint64)  # sums wrap around
     for begin, end in chunks(graph.indptr):
@@ -215,6 +217,6 @@ def goes_both_ways(graph: Graph) -> bool:
 
 
 def _edges(graph: Graph, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Destinations and sources of the edges into nodes ``[begin, end)``, both int64."""
+    """Returns the destinations and sources of the edges into nodes ``[begin, end)``, both int64."""
     owner = np.repeat(np.arange(begin, end), np.diff(graph.indptr[begin : end + 1]))
     return owner, graph.indices[graph.indptr[begin] : graph.indptr[end]].astype(np.int64, copy=False)

@@ -86,7 +86,7 @@ class ShadowSampler(Sampler):
         return presence_by_fanouts(graph, seeds, self.fanouts, again=False)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """As :meth:`.Sampler.collective`: the scope is found hop by hop, then the edges within it are asked for.
+        """Does what :meth:`.Sampler.collective` does: finds the scope hop by hop, then asks for the edges within it.
 
         Pushed, the scope goes to the owners of its lists, who send the edges within it; pulled, they send the lists.
         """
@@ -94,6 +94,7 @@ class ShadowSampler(Sampler):
 
         def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
             scope = _find_scope(draw, len(self.fanouts), group, seeds, key)
+            # A single layer has the edges into the seeds alone, so no other lists are asked for.
             num_dst = len(seeds) if self.num_layers == 1 else len(scope)
             ask = _push if paradigm == "push" else _pull
             edges = ask(group, scope, num_dst, self.edge_ids)
@@ -113,7 +114,7 @@ class ShadowSampler(Sampler):
 
 
 def _find_scope(draw: HopDrawer, num_hops: int, group: SamplingGroup, seeds: np.ndarray, key: DrawKey) -> np.ndarray:
-    """All nodes that some hops find, by their new ids, int64 ``[V]``, seeds first."""
+    """Finds all nodes that some hops reach, by their new ids, int64 ``[V]``, seeds first."""
     nodes, first = seeds, 0
     for hop in range(num_hops):
         edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))

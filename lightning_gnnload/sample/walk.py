@@ -40,11 +40,11 @@ def random_walk(
     epoch: int = 0,
     step: int = 0,
 ) -> torch.Tensor:
-    """Random walks along in-edges, from a node to one of its in-neighbours, in proportion to ``Graph.edge_weight``.
+    """Walks at random along in-edges, from a node to one of its in-neighbours, in proportion to ``Graph.edge_weight``.
 
     In-edges, since a node's messages come from there; in an undirected graph it makes no difference. In a graph
     without weights each in-neighbour is equally likely. A walk ends at a node without in-neighbours, or whose in-edges
-    all weigh zero. It is a pure function of the graph, its start, its number and the key
+    all weigh zero. Each walk is a pure function of the graph, its start, its number and the key
     (seed, epoch, step), whatever the other starts are.
 
     Args:
@@ -213,12 +213,13 @@ class RandomWalkSampler(Sampler):
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        """As :meth:`.Sampler.collective`: walks by all ranks, then the nodes visited most often by this one."""
+        """Does what :meth:`.Sampler.collective` does: all ranks walk, this one takes the nodes visited most often."""
         node_ids, new_ids = np.asarray(group.partition.node_ids), np.asarray(group.partition.new_ids)
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             frontier = nodes[first:]
             traces = walk_together(group, frontier, self.walks, key, paradigm, self.weighted)
+            # The first column is left out: to begin at a node is no visit to it.
             counts, neighbors, weights = ops.rank_visits(
                 node_ids[frontier],
                 np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), self.walks.num_walks * self.walks.length),

@@ -1,4 +1,4 @@
-"""Workload: the mini-batches of one phase, as a pure function: whose seeds, which draws."""
+"""Workload: describes the mini-batches of one phase as a pure function of the request: which seeds, which draws."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lightning_gnnload.sample.base import Sampler
 FIXED_DRAWS_EPOCH = 2**32 - 1
 """The epoch in the draw key of evaluation, which no training epoch reaches."""
 PRESAMPLED_EPOCHS = range(2**32 - 2, 2**32 - 2**16, -1)
-"""Epochs to sample when the future is to be judged by something else than itself; no training reaches them either."""
+"""Epochs for samples that predict training without being part of it; no training epoch reaches them either."""
 
 
 class Workload:
-    """The mini-batches that a phase will sample: graph, sampler, seeds, order and batch size. Thread-safe.
+    """A workload is the mini-batches of a phase: graph, sampler, seeds, order and batch size. Thread-safe.
 
     Args:
         graph: the topology.
@@ -69,7 +69,7 @@ class Workload:
         order.bind(graph, labels, batch_size * num_ranks)  # an order that cannot be is refused here
 
     def settings(self) -> dict[str, Any]:
-        """What it was made with, by argument: to make another one like it."""
+        """Returns the arguments that it was made with, by name, to make another one like it."""
         names = ("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks")
         return {name: getattr(self, name) for name in (*names, "labels")}
 
@@ -78,7 +78,7 @@ class Workload:
         return StepPlan(len(self.seeds), self.batch_size, num_ranks, self.drop_last)
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
-        """All mini-batches of an epoch: step by step, and in each step those of all ranks.
+        """Yields all mini-batches of an epoch: step by step, and in each step those of all ranks.
 
         Raises:
             SeedError: fewer seeds than ranks.
@@ -88,13 +88,13 @@ class Workload:
                 yield BatchRequest(epoch, step, rank, self.num_ranks)
 
     def seeds_of(self, request: BatchRequest) -> np.ndarray:
-        """The seeds of one mini-batch, int64."""
+        """Returns the seeds of one mini-batch, int64."""
         plan = self.plan(request.num_ranks)
         begin, end = plan.slice(request.step, request.rank)
         return self._epoch_order(request.epoch, plan.global_batch_size)[begin:end]
 
     def key_of(self, request: BatchRequest) -> DrawKey:
-        """What its draws depend on, besides the nodes."""
+        """Returns the key that its draws depend on, besides the nodes."""
         if self.fixed_draws:
             return DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0)
         return DrawKey(self.seed, request.epoch, request.step)
@@ -113,7 +113,7 @@ class Workload:
         return self.sampler.sample_into(self.graph, self.seeds_of(request), self.key_of(request), arena)
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
-        """The nodes of one mini-batch, int64, seeds first: those whose features it gathers.
+        """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers.
 
         Raises:
             SeedError: a seed is not a node of the graph.
@@ -121,6 +121,7 @@ class Workload:
         return self.sampler.sample_nodes(self.graph, self.seeds_of(request), self.key_of(request))
 
     def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:
+        # Held while an epoch is ordered: threads that need the same order wait for it rather than make it again.
         with self._ordering:
             key = (epoch, global_batch_size)
             if key not in self._ordered:

@@ -19,17 +19,19 @@ from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import FAILED, LEAVING, OPEN, Parcel
 
 Serve = Callable[[int, np.ndarray], np.ndarray]
-"""Makes the result of a rank's task: uint8 ``[bytes]`` both."""
+"""Makes the result of a rank's task: ``(rank, task) -> result``, uint8 ``[bytes]`` both."""
 
+# A task wakes its own rank alone: the longest pause is what it may wait for the others.
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.2e-3, 5e-3
-"""After a round to which no rank brought anything: it doubles from one to the other."""
+"""Seconds to pause after a round to which no rank brought anything: the pause doubles from one to the other."""
 _EXIT_S = 5.0
 
 
 class Pending:
-    """The results that one sampling thread waits for."""
+    """Holds the results that one sampling thread waits for."""
 
     def __init__(self, num_tasks: int) -> None:
+        # Changed with AllToAll's lock held; wait reads without it, since the event is set last.
         self._left = num_tasks
         self._results: dict[int, np.ndarray] = {}
         self._error: BaseException | None = None
@@ -38,10 +40,10 @@ class Pending:
             self._settled.set()
 
     def wait(self) -> dict[int, np.ndarray]:
-        """The results, by the rank that made them.
+        """Waits for the results, by the rank that made them.
 
         Raises:
-            ExchangeError: they will not come.
+            ExchangeError: they will not come, as the rounds ended or this rank closed.
         """
         self._settled.wait()
         if self._error is not None:
@@ -60,7 +62,7 @@ class Pending:
 
 
 class AllToAll:
-    """The one thread of a rank that runs the rounds of the exchange; any other thread may :meth:`ask`.
+    """Runs the rounds of the exchange in one thread of a rank; any other thread may :meth:`ask`.
 
     A rank that has nothing to ask still serves, until all have closed. Where one fails, or is gone, the tasks of all
     end in an ExchangeError. A process that exits without closing tells the others that it fails.
@@ -70,7 +72,7 @@ class AllToAll:
         serve: called by the thread for each task that comes. What it raises ends the rounds of all ranks.
 
     Attributes:
-        num_rounds: how many there were.
+        num_rounds: how many rounds there were.
     """
 
     def __init__(self, exchange: Exchange, serve: Serve) -> None:
@@ -84,6 +86,7 @@ class AllToAll:
         self._outgoing = self._empty_parcels()
         self._pending: dict[int, Pending] = {}
         self._num_asked = 0
+        # A daemon: the interpreter joins other threads before atexit's calls, of which _exit is to end this one.
         self._thread = threading.Thread(target=self._run, name="gnnload-all-to-all", daemon=True)
         self._thread.start()
         atexit.register(self._exit)
@@ -114,6 +117,7 @@ class AllToAll:
             ExchangeError: a rank failed before all had closed; only at the first call.
         """
         with self._changed:
+            # The larger state, so that a rank that has failed does not leave as if in order.
             was_open, self._state = self._state == OPEN, max(self._state, LEAVING)
             self._drop_pending(ExchangeError("this rank closed its exchange while it sampled."))
             self._changed.notify()
@@ -147,9 +151,11 @@ class AllToAll:
         pause_s = SHORTEST_PAUSE_S
         while True:
             parcels = self._run_round()
+            # States travel with the round, so all ranks see this in the same one, and none is left waiting in the next.
             if all(parcel.state == LEAVING for parcel in parcels):
                 return
             if any(parcel.is_busy for parcel in parcels):
+                # Results of what came with this round go with the next, which therefore follows at once.
                 pause_s = SHORTEST_PAUSE_S
                 continue
             with self._changed:
@@ -159,6 +165,7 @@ class AllToAll:
 
     def _run_round(self) -> list[Parcel]:
         """Brings what is ready, takes what the others brought, and serves."""
+        # Taken as a whole: what is asked from here on goes into the next round, and needs no lock while these travel.
         with self._changed:
             outgoing, self._outgoing = self._outgoing, self._empty_parcels()
             for parcel in outgoing:
@@ -188,6 +195,7 @@ class AllToAll:
                 result = self._serve(rank, task)
             except Exception as error:
                 cause = f"it cannot serve rank {rank}: {type(error).__name__}: {error}"
+                # Not raised: the next round has to tell the others first.
                 self._give_up(f"rank {self._exchange.rank}: {cause}")
                 return
             with self._changed:
@@ -206,6 +214,7 @@ class AllToAll:
         for pending in self._pending.values():
             pending.fail(error)
         self._pending.clear()
+        # Tasks alone: other ranks wait for the results.
         for parcel in self._outgoing:
             parcel.tasks.clear()
 

@@ -14,11 +14,11 @@ from torch import distributed
 from lightning_gnnload.errors import ExchangeError
 
 DEFAULT_TIMEOUT_S = 300.0
-"""A rank's thread comes to every round, whatever the others of its process do."""
+"""Seconds that a round waits for a rank: its thread comes once it has served, whatever else its process does."""
 
 
 class Exchange(ABC):
-    """All-to-all communication among the ranks that hold one part each.
+    """An exchange is the all-to-all communication among ranks that hold one part each.
 
     One thread a rank calls it, so that all ranks call in one order (DSP, PPoPP'23, section 5, by construction).
 
@@ -46,7 +46,7 @@ class Exchange(ABC):
 
 
 class ThreadExchange(Exchange):
-    """An :class:`.Exchange` among threads of one process, made by :meth:`connect`.
+    """Connects ranks that are threads of one process; :meth:`connect` makes the exchanges of all.
 
     Example:
         >>> left, right = ThreadExchange.connect(2)
@@ -61,7 +61,7 @@ class ThreadExchange(Exchange):
 
     @classmethod
     def connect(cls, num_ranks: int, timeout_s: float = 60.0) -> list[ThreadExchange]:
-        """The exchanges of all ranks.
+        """Makes the exchanges of all ranks.
 
         Args:
             num_ranks: how many.
@@ -78,9 +78,9 @@ class ThreadExchange(Exchange):
 
 
 class _Table:
-    """What all ranks see. Each lays down what it brings to a round, and takes what is its own when all have come.
+    """The table holds what ranks bring to a round, each of which takes what is its own when all have come.
 
-    Two rounds' things lie here at most: a rank that has come to round t + 1 has taken all of round t, and nobody comes
+    At most two rounds' messages are held: a rank that has come to round t + 1 has taken all of round t, and none comes
     to round t + 2 before it has.
     """
 
@@ -118,6 +118,7 @@ class _Table:
         return min(self._num_rounds) > at
 
     def _lost(self, at: int) -> list[int]:
+        # A rank that laid its things down before it left is no loss to this round.
         return [rank for rank in sorted(self._gone) if self._num_rounds[rank] <= at]
 
 
@@ -126,15 +127,14 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 class DistributedExchange(Exchange):
-    """An :class:`.Exchange` over a torch process group. The group is for this alone: no other collective may come
-    between.
+    """Connects ranks over a torch process group, which serves nothing else: no other collective may come between.
 
     The group's own timeout says how long a rank waits for the others; where one is killed, gloo tells at once.
 
     Args:
-        group: of the ranks that hold one part each, rank ``p`` part ``p``.
-        device: where the group communicates: the CPU with gloo; a GPU with NCCL, by way of which all bytes go then.
-            NCCL has not been run yet.
+        group: the ranks, of which rank ``p`` holds part ``p``.
+        device: where the group communicates: the CPU with gloo, or a GPU with NCCL, by way of which all bytes then go.
+            NCCL is untested.
         destroy: gives the group back; called by :meth:`close`.
     """
 
@@ -159,7 +159,7 @@ class DistributedExchange(Exchange):
         timeout_s: float = DEFAULT_TIMEOUT_S,
         interface: str | None = None,
     ) -> DistributedExchange:
-        """Over gloo, in processes that need have no default group.
+        """Connects the ranks over gloo, in processes that need not have a default group.
 
         Args:
             store: where the ranks find each other; for this exchange alone.
@@ -171,6 +171,7 @@ class DistributedExchange(Exchange):
         Raises:
             ExchangeError: a rank has not come in time.
         """
+        # The class itself, as distributed.new_group wants a default group, which sampling processes may not have.
         gloo = distributed.ProcessGroupGloo
         options = gloo._Options()  # type: ignore[attr-defined]
         options._timeout = timedelta(seconds=timeout_s)
@@ -193,6 +194,7 @@ class DistributedExchange(Exchange):
             heads = np.array([[len(data), largest] for data in sent], np.int64)
             told = self._move(heads.view(np.uint8).reshape(-1), [16] * self.num_ranks, [16] * self.num_ranks)
             sizes, largest_of = told.view(np.int64).reshape(-1, 2).T.tolist()
+            # An idle round then costs one small all-to-all instead of two.
             if not any(largest_of):
                 received = [own[:0]] * self.num_ranks
             else:

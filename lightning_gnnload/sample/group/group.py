@@ -18,15 +18,15 @@ from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
 PROTOCOL = 2
-"""Of messages; ranks that speak another refuse each other."""
+"""The version of the messages; ranks of different versions refuse each other."""
 
 
 class OwnedLists:
-    """The part of the graph that this rank owns and serves to all ranks.
+    """Holds the part of the graph that this rank owns and serves to all ranks.
 
     Attributes:
         graph: n nodes of the part, with the lists of its own, which come first.
-        num_own: how many.
+        num_own: the number of its own nodes.
         new_ids: of the part's nodes, int64 ``[n]``.
         num_nodes: N, of the whole graph.
     """
@@ -44,7 +44,7 @@ class OwnedLists:
 Operation = Callable[[OwnedLists, np.ndarray, Message], Mapping[str, np.ndarray]]
 """Serves a task: ``(what this rank holds, int64 rows of its own nodes, the task) -> arrays of the result``."""
 OPERATIONS: dict[str, Operation] = {}
-"""What ranks can ask each other for; alike on all of them."""
+"""What ranks can ask each other for, by name; alike on all of them."""
 
 
 def operation(serve: Operation) -> Operation:
@@ -77,7 +77,7 @@ class Traffic:
 
 
 class SamplingGroup:
-    """The process group of ranks that sample together, each with one part of the graph; all of them open it together.
+    """Connects the ranks that sample together, each with one part of the graph; all of them open it together.
 
     Any thread may :meth:`ask`. Close it on every rank when nothing is sampled any more, or :meth:`fail`.
 
@@ -120,7 +120,7 @@ class SamplingGroup:
 
     @property
     def num_rounds(self) -> int:
-        """All-to-alls so far."""
+        """Returns the number of all-to-alls so far."""
         return self._all_to_all.num_rounds
 
     def ask(
@@ -131,10 +131,10 @@ class SamplingGroup:
         columns: Mapping[str, np.ndarray] | None = None,
         shared: Mapping[str, np.ndarray] | None = None,
     ) -> list[Answer]:
-        """Has each node's owner do something with it. This rank serves its own nodes meanwhile.
+        """Asks each node's owner to run an operation on it. This rank serves its own nodes meanwhile.
 
         Args:
-            operation: by name.
+            operation: its name.
             nodes: new ids, int64 ``[D]``; the owners are told the rows.
             settings: JSON values, for all nodes.
             columns: further arrays ``[D]``, of which each owner is sent its nodes' values.
@@ -152,6 +152,7 @@ class SamplingGroup:
         for rank in range(self.num_ranks):
             at = np.flatnonzero(owners == rank)
             if len(at):
+                # Rows rather than ids: they fit a smaller dtype on the wire, and their owner need not look them up.
                 rows = narrow(nodes[at] - self.partition.starts[rank])
                 places[rank] = at
                 own = {name: array[at] for name, array in (columns or {}).items()}
@@ -159,7 +160,7 @@ class SamplingGroup:
         return self._answers(operation, places, tasks)
 
     def ask_all(self, operation: str, settings: Mapping[str, Any] | None = None) -> list[Answer]:
-        """Asks every rank, as :meth:`ask` does, about none of its nodes."""
+        """Asks every rank, as :meth:`ask` does, to run an operation that is about none of its nodes."""
         task = Message({"operation": operation, **(settings or {})}, {"rows": np.empty(0, np.uint8)})
         nowhere = dict.fromkeys(range(self.num_ranks), np.empty(0, np.int64))
         return self._answers(operation, nowhere, dict.fromkeys(nowhere, task))
@@ -189,6 +190,7 @@ class SamplingGroup:
 
     def _answers(self, operation: str, places: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         remote = {rank: task.to_bytes() for rank, task in tasks.items() if rank != self.rank}
+        # Before the own share, which is then drawn while the others draw theirs.
         pending = self._all_to_all.ask(remote)
         arrays: dict[int, Mapping[str, np.ndarray]] = {}
         if self.rank in tasks:
@@ -208,13 +210,15 @@ class SamplingGroup:
         return Message({}, self._do(Message.from_bytes(task))).to_bytes()
 
     def _do(self, task: Message) -> Mapping[str, np.ndarray]:
+        # Runs in sampling threads and in the exchange's at once, so operations must not write to what they share.
         rows = task.arrays["rows"].astype(np.int64)
+        # Other nodes of the part have empty lists: answers about them would be wrong, and raise nothing.
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.owned.num_own):
             raise ExchangeError(f"rows span [{rows.min()}, {rows.max()}], but the part owns {self.owned.num_own}.")
         return self._operations[task.about["operation"]](self.owned, rows, task)
 
     def _meet(self) -> OwnedLists:
-        """What this rank holds, when all ranks have found that they belong together."""
+        """Checks with all ranks that they belong together, and returns what this one owns."""
         partition, rank, num_ranks = self.partition, self._exchange.rank, self._exchange.num_ranks
         own = {
             "protocol": PROTOCOL,

@@ -16,15 +16,15 @@ import numpy as np
 from lightning_gnnload.errors import ExchangeError
 
 MOST = 2**63
-"""Below it lies every int64."""
+"""Every int64 lies below it."""
 OPEN, LEAVING, FAILED = range(3)
-"""States of a rank: it asks and serves; it only serves, until all do; it does neither."""
+"""The states of a rank: it asks and serves; it only serves, until all ranks leave; it does neither."""
 _KINDS = "iuf"  # of the dtypes that an array may have
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message between ranks: JSON fields and named arrays.
+    """A message between ranks consists of JSON fields and named arrays.
 
     Attributes:
         about: JSON values by name.
@@ -35,7 +35,7 @@ class Message:
     arrays: Mapping[str, np.ndarray]
 
     def to_bytes(self) -> np.ndarray:
-        """uint8 ``[bytes]``, a multiple of 8."""
+        """Encodes the message as uint8 ``[bytes]``, a multiple of 8."""
         shapes = [[name, array.dtype.str, len(array)] for name, array in self.arrays.items()]
         head = json.dumps([self.about, shapes]).encode()
         sizes = np.array([len(head)], np.int64)
@@ -43,7 +43,7 @@ class Message:
 
     @classmethod
     def from_bytes(cls, data: np.ndarray) -> Message:
-        """The message, whose arrays are views of ``data``, uint8 aligned to 8 bytes.
+        """Decodes a message, whose arrays are views of ``data``, uint8 aligned to 8 bytes.
 
         Raises:
             ExchangeError: these bytes are no message.
@@ -53,6 +53,7 @@ class Message:
             about, shapes = json.loads(data[8 : 8 + size].tobytes())
             if not isinstance(about, dict):
                 raise ValueError(f"about a {type(about).__name__}")
+            # Each begins at a multiple of 8 bytes, so that it is viewed where it lies, whatever its dtype.
             arrays, begin = {}, 8 + aligned(size)
             for name, kind, length in shapes:
                 dtype = np.dtype(kind)
@@ -69,10 +70,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Answer:
-    """One rank's reply about its nodes, which is validated as it is read.
+    """An answer is one rank's reply about its nodes, which is validated as it is read.
 
     Attributes:
-        rank: which.
+        rank: the rank that answered.
         places: int64 ``[D]``, where they stand among the nodes that were asked for.
         arrays: the result, as it came.
     """
@@ -82,7 +83,7 @@ class Answer:
     arrays: Mapping[str, np.ndarray]
 
     def numbers(self, name: str, below: int, length: int | None = None) -> np.ndarray:
-        """Whole numbers in ``[0, below)``, of any integer dtype that int64 holds: ``[length]``, or as many as came.
+        """Reads whole numbers in ``[0, below)``, of any dtype that int64 holds: ``[length]``, or as many as came.
 
         Raises:
             ExchangeError: the rank sent none, or others.
@@ -97,7 +98,7 @@ class Answer:
         return array
 
     def fractions(self, name: str, length: int) -> np.ndarray:
-        """Floats ``[length]``.
+        """Reads floats ``[length]``.
 
         Raises:
             ExchangeError: the rank sent none, or something else.
@@ -122,7 +123,7 @@ class Answer:
 
 @dataclass
 class Parcel:
-    """What one rank sends another in one round: tasks and results, uint8 ``[bytes]`` by request number.
+    """A parcel is what one rank sends another in one round: tasks and results, uint8 ``[bytes]`` by request number.
 
     Attributes:
         state: of the rank that brings it.
@@ -141,7 +142,8 @@ class Parcel:
         return not self.tasks and not self.results
 
     def to_bytes(self) -> np.ndarray:
-        """uint8 ``[bytes]``; none at all from a rank that is idle."""
+        """Encodes the parcel as uint8 ``[bytes]``; none at all from a rank that is idle."""
+        # No bytes rather than an empty message: where no rank has any, the exchange moves nothing further.
         if self.state == OPEN and not self.is_busy:
             return np.empty(0, np.uint8)
         arrays = {f"task {number}": data for number, data in self.tasks.items()}
@@ -151,7 +153,7 @@ class Parcel:
 
     @classmethod
     def from_bytes(cls, data: np.ndarray) -> Parcel:
-        """Raises ExchangeError: these bytes are no parcel."""
+        """Decodes a parcel. Raises ExchangeError: these bytes are no parcel."""
         if not len(data):
             return cls()
         message = Message.from_bytes(data)
@@ -174,11 +176,11 @@ def _called(kind: str, arrays: Mapping[str, np.ndarray]) -> dict[int, np.ndarray
 
 
 def narrow(values: np.ndarray, bound: int | None = None) -> np.ndarray:
-    """Whole numbers of at least 0 in the smallest dtype that holds them all, for the wire.
+    """Casts whole numbers of at least 0 to the smallest dtype that holds them all, for the wire.
 
     Args:
         values: integers.
-        bound: they lie below it; None to look.
+        bound: they lie below it; None to take the largest of them.
     """
     largest = int(values.max(initial=0)) if bound is None else max(bound - 1, 0)
     dtype = np.min_scalar_type(largest)
@@ -186,7 +188,7 @@ def narrow(values: np.ndarray, bound: int | None = None) -> np.ndarray:
 
 
 def join(pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """uint8 pieces one after the other, each from a multiple of 8 bytes on."""
+    """Joins uint8 pieces one after the other, each from a multiple of 8 bytes on."""
     joined = np.zeros(sum(aligned(len(piece)) for piece in pieces), np.uint8)
     begin = 0
     for piece in pieces:
