@@ -133,6 +133,7 @@ class FeatureCache:
             )
         # Of quantised features the bytes are cached: in the same room, several times the rows.
         table = store.codes if isinstance(store, QuantizedFeatureStore) else store
+        # The group ends with the opening; a renewed cache has detached its channels by then.
         with membership.connect() if membership is not None and membership.count > 1 else nullcontext() as peers:
             opened = self.open_in(HostPlace(table, peers), workload, epoch=epoch, progress=progress, tier=tier)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
@@ -150,6 +151,7 @@ class FeatureCache:
             assert rule is not None, "what evicts has a name"
             return place.evicting(rule, workload, num_rows, tier)
         if policy.is_own:
+            # Only now: the number of rows was still for all ranks to agree on.
             place.part()
         hot = place.hot_rows(policy, workload, num_rows, epoch)
         return place.ranked(hot, policy, workload, together=together, epoch=epoch, progress=progress, tier=tier)
@@ -165,6 +167,7 @@ class FeatureCache:
     ) -> tuple[int, bool]:
         """How many, and whether each is there once, not once a rank. Peer 0 decides: free memory is another from one
         look to the next."""
+        # Every rank asks for the room, as ranks on devices tell each other theirs; only peer 0 goes on to decide.
         store, peers, room = place.store, place.peers, place.room()
         found = None
         if place.leads:
@@ -198,6 +201,7 @@ class FeatureCache:
 
     def facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
         """What all peers must say alike."""
+        # A policy of one's own is another object in each rank, and only its class can be told.
         policy = self.policy if isinstance(self.policy, str) else type(self.policy).__name__
         settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window, self.device]
         return {"shape": list(store.shape), "dtype": str(store.dtype), "settings": settings, "epoch": epoch}
@@ -220,6 +224,7 @@ def open_all(
     """
     caches: list[FeatureStore] = []
     try:
+        # The farthest first: each is filled through those behind it.
         for number in range(len(levels), 0, -1):
             behind = caches[0] if caches else store
             ours = None if membership is None else replace(membership, name=f"{membership.name}-{number}")
@@ -267,4 +272,5 @@ def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) ->
 
 
 def _is_number(value: object) -> bool:
+    # True is an int, but no share and no number of bytes.
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

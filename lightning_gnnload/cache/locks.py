@@ -17,7 +17,7 @@ class ReadWriteLock:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._num_reading = 0
-        self._num_writers = 0
+        self._num_writers = 0  # with those that wait
         self._is_written = False
 
     @contextmanager
@@ -94,7 +94,7 @@ class SharedLock:
             _set(fd, _ROWS, fcntl.F_WRLCK)
             yield
         finally:
-            _set(fd, _ROWS, fcntl.F_UNLCK)
+            _set(fd, _ROWS, fcntl.F_UNLCK)  # does nothing where it was interrupted before it had them
             _set(fd, _GATE, fcntl.F_UNLCK)
 
     def close(self) -> None:
@@ -108,6 +108,7 @@ class SharedLock:
     def _description(self) -> int:
         """This thread's: locks belong to what was opened, and threads that share it would not keep each other out."""
         if not hasattr(self._local, "opened"):
+            # Opened anew: a duplicate of the descriptor would share its locks.
             self._local.opened = _Opened(os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC))
         fd: int = self._local.opened.fd
         return fd

@@ -47,16 +47,18 @@ class Lookahead:
         self._ends: dict[int, int] = {}  # of each rank, the first step that is not asked for
         self._nodes: dict[int, np.ndarray] = {}  # by time
         self._next: dict[int, np.ndarray] = {}  # by time: of these nodes
-        self._first = np.empty(workload.graph.num_nodes, np.int32)  # of each node, the mini-batch that it comes in
-        self._times = np.empty(0, np.int64)  # of these mini-batches
+        # Of each node, the number of the mini-batch that it comes in: half the bytes of its time.
+        self._first = np.empty(workload.graph.num_nodes, np.int32)
+        self._times = np.empty(0, np.int64)  # by number, of these mini-batches
 
     def wanted(self, request: BatchRequest) -> list[BatchRequest]:
         """What is to be sampled and given to :meth:`add` now that ``request`` is announced: mostly one mini-batch."""
         step = self._step(request)
+        # Other ranks, or a step too far off for threads that are out of order: the run begins anew.
         if request.num_ranks != self._num_ranks or not -self.steps <= step - self._begin < 2 * self.steps:
             self._num_ranks, self._latest = request.num_ranks, -1
             self._ends, self._nodes, self._next = {}, {}, {}
-        if request.rank not in self._ends:  # what was gone through lacks its mini-batches
+        if request.rank not in self._ends:  # what was gone through lacks its mini-batches: advance() does it again
             self._begin = step - self.steps
         self._latest = max(self._latest, self.time(request))
         first = max(self._ends.get(request.rank, step), step)
@@ -79,6 +81,7 @@ class Lookahead:
         self._nodes = {time: nodes for time, nodes in self._nodes.items() if time >= oldest}
         self._next = {time: times for time, times in self._next.items() if time >= oldest}
         times = sorted(time for time in self._nodes if time >= step * self._num_ranks)
+        # One more than there are lists: next_lists() gives that number to nodes that do not come again.
         self._times = np.array([*times, NEVER], np.int64)
         following = next_lists([self._nodes[time] for time in times], self._first)
         self._next |= {time: self._times[lists] for time, lists in zip(times, following, strict=True)}
@@ -101,7 +104,7 @@ class Lookahead:
         if request.num_ranks != self._num_ranks or time not in self._nodes or time not in self._next:
             return None
         nodes, times = self._nodes[time], self._next[time]
-        if np.array_equal(nodes, ids):
+        if np.array_equal(nodes, ids):  # unless a nearer cache asks for what it lacks
             return times
         order = np.argsort(nodes)
         places = order[np.searchsorted(nodes, ids, sorter=order).clip(max=len(nodes) - 1)]

@@ -168,7 +168,7 @@ class AccessSimilarity(Metric):
     def next_epoch(self) -> None:
         """What was counted since the last call is the epoch that the next one is compared with."""
         self.earlier, self.visits = self.visits, torch.zeros_like(self.visits)
-        self._computed = None
+        self._computed = None  # torchmetrics keeps a result until update(), which this is not
 
     def compute(self) -> torch.Tensor:
         if not self.earlier.any():

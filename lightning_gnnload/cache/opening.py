@@ -135,6 +135,7 @@ class HostPlace(Place[FeatureStore]):
         self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
     ) -> tuple[Budget, bool]:
         together = share != "replicated"
+        # Ranks that share the rows share the table of where they are, too: one copy of both.
         return budget(replace(table, copies=1) if together else table, ratio, capacity_bytes, room), together
 
     def without(self) -> FeatureStore:
@@ -209,5 +210,5 @@ def _lock_of(peers: PeerGroup) -> SharedLock:
         first, *_ = peers.all_gather({}, -1 if mine is None else mine.fd)
     finally:
         if mine is not None:
-            mine.close()
+            mine.close()  # what came back is a duplicate
     return SharedLock(first.fd)

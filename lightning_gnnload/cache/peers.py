@@ -20,7 +20,7 @@ from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
 
 _RETRY_S = 0.02
 _LAST_WORDS_S = 2.0  # how long a peer may take to read why this one failed
-_MAX_TEXT = 4000
+_MAX_TEXT = 4000  # a message holds it, though JSON writes 12 bytes for some characters
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Membership:
         try:
             peers.rendezvous()
             yield peers
-        except BaseException as error:
+        except BaseException as error:  # interrupts, too: the others learn why this rank left
             peers.abort(error)
             raise
         finally:
@@ -203,9 +203,11 @@ class _RootPeer(PeerGroup):
                     ) from None
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
+        # A duplicate, as the caller closes what it receives, from whomever.
         given = {0: PeerValue(fields, os.dup(fd) if fd >= 0 else -1)}
         try:
             while waiting := {i: channel for i, channel in self.channels.items() if i not in given}:
+                # No deadline: others may be filling their shards, and the connection of one that is gone is readable.
                 ready = sockets.readable(list(waiting.values()), 3600.0)
                 for index in [index for index, channel in waiting.items() if channel in ready]:
                     given[index] = self._receive(index)
@@ -226,6 +228,7 @@ class _RootPeer(PeerGroup):
         except CacheShareError:
             return
         try:
+            # A stranger that stays silent must not hold up those who still come.
             message, fds = channel.receive() if sockets.readable([channel], _LAST_WORDS_S) else ({}, [])
         except (EOFError, CacheShareError):
             message, fds = {}, []
@@ -235,6 +238,7 @@ class _RootPeer(PeerGroup):
         if message.get("kind") != "join" or index in self.channels or not 0 < index < self.membership.count:
             channel.close()
             return
+        # Before the check, so that this peer hears of the failure, too.
         self.channels[index] = channel
         if message["count"] != self.membership.count:
             raise CacheShareError(
@@ -286,6 +290,7 @@ def numbers_in(fd: int) -> np.ndarray:
     """
     if fd < 0:
         raise CacheShareError("sharer 0 gave no numbers where some were due.")
+    # Rounded down, as a file for no numbers has one byte. The map outlives the descriptor.
     file = MemoryFile.adopt(fd, os.fstat(fd).st_size // 8 * 8)
     file.close()
     return file.array.view(np.int64).copy()

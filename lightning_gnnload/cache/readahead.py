@@ -69,6 +69,7 @@ class ReadAhead:
         if self._staged is not None:
             if self._staged[0] == request:
                 return
+            # Without effect on a read that is under way, whose rows nobody takes.
             self._staged[1].reading.cancel()
         ids = np.sort(ids).astype(np.int64, copy=False)
         self._staged = request, Staged(ids, self._thread.submit(self._read, ids))

@@ -23,7 +23,7 @@ from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.sample.workload import Workload
 
 _log = logging.getLogger(__name__)
-_POLL_S = 0.5
+_POLL_S = 0.5  # close() does not wake a thread that waits for peer 0, and so may wait as long for it
 _LOCKED_BYTES = 1 << 20
 """Written while readers wait: about 0.1 ms."""
 _SLOT_MASK = (1 << ops.SLOT_BITS) - 1
@@ -79,6 +79,7 @@ class RenewedCache(StaticCache):
 
     def announce(self, request: BatchRequest) -> None:
         window = (request.epoch - self.first_epoch) // self.window
+        # Compared without the lock first: each mini-batch comes by here, and few begin a window.
         if window > self._announced:
             with self._news:
                 self._announced = max(window, self._announced)
@@ -109,6 +110,7 @@ class RenewedCache(StaticCache):
         while (window := self._next_window(seen)) is not None:
             seen = window
             if window > installed:
+                # Ranked in advance, unless training passed over a window while this thread was still ranking.
                 hot = counted[1] if counted[0] == window else self._rank(window)
                 self._install(*moves(self.location, [len(shard) for shard in self.shards], hot))
                 installed = window
@@ -126,6 +128,7 @@ class RenewedCache(StaticCache):
 
     def _install(self, nodes: np.ndarray, places: np.ndarray) -> None:
         file = numbers_file(np.concatenate([nodes, places]))
+        # Sent before this rank replaces its own rows, so that all do so at the same time.
         for channel in self._channels.values():
             with contextlib.suppress(OSError):  # it is gone: its rows stay as they are
                 channel.send("moves", [file.fd])
@@ -151,17 +154,18 @@ class RenewedCache(StaticCache):
 
     def _replace(self, nodes: np.ndarray, places: np.ndarray) -> None:
         """Puts the rows of ``nodes`` to those of ``places`` that lie in this rank's shard."""
-        if self.memory.own < 0:
+        if self.memory.own < 0:  # more ranks than a location can name: this one has no shard
             return
         location, shard = self.location, self.shards[self.memory.own]
         is_mine = places >> ops.SLOT_BITS == self.memory.own
         nodes, places = nodes[is_mine], places[is_mine].astype(np.int32)
         slots = places & _SLOT_MASK
+        # Looked up once: only this thread enters nodes into this shard, and no slot is written twice.
         node_of = nodes_in(location, self.memory.own, len(shard))
         step = max(_LOCKED_BYTES // max(self.row_bytes, 1), 1)
         rows = np.empty((min(step, len(nodes)), self.row_bytes), np.uint8)
         for begin in range(0, len(nodes), step):
-            if self._stopping.is_set():
+            if self._stopping.is_set():  # between two pieces all entries are right
                 return
             now = slice(begin, begin + step)
             count = len(nodes[now])

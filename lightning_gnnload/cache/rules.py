@@ -220,7 +220,7 @@ RULES = {
         _native("fifo", "#d1495b", device_slot_bytes=8),
         _native("clock", "#e58a97"),
         _native("s3fifo", "#8c2f39"),
-        # What it knows of the steps ahead comes on top: their node ids.
+        # A slot's node and its next time, int64 each. The node ids of the steps ahead come on top.
         Rule("belady", "#222222", admit=_belady, looks_ahead=True, slot_bytes=16),
     )
 }

@@ -13,7 +13,7 @@ from lightning_gnnload.data.features import MemoryFeatureStore, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20  # compared at once: a mask of the whole table would take as much memory as the table
 
 
 def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatureStore:
@@ -41,7 +41,7 @@ def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatu
             file.array[:] = own
         fds = [given.fd for given in peers.all_gather({}, -1 if file is None else file.fd)]
         root_rows = MemoryFile.adopt(fds[0], rows.nbytes)
-        root_rows.close()
+        root_rows.close()  # the map stays
         if file is not None:
             file.close()
         if (differing := _first_difference(own, root_rows.array)) is not None:

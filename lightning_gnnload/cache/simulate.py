@@ -94,7 +94,7 @@ class AccessTrace:
             advance(1)
         if self.num_steps == 0:
             raise CacheConfigError(f"{max_bytes} bytes an epoch are too few to record one step; lower batch_size.")
-        return recorded[: self.num_steps * num_ranks]
+        return recorded[: self.num_steps * num_ranks]  # without the ranks of a step that was cut
 
 
 def static_curves(
@@ -156,6 +156,7 @@ def _static(
     """``judged``: hotness, and the visits that it is held against."""
     hits = np.zeros(len(slots), np.int64)
     for hotness, visits in judged:
+        # One ranking serves all sizes: a smaller cache holds the beginning of a larger one.
         ranked = visits[hottest(hotness, trace.num_nodes, max(slots))].cumsum()
         hits += [ranked[count - 1] if count else 0 for count in slots]
     return _curve(trace, name, order, hits.tolist(), prepare_s)
@@ -170,6 +171,7 @@ def _curve(trace: AccessTrace, name: str, order: str, hits: Sequence[int], prepa
 def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:
     if num_slots == 0:
         return 0
+    # Without rows: which ones stay does not depend on what they hold.
     cache = ops.DynamicCache(num_nodes, num_slots, row_bytes=0, eviction=rule)
     hits = [cache.visit(nodes) for nodes in lists]
     return sum(hits[num_warm:])
@@ -183,6 +185,7 @@ def _belady_hits(
     next_of = np.full(num_nodes, never, np.int32)  # of cached nodes, when they come next; of others, never
     kept = np.empty(0, np.int64)
     for number, (nodes, after) in enumerate(zip(lists, following, strict=True)):
+        # Cached nodes alone have a time, that of the next list they are in: for those of this list, this one.
         held = next_of[nodes] == number
         if number >= num_warm:
             hits += int(np.count_nonzero(held))
@@ -196,4 +199,4 @@ def _belady_hits(
 
 
 def _num_slots(ratio: float, num_nodes: int) -> int:
-    return int(ratio * num_nodes + 1e-9)
+    return int(ratio * num_nodes + 1e-9)  # 0.29 * 100 is 28.999... in binary

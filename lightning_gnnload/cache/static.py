@@ -20,7 +20,7 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import CacheConfigError
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 16 << 20  # also the page-locked memory that filling a device's own cache takes
 
 
 class StaticCache(StoreWrapper):
@@ -204,12 +204,14 @@ def hold_together(
 
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the trainers holds more rows.
     """
+    # Ranks beyond those that a location can name fill no shard; they read those of the others.
     own, num_shards = peers.membership.index, min(peers.membership.count, ops.MAX_SHARDS)
     places = _places(hot, num_shards)
     shard_of = places >> ops.SLOT_BITS
     mine = hot[shard_of == own]
     table = None
     if own == 0:
+        # Sealed against writes by the others, but where renewals have to enter their rows.
         table = MemoryFile.create("location", store.shape[0] * 4, open_to_all=renewed)
         located = table.array.view(np.int32)
         located.fill(-1)
@@ -220,6 +222,7 @@ def hold_together(
         shard = MemoryFile.create("cache", len(mine) * store.row_bytes)
         fill(store, mine, shard.array.reshape(len(mine), store.row_bytes), progress=progress)
     sizes = np.bincount(shard_of, minlength=num_shards).tolist()
+    # Exchanged when it is filled: who has mapped a shard finds its rows there.
     shards = _exchange_files(peers, shard, [size * store.row_bytes for size in sizes])
     rows = [file.array.reshape(size, store.row_bytes) for file, size in zip(shards, sizes, strict=True)]
     return CacheMemory(table.array.view(np.int32), rows, own if own < num_shards else -1)
@@ -232,6 +235,7 @@ def _exchange_files(
     closed: the mappings are enough."""
     fds = [each.fd for each in peers.all_gather({}, -1 if file is None else file.fd)]
     try:
+        # adopt() owns what it is given, even where it fails: only what is left over is closed here.
         files = [MemoryFile.adopt(fds.pop(0), size, open_to_all=open_to_all) for size in sizes]
     finally:
         for fd in fds:

@@ -48,6 +48,7 @@ def node_lists(
     try:
         for request in requests:
             ahead.append((request, threads.submit(workload.nodes_of, request)))
+            # One that is sampled and one that waits for each thread: none idles while the caller counts.
             if len(ahead) > 2 * num_threads:
                 yield _taken(ahead)
         while ahead:
@@ -141,6 +142,7 @@ def smoothed(counts: np.ndarray, degrees: np.ndarray, num_batches: int) -> np.nd
     """
     fraction, octave = np.frexp(degrees.astype(np.float64))  # exact, so that all machines class alike
     classes = octave * _CLASSES_AN_OCTAVE + ((2 * fraction - 1) * _CLASSES_AN_OCTAVE).astype(np.int64)
+    # Nodes without edges would be in a negative class, which bincount refuses; no other is in class 0.
     classes = np.where(degrees > 0, classes, 0)
     size = np.maximum(np.bincount(classes), 1)
     counts = counts.astype(np.float64)

@@ -164,7 +164,7 @@ def shrinking(
             opened = open_in(each)
         except (DeviceMemoryError, CacheShareError) as error:
             refusal = error
-            all_have(False)
+            all_have(False)  # the others wait for this rank's word, too
             continue
         if all_have(True):
             return opened

@@ -76,12 +76,13 @@ class StaticFeatures(CachedFeatures):
         backing: Mapped | None = None,
         tier: str = "cache",
     ) -> None:
+        # Before super(): gathers of other streams wait for what is on the device when it ends.
         self._table = TieredTable.of(device, location, shards.addresses, shards.num_rows, store.row_bytes, backing)
         super().__init__(device, store, backing, tier)
         self._shards = shards
 
     def close(self) -> None:
-        super().close()
+        super().close()  # first: kernels may still read the shards
         self._shards.close()
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
@@ -127,6 +128,7 @@ class DynamicFeatures(CachedFeatures):
         self._last: Event | None = None
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        # The lock puts launches in order, the event their streams: no slot may change while it is read.
         with self._turn:
             if self._last is not None:
                 self._last.wait()
@@ -175,6 +177,7 @@ class MissedRows:
         device, buffers = self.device, self._buffers()
         missed = buffers.ids(len(ids))
         positions = device.empty(len(ids), torch.int64)
+        # Kernels write the ids to mapped memory: the wait for their number is a wait for them as well.
         number = list_missed(device, location, ids, missed.address, positions)
         count = int(device.read(number)[0])
         meanwhile()

@@ -35,10 +35,12 @@ class DeviceFeatures(ABC):
     def __init__(self, device: Device, shape: tuple[int, int], dtype: torch.dtype) -> None:
         self.device, self.shape, self.dtype = device, shape, dtype
         # The error, rows of each shard, rows of none. Kernels of all streams add to them.
+        # In one array, as each copy to the host is a wait.
         self._notes = device.zeros(2 + ops.MAX_SHARDS, torch.int64)
         self._error, self._taken = self._notes[:1], self._notes[1:]
         self._told: dict[str, TierReads] = {}
         self._telling = threading.Lock()
+        # Last: what a subclass put on the device before it called this is covered, too.
         self._ready = device.record()
 
     @property
@@ -204,6 +206,7 @@ class LateFeatures:
 
     def take_over(self, rows: DeviceFeatures) -> None:
         """Lets ``rows`` gather from the next batch on."""
+        # One step for threads that gather: they see the table before, or this one.
         self._holders.append(rows)
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -118,6 +118,7 @@ class _ShardFiller:
                 }
             )
             self._links = Links.probe(self._peers, self._runtime)
+        # Each turn but the last loses a link, so there are only so many.
         while share:
             group = next(group for group in self._links.groups() if self._rank in group)
             try:
@@ -152,7 +153,9 @@ class _ShardFiller:
             self._store, mine, lambda begin, end: piece[: end - begin], progress=progress
         ):
             there = self._device.put(rows)
+            # `there` may be dropped before it is copied: torch reuses its memory in the order of this stream.
             self._runtime.copy(address + begin * self._store.row_bytes, there.data_ptr(), rows.nbytes)
+        # The other ranks read on streams of their own, once all have agreed.
         self._device.record().synchronize()
 
     def locate(self, rows: np.ndarray) -> torch.Tensor:
@@ -181,6 +184,7 @@ class _ShardFiller:
             DeviceMemoryError: there is no such memory.
         """
         self.shards = Shards(memory=self._shared(num_bytes) if len(group) > 1 else None)
+        # Where it cannot be shared, this rank becomes a group of its own, once _open() has told the others.
         if self.shards.memory is None:
             self.shards.memory = PrivateMemory(self._device, num_bytes)
         return num_bytes // self._row_bytes
@@ -232,6 +236,7 @@ class _ShardFiller:
             for fd in fds:
                 if fd >= 0:
                     os.close(fd)
+        # Ranks of all groups take part: their records of links must stay the same.
         return not self._links.remove([each.fields["unread"] for each in self._peers.all_gather({"unread": unread})])
 
     def _opened(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:

@@ -87,6 +87,7 @@ class DevicePlace(Place[DeviceFeatures]):
         least = most if capacity is None else min(capacity, most)
         fits_each = ratio in (None, 1) and table.rows_in(least) == table.num_nodes
         together = self.runtime is not None and share != "replicated" and not (share == "auto" and fits_each)
+        # Shared rows lie there once, but each rank's device has its own table of where they are.
         once = replace(table, copies=1, indices=table.copies)
         try:
             allowed = budget(once if together else table, ratio, capacity, room)
@@ -95,6 +96,7 @@ class DevicePlace(Place[DeviceFeatures]):
                 f"the devices have {in_units(room)} for a cache of features, which is less than asked for: {error}"
             ) from error
         num_shards = table.copies if together else 1
+        # A location can name no more slots.
         return replace(allowed, num_rows=min(allowed.num_rows, num_shards << ops.SLOT_BITS)), together
 
     def without(self) -> DeviceFeatures:

@@ -56,6 +56,7 @@ class Shards:
     def close(self) -> None:
         """Gives back what this rank has opened, and its own memory once nobody reads it. A rank that is gone keeps
         nobody waiting. Nothing may be gathered any more."""
+        # The others' first: their owners wait for this rank, as it then waits for its readers.
         for each in self.opened:
             each.close()
         memory, self.memory, self.opened = self.memory, None, []
