@@ -39,7 +39,7 @@ class Speed:
     sample_ns: float
 
     def saved(self, policy: str, hit_rate: float) -> float:
-        """The share of the time to gather that a cache in memory saves; negative where it costs more."""
+        """Returns the share of the time to gather that a cache in memory saves; negative where it costs more."""
         again = self.sample_ns if RULES[policy].looks_ahead else 0.0
         return (hit_rate * (self.store_ns - self.memory_ns) - again) / self.store_ns
 
@@ -80,7 +80,7 @@ def measure_speed(store: FeatureStore, trace: AccessTrace) -> Speed:
 def recommend(
     curves: Sequence[HitRateCurve], ratios: Sequence[float], most: float, speed: Speed, usual_order: str
 ) -> Advice:
-    """The policy and the size that are worth it.
+    """Recommends the policy and the size that are worth it, or no cache.
 
     Args:
         curves: of all policies.
@@ -95,7 +95,7 @@ def recommend(
         return Advice(None, usual_order, 0.0, "there is no memory for the smallest cache that was looked at.")
 
     def best(worth: Callable[[str, float], float]) -> tuple[str, int, float]:
-        """The smallest size that is worth nearly as much as the largest, and the easiest policy that does it."""
+        """Finds the smallest size that is worth nearly as much as the best one, and the easiest policy that does it."""
         values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
         tops = {number: max(value[number] for value in values.values()) for number in allowed}
         # abs(): where every cache costs time, the best is negative, and enough is still below it.

@@ -43,7 +43,7 @@ class Table:
         return self.copies * (self.row_bytes + self.slot_bytes)
 
     def rows_in(self, capacity_bytes: int) -> int:
-        """How many fit, index included."""
+        """Returns how many rows fit, index included."""
         return min(max(capacity_bytes - self.index_bytes, 0) // max(self.bytes_per_row, 1), self.num_nodes)
 
 
@@ -66,8 +66,8 @@ class Budget:
 
 
 def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: int | None = None) -> Budget:
-    """The rows that settings allow. Where both limits are given, the lower one holds; where none is, a quarter of the
-    free memory is taken, and no more than the table needs.
+    """Computes the rows that settings allow. Where both limits are given, the lower one holds; where none is, a quarter
+    of the free memory is taken, and no more than the table needs.
 
     Args:
         table: what is cached.

@@ -1,4 +1,4 @@
-"""Many readers or one writer: threads of one process, and threads of any process of a machine."""
+"""Readers-writer locks, which many readers or one writer hold: in one process, and between those of a machine."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ _GATE, _ROWS = 0, 1  # bytes of the file that stand for them
 class SharedLock:
     """A lock between processes that is released when its holder is killed (``F_OFD_SETLKW`` on a memfd).
 
-    Who waits to write is not passed by readers who come later: all go through a gate, which a writer holds while it
-    waits, and a reader only in passing. Not reentrant.
+    A reader that comes later does not pass a writer that waits: all go through a gate, which a writer holds while it
+    waits and writes, and a reader only in passing. It is not reentrant.
 
     Args:
         fd: a memfd that all of them have; closed by :meth:`close`.
@@ -106,7 +106,8 @@ class SharedLock:
             self.fd = -1
 
     def _description(self) -> int:
-        """This thread's: locks belong to what was opened, and threads that share it would not keep each other out."""
+        """Returns this thread's own descriptor: locks belong to an open file, and threads that share one would not
+        exclude each other."""
         if not hasattr(self._local, "opened"):
             # Opened anew: a duplicate of the descriptor would share its locks.
             self._local.opened = _Opened(os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC))

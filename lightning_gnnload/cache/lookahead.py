@@ -17,12 +17,12 @@ NEVER = np.iinfo(np.int64).max
 class Lookahead:
     """The input nodes of the next mini-batches, and when each node is used next.
 
-    A mini-batch's time is ``global step * num_ranks + rank``. Expected are those of every coming step, of the ranks
+    A mini-batch's time is ``global step * num_ranks + rank``. Those of every coming step are expected, of the ranks
     that were announced; others are not this process's. Every ``steps`` steps, those of the next ``2 * steps`` are
     gone through; so between ``steps`` and ``2 * steps`` steps ahead are known at any time. As mini-batches are pure
     functions, it does not matter who samples them, nor when.
 
-    One thread at a time; sampling, which takes the time, is the caller's.
+    One thread at a time may use it. The caller samples, which takes the time.
 
     Args:
         workload: whose mini-batches.
@@ -52,7 +52,7 @@ class Lookahead:
         self._times = np.empty(0, np.int64)  # by number, of these mini-batches
 
     def wanted(self, request: BatchRequest) -> list[BatchRequest]:
-        """What is to be sampled and given to :meth:`add` now that ``request`` is announced: mostly one mini-batch."""
+        """Returns what to sample and give to :meth:`add` now that ``request`` is announced: mostly one mini-batch."""
         step = self._step(request)
         # Other ranks, or a step too far off for threads that are out of order: the run begins anew.
         if request.num_ranks != self._num_ranks or not -self.steps <= step - self._begin < 2 * self.steps:
@@ -66,7 +66,7 @@ class Lookahead:
         return [self._request(ahead * self._num_ranks + request.rank) for ahead in range(first, end)]
 
     def add(self, request: BatchRequest, nodes: np.ndarray) -> None:
-        """Nodes of a mini-batch that was wanted."""
+        """Enters the nodes of a mini-batch that was wanted."""
         if request.num_ranks == self._num_ranks:
             small = len(self._first) <= np.iinfo(np.int32).max
             self._nodes[self.time(request)] = nodes.astype(np.int32) if small else nodes
@@ -88,13 +88,13 @@ class Lookahead:
         return True
 
     def next_times(self, nodes: np.ndarray) -> np.ndarray:
-        """When each node first comes, int64, of the steps that were gone through last; :data:`NEVER` where it does
-        not."""
+        """Returns when each node first comes, int64, in the steps that were gone through last; :data:`NEVER` where it
+        does not."""
         return self._times[self._first[nodes]] if len(self._times) else np.full(len(nodes), NEVER)
 
     def times_after(self, request: BatchRequest, ids: np.ndarray) -> np.ndarray | None:
-        """When each of these nodes of a mini-batch comes next after it, int64; None where that is not known, or they
-        are not of it.
+        """Returns when each of these nodes of a mini-batch comes next after it, int64; None where that is not known,
+        or they are not of it.
 
         Args:
             request: the mini-batch.
@@ -111,12 +111,12 @@ class Lookahead:
         return times[places] if np.array_equal(nodes[places], ids) else None
 
     def coming(self) -> tuple[BatchRequest, np.ndarray] | None:
-        """The next mini-batch that was not announced yet, and its nodes, where they are known."""
+        """Returns the next mini-batch that was not announced yet, and its nodes; None where they are not known."""
         time = min((time for time in self._nodes if time > self._latest), default=None)
         return None if time is None else (self._request(time), self._nodes[time])
 
     def time(self, request: BatchRequest) -> int:
-        """Greater for what comes later."""
+        """Returns the time of a mini-batch, which is greater for what comes later."""
         return self._step(request) * request.num_ranks + request.rank
 
     def _request(self, time: int) -> BatchRequest:

@@ -17,14 +17,14 @@ _CHUNK_BYTES = 1 << 20  # compared at once: a mask of the whole table would take
 
 
 def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatureStore:
-    """The same rows in memory that all ranks map. Whoever drops its own store then gives back the memory.
+    """Returns a store of the same rows in memory that all ranks map. A rank that drops its own store frees its copy.
 
     Peer 0's rows are copied to a memfd; the others compare theirs with it, byte by byte. Where all have mapped a
     file, the system shares its pages already, and ``store`` comes back as it is.
 
     Args:
         store: in each rank, with the same rows.
-        peers: the ranks of this machine that have it.
+        membership: of the ranks of this machine that have it.
 
     Raises:
         CacheShareError: a rank has other rows, is late, or failed; the machine does not give the memory.

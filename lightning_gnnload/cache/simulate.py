@@ -75,7 +75,7 @@ class AccessTrace:
         return sum(len(nodes) for epoch in self.epochs[1:] for nodes in epoch)
 
     def counts(self) -> list[np.ndarray]:
-        """Visits of each measured epoch, int64 ``[N]``."""
+        """Counts the visits to each node in each measured epoch, int64 ``[N]``."""
         return [np.bincount(np.concatenate(epoch), minlength=self.num_nodes) for epoch in self.epochs[1:]]
 
     def _record(self, epoch: int, max_bytes: int | None, advance: Advance) -> list[np.ndarray]:
@@ -100,7 +100,7 @@ class AccessTrace:
 def static_curves(
     trace: AccessTrace, ratios: Sequence[float], order: str, skipped: Callable[[str], object]
 ) -> Iterator[HitRateCurve]:
-    """The optimum, then each of :data:`.RULES` that ranks; what cannot judge this sampler is told to ``skipped``.
+    """Yields the curves of the optimum and of all :data:`.RULES` that rank; ``skipped`` is told of those that cannot.
 
     The optimum are the rows visited most in the measured epochs together; ``"clairvoyant"`` chooses anew each epoch,
     and so may exceed it.
@@ -127,7 +127,7 @@ def static_curves(
 
 
 def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> Iterator[HitRateCurve]:
-    """Simulates each rule that admits and evicts while mini-batches are gathered; ``"belady"`` knows the whole trace.
+    """Yields the curves of all rules that admit and evict; ``"belady"`` knows the whole trace.
 
     Source: BGL (NSDI'23), section 3.2.1, figure 5.
     """
@@ -153,7 +153,7 @@ def _static(
     judged: Sequence[tuple[np.ndarray, np.ndarray]],
     prepare_s: float,
 ) -> HitRateCurve:
-    """``judged``: hotness, and the visits that it is held against."""
+    """Makes the curve of the hottest rows; ``judged`` has each hotness with the visits that it is held against."""
     hits = np.zeros(len(slots), np.int64)
     for hotness, visits in judged:
         # One ranking serves all sizes: a smaller cache holds the beginning of a larger one.

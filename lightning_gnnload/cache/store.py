@@ -50,7 +50,7 @@ class StoreWrapper(FeatureStore):
         """:meth:`gather`; with positions, :meth:`gather_at`."""
 
     def _missed(self, count: int) -> np.ndarray:
-        """Room for ids and positions of this thread, int64 ``[2, count]``, kept from one batch to the next."""
+        """Returns room for ids and positions of this thread, int64 ``[2, count]``, kept from one batch to the next."""
         kept: np.ndarray | None = getattr(self._scratch, "missed", None)
         if kept is None or kept.shape[1] < count:
             # A quarter more, as the next batches may be a little larger.
@@ -71,7 +71,7 @@ class StoreWrapper(FeatureStore):
 
 
 def check_slots(num_slots: int, store: FeatureStore) -> None:
-    """Raises CacheTooSmallError, CacheConfigError: so many slots are none, or more than the store has rows."""
+    """Checks a number of slots. Raises CacheTooSmallError, CacheConfigError: none, or more than the store has rows."""
     if num_slots < 1:
         raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
     if num_slots > store.shape[0]:
@@ -154,7 +154,7 @@ class DeferredStore(FeatureStore):
         return self.behind.dtype
 
     def open(self) -> None:
-        """Raises Exception: what making the cache raised, in each thread that asks for it."""
+        """Makes the cache, if there is none yet. Raises Exception: what making it raised, in each thread that asks."""
         # Asked without the lock first: each gather comes by here, and only the first has to open.
         if self._front is None:
             self._opened()

@@ -21,7 +21,7 @@ from lightning_gnnload.sample.workload import Workload
 def node_lists(
     workload: Workload, requests: Iterable[BatchRequest], *, num_threads: int | None = None
 ) -> Iterator[tuple[BatchRequest, np.ndarray]]:
-    """What mini-batches will gather, before they are made: each request with its nodes, int64, in the order given.
+    """Samples what mini-batches will gather; yields each request with its nodes, int64, in the order given.
 
     Threads sample up to ``2 * num_threads`` mini-batches ahead of the caller and then wait for it, so the requests
     may be endless. Closing the iterator ends the threads.
@@ -60,7 +60,7 @@ def node_lists(
 def visit_counts(
     workload: Workload, epochs: Iterable[int], *, num_threads: int | None = None, progress: bool = True
 ) -> np.ndarray:
-    """How many mini-batches of these epochs will gather each node's row, int32 ``[N]``: exact, not a guess.
+    """Counts the mini-batches of these epochs that will gather each node's row, int32 ``[N]``: exact, not a guess.
 
     Args:
         workload: whose mini-batches.
@@ -88,7 +88,7 @@ def visit_counts(
 
 
 def similarity(before: np.ndarray, after: np.ndarray, share: float = 0.1) -> float:
-    """How much of the visits to epoch ``after``'s hottest nodes epoch ``before`` foretells, in [0, 1].
+    """Computes how much of the visits to epoch ``after``'s hottest nodes epoch ``before`` foretells, in [0, 1].
 
     ``sum over T_i and T_j of min(f_i(v), f_j(v)) / sum over T_j of f_j(v)``, where f counts visits and T is the
     ``share`` of all nodes with most.

@@ -166,7 +166,7 @@ class MissedRows:
     def fetch(
         self, location: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, meanwhile: Callable[[], None]
     ) -> None:
-        """Row ``ids[b]`` to ``out[b]`` where ``location[ids[b]]`` is negative.
+        """Copies row ``ids[b]`` of the store to ``out[b]`` where ``location[ids[b]]`` is negative.
 
         Args:
             location: int32 ``[N]``, on the device.
@@ -190,7 +190,7 @@ class MissedRows:
         buffers.taken = device.record()
 
     def reads(self) -> Reads:
-        """What the store gave so far."""
+        """Returns what the store gave so far."""
         with self._counting:
             return tuple(TierReads(tier, *counts) for tier, counts in self._counts.items())
 
@@ -208,7 +208,7 @@ class MissedRows:
 
 
 class _Buffers:
-    """Page-locked memory of one thread, on pages of its own: others could be registered for reading alone.
+    """The page-locked buffers of one thread, on pages of their own: others could be registered for reading alone.
 
     Attributes:
         taken: when the device has read the rows that lie there.

@@ -38,7 +38,7 @@ def hold_on_device(
     required: bool = False,
     progress: bool = False,
 ) -> tuple[torch.Tensor, Shards]:
-    """The rows of ``hot`` on the ranks' devices, each rank with an equal share of them, whatever else happens.
+    """Lays the rows of ``hot`` on the ranks' devices; each rank takes an equal share of memory, whatever else happens.
 
     Where all devices read each other's memory, each row is there once. Where only some do, those form groups, and each
     group holds the hottest rows that its shares have room for; a device that no other one reads is a group of its own.
@@ -84,7 +84,7 @@ def hold_on_device(
 
 
 class _ShardFiller:
-    """One rank's way to its shards. All ranks take the same turns, as each depends on what all have said."""
+    """Makes one rank's shard and opens the others'. All ranks take the same turns, as each depends on what all said."""
 
     def __init__(self, store: FeatureStore, device: Device, peers: PeerGroup | None, runtime: Runtime) -> None:
         self.shards = Shards()
@@ -143,7 +143,7 @@ class _ShardFiller:
         return hot[:0]
 
     def fill(self, rows: np.ndarray, *, progress: bool) -> None:
-        """This rank's shard, from the store, in pieces."""
+        """Copies this rank's rows from the store to its shard, in pieces."""
         if not len(rows):
             return
         mine = rows[deal(len(rows), len(self.shards.num_rows)) >> ops.SLOT_BITS == self.shards.own]
@@ -164,7 +164,7 @@ class _ShardFiller:
         return self._device.put(location)
 
     def warn(self, num_rows: int) -> None:
-        """Says, in one line, where it is less than was hoped for."""
+        """Logs, in one line, why the cache is smaller than it could be, if it is."""
         if self._refusal:
             _log.warning("The feature cache stays in the host's memory, as %s", self._refusal)
         elif self._links.reasons:
@@ -240,7 +240,7 @@ class _ShardFiller:
         return not self._links.remove([each.fields["unread"] for each in self._peers.all_gather({"unread": unread})])
 
     def _opened(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:
-        """The address of another rank's memory. Raises DeviceShareError."""
+        """Opens another rank's memory and returns its address. Raises DeviceShareError."""
         if "memory_handle" not in fields:
             raise DeviceShareError(f"rank {peer} cannot share its device's memory. {fields.get('unshared')}")
         memory_handle = MemoryHandle.of(fields["memory_handle"])
