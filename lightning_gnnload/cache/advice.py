@@ -17,6 +17,7 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 
 _MEASURED_BATCHES, _MEASURED_S = 24, 3.0
 _LARGEST_SCRATCH_BYTES = 256 << 20
+# So near to the best, policies are equals; so much of the best, a smaller cache is preferred to a larger.
 _CLOSE, _ENOUGH = 0.01, 0.9
 _WORTH_IT = 0.05  # a smaller gain would be lost in noise
 _EASE = sorted((name for name, rule in RULES.items() if rule.is_advised), key=lambda name: RULES[name].looks_ahead)
@@ -38,7 +39,7 @@ class Speed:
     sample_ns: float
 
     def saved(self, policy: str, hit_rate: float) -> float:
-        """The share of the time to gather that a cache in memory saves; negative where it costs more."""
+        """Returns the share of the time to gather that a cache in memory saves; negative where it costs more."""
         again = self.sample_ns if RULES[policy].looks_ahead else 0.0
         return (hit_rate * (self.store_ns - self.memory_ns) - again) / self.store_ns
 
@@ -79,7 +80,7 @@ def measure_speed(store: FeatureStore, trace: AccessTrace) -> Speed:
 def recommend(
     curves: Sequence[HitRateCurve], ratios: Sequence[float], most: float, speed: Speed, usual_order: str
 ) -> Advice:
-    """The policy and the size that are worth it.
+    """Recommends the policy and the size that are worth it, or no cache.
 
     Args:
         curves: of all policies.
@@ -94,9 +95,10 @@ def recommend(
         return Advice(None, usual_order, 0.0, "there is no memory for the smallest cache that was looked at.")
 
     def best(worth: Callable[[str, float], float]) -> tuple[str, int, float]:
-        """The smallest size that is worth nearly as much as the largest, and the easiest policy that does it."""
+        """Finds the smallest size that is worth nearly as much as the best one, and the easiest policy that does it."""
         values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
         tops = {number: max(value[number] for value in values.values()) for number in allowed}
+        # abs(): where every cache costs time, the best is negative, and enough is still below it.
         most_of_it = max(tops.values()) - (1 - _ENOUGH) * abs(max(tops.values()))
         enough = next(number for number in allowed if tops[number] >= most_of_it)
         close = [name for name in values if values[name][enough] >= tops[enough] - _CLOSE]

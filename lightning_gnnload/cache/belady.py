@@ -69,6 +69,7 @@ class BeladyCache(StoreWrapper):
         super().__init__(store, tier)
         self.workload = workload
         self._ahead = Lookahead(workload, steps)
+        # Pages of slots that are never filled take no memory.
         memory = np.frombuffer(buffer_memory(num_slots * store.row_bytes), np.uint8)
         self._rows = memory[: num_slots * store.row_bytes].reshape(num_slots, store.row_bytes)
         self._location = np.full(num_nodes, -1, np.int32)
@@ -84,7 +85,7 @@ class BeladyCache(StoreWrapper):
         if read_ahead is None:
             read_ahead = not isinstance(store, MemoryFeatureStore)
         self._reader = ReadAhead(store) if read_ahead else None
-        self._here = threading.local()
+        self._here = threading.local()  # a thread gathers what it has announced
 
     @property
     def num_bytes(self) -> int:
@@ -97,6 +98,7 @@ class BeladyCache(StoreWrapper):
             wanted = self._ahead.wanted(request)
             staged = self._reader.take(request) if self._reader is not None else None
         self._here.announced = request, staged
+        # Sampled without the lock: other threads announce, sample and gather meanwhile.
         for coming in wanted:
             nodes = self.workload.nodes_of(coming)
             with self._deciding:
@@ -174,8 +176,10 @@ class BeladyCache(StoreWrapper):
         # Where a later mini-batch was gathered before this one, that is when it said that it needs a row again.
         self._next[slots[held]] = np.maximum(times[held], self._next[slots[held]])
         time = self._ahead.time(request)
+        # Earlier by more than threads are ever out of order: the steps begin anew, as in another fit.
         begun_anew = self._latest - time > self._ahead.steps * request.num_ranks
         self._latest = time if begun_anew else max(time, self._latest)
+        # A row whose next use is over, as that mini-batch was gathered before this one, is not worth a slot.
         new = np.flatnonzero(~held & (times > self._latest) & (times < NEVER))
         free = np.arange(self._num_used, min(self._num_used + len(new), len(self._nodes)))
         self._num_used += len(free)

@@ -11,7 +11,7 @@ from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 AUTO_SHARE = 0.25
 """Of the free memory: as much again for slots, as much for the page cache, the rest in reserve."""
-LOCATION_BYTES = 4
+LOCATION_BYTES = 4  # int32: shard and slot
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Table:
         return self.copies * (self.row_bytes + self.slot_bytes)
 
     def rows_in(self, capacity_bytes: int) -> int:
-        """How many fit, index included."""
+        """Returns how many rows fit, index included."""
         return min(max(capacity_bytes - self.index_bytes, 0) // max(self.bytes_per_row, 1), self.num_nodes)
 
 
@@ -66,8 +66,8 @@ class Budget:
 
 
 def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: int | None = None) -> Budget:
-    """The rows that settings allow. Where both limits are given, the lower one holds; where none is, a quarter of the
-    free memory is taken, and no more than the table needs.
+    """Computes the rows that settings allow. Where both limits are given, the lower one holds; where none is, a quarter
+    of the free memory is taken, and no more than the table needs.
 
     Args:
         table: what is cached.
@@ -97,6 +97,7 @@ def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: 
     num_rows, reason = min(limits)
     if num_rows == table.num_nodes:
         reason += ", which is all rows"
+    # A limit of zero is how one asks for no cache; any other that leaves no row is a mistake.
     if num_rows == 0 and table.num_nodes and ratio != 0 and capacity_bytes != 0:
         raise CacheTooSmallError(
             f"{reason} leaves room for no row: the index takes {in_units(table.index_bytes)}, and a row "

@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """Keeps the hot rows of a feature table in faster memory. Settings alone, which a configuration file can hold.
+    """Keeps the hot rows of a feature table in faster memory. It consists of settings alone, which a configuration
+    file can hold.
 
     Args:
         policy: which rows: a name in :data:`.RULES`, or a policy of one's own. ``"presample"``, ``"degree"``,
@@ -109,13 +110,13 @@ class FeatureCache:
         progress: bool = True,
         tier: str = "cache",
     ) -> FeatureStore:
-        """The cache: a store in front of ``store``, with the same rows. Takes as long as the policy and reading the
-        rows take; says on stderr how large it is, and why. Closing it leaves ``store`` open.
+        """Opens the cache, a store in front of ``store`` with the same rows. This takes as long as the policy and
+        reading the rows take; it says on stderr how large the cache is, and why. Closing it leaves ``store`` open.
 
         Args:
             store: has all rows.
             workload: the mini-batches to come.
-            peers: the ranks of this machine that open it together; None for a rank alone.
+            membership: of the ranks of this machine that open it together; None for a rank alone.
             epoch: that training begins with.
             progress: say what is done, with bars; for one rank of a machine.
             tier: what reads from it are counted as.
@@ -133,12 +134,13 @@ class FeatureCache:
             )
         # Of quantised features the bytes are cached: in the same room, several times the rows.
         table = store.codes if isinstance(store, QuantizedFeatureStore) else store
+        # The group ends with the opening; a renewed cache has detached its channels by then.
         with membership.connect() if membership is not None and membership.count > 1 else nullcontext() as peers:
             opened = self.open_in(HostPlace(table, peers), workload, epoch=epoch, progress=progress, tier=tier)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
     def open_in(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
-        """The cache in a place's memory: see :meth:`open`."""
+        """Opens the cache in a place's memory: see :meth:`open`."""
         if place.peers is not None:
             place.peers.agree(self.facts(place.store, epoch))
         rule = rule_of(self.policy)
@@ -150,6 +152,7 @@ class FeatureCache:
             assert rule is not None, "what evicts has a name"
             return place.evicting(rule, workload, num_rows, tier)
         if policy.is_own:
+            # Only now: the number of rows was still for all ranks to agree on.
             place.part()
         hot = place.hot_rows(policy, workload, num_rows, epoch)
         return place.ranked(hot, policy, workload, together=together, epoch=epoch, progress=progress, tier=tier)
@@ -163,8 +166,9 @@ class FeatureCache:
     def _agreed_rows(
         self, place: Place[T], rule: Rule | None, policy: CachePolicy | None, progress: bool
     ) -> tuple[int, bool]:
-        """How many, and whether each is there once, not once a rank. Peer 0 decides: free memory is another from one
-        look to the next."""
+        """Returns how many rows to cache, and whether each is there once on the machine, not once a rank. Peer 0
+        decides, as ranks that look at different moments see different amounts of free memory."""
+        # Every rank asks for the room, as ranks on devices tell each other theirs; only peer 0 goes on to decide.
         store, peers, room = place.store, place.peers, place.room()
         found = None
         if place.leads:
@@ -197,7 +201,8 @@ class FeatureCache:
         return None
 
     def facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
-        """What all peers must say alike."""
+        """Returns the facts in which all peers must agree."""
+        # A policy of one's own is another object in each rank, and only its class can be told.
         policy = self.policy if isinstance(self.policy, str) else type(self.policy).__name__
         settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window, self.device]
         return {"shape": list(store.shape), "dtype": str(store.dtype), "settings": settings, "epoch": epoch}
@@ -212,14 +217,15 @@ def open_all(
     epoch: int = 0,
     progress: bool = True,
 ) -> FeatureStore:
-    """Several caches in front of each other, as one store; closing it closes them and leaves ``store`` open.
+    """Opens several caches in front of each other, as one store; closing it closes them and leaves ``store`` open.
 
     Args:
         levels: nearest first. Reads from them are counted as ``"cache"``, ``"cache 2"`` and so on.
-        store, workload, peers, epoch, progress: see :meth:`FeatureCache.open`, which raises what this does.
+        store, workload, membership, epoch, progress: see :meth:`FeatureCache.open`, which raises what this does.
     """
     caches: list[FeatureStore] = []
     try:
+        # The farthest first: each is filled through those behind it.
         for number in range(len(levels), 0, -1):
             behind = caches[0] if caches else store
             ours = None if membership is None else replace(membership, name=f"{membership.name}-{number}")
@@ -237,7 +243,7 @@ def open_all(
 def fitting(
     levels: Sequence[FeatureCache], data: GraphData, name: str, *, progress: bool = True
 ) -> tuple[FeatureCache, ...]:
-    """The same caches, with policies that judge the rows of that table.
+    """Returns the same caches, with policies that judge the rows of one table.
 
     Args:
         levels: as for a table of all nodes.
@@ -267,4 +273,5 @@ def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) ->
 
 
 def _is_number(value: object) -> bool:
+    # True is an int, but no share and no number of bytes.
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

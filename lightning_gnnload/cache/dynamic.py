@@ -12,9 +12,9 @@ from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 class DynamicCache(StoreWrapper):
     """A cache that admits every row it misses, and evicts another row for it. Threads gather at once.
 
-    It needs no look ahead and no ranking, and follows a workload that changes. What is worth it shows where batches
-    that are near in time ask for the same rows (:class:`.ProximityOrder`): under a shuffled order, FIFO hits less than
-    a static cache of the same size (BGL, figure 5b).
+    It needs no look ahead and no ranking, and follows a workload that changes. It pays where batches that are near in
+    time ask for the same rows (:class:`.ProximityOrder`): under a shuffled order, FIFO hits less than a static cache of
+    the same size (BGL, figure 5b).
 
     Which rows are cached depends on how threads take turns; values never do. Hits are copied while nobody admits;
     misses are asked of ``store`` while everybody may read; then all wait while they are copied to their slots, since
@@ -23,7 +23,7 @@ class DynamicCache(StoreWrapper):
     Args:
         store: has all rows.
         num_slots: rows that there is room for, 1 to N.
-        eviction: who goes, one of :data:`.ops.EVICTIONS`: ``"fifo"``: who came first;
+        eviction: which row goes, one of :data:`.ops.EVICTIONS`: ``"fifo"``: the one that came first;
             ``kernels/dynamic_cache/evictor.h`` has the others.
         tier: what :class:`.TierReads` calls it.
 

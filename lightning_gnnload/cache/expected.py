@@ -49,7 +49,7 @@ class Expected(CachePolicy):
 
 
 def _seed_chances(workload: Workload) -> tuple[int, np.ndarray]:
-    """Mini-batches of an epoch, and the chance of each node to be a seed of one of them, float64 ``[N]``."""
+    """Returns the number of mini-batches of an epoch, and each node's chance to be a seed of one, float64 ``[N]``."""
     plan = workload.plan(workload.num_ranks)
     num_batches = plan.num_steps * workload.num_ranks
     _, used = plan.step(plan.num_steps - 1)  # drop_last leaves some out, others each epoch

@@ -1,4 +1,4 @@
-"""Many readers or one writer: threads of one process, and threads of any process of a machine."""
+"""Readers-writer locks, which many readers or one writer hold: in one process, and between those of a machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ReadWriteLock:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._num_reading = 0
-        self._num_writers = 0
+        self._num_writers = 0  # with those that wait
         self._is_written = False
 
     @contextmanager
@@ -58,8 +58,8 @@ _GATE, _ROWS = 0, 1  # bytes of the file that stand for them
 class SharedLock:
     """A lock between processes that is released when its holder is killed (``F_OFD_SETLKW`` on a memfd).
 
-    Who waits to write is not passed by readers who come later: all go through a gate, which a writer holds while it
-    waits, and a reader only in passing. Not reentrant.
+    A reader that comes later does not pass a writer that waits: all go through a gate, which a writer holds while it
+    waits and writes, and a reader only in passing. It is not reentrant.
 
     Args:
         fd: a memfd that all of them have; closed by :meth:`close`.
@@ -94,7 +94,7 @@ class SharedLock:
             _set(fd, _ROWS, fcntl.F_WRLCK)
             yield
         finally:
-            _set(fd, _ROWS, fcntl.F_UNLCK)
+            _set(fd, _ROWS, fcntl.F_UNLCK)  # does nothing where it was interrupted before it had them
             _set(fd, _GATE, fcntl.F_UNLCK)
 
     def close(self) -> None:
@@ -106,8 +106,10 @@ class SharedLock:
             self.fd = -1
 
     def _description(self) -> int:
-        """This thread's: locks belong to what was opened, and threads that share it would not keep each other out."""
+        """Returns this thread's own descriptor: locks belong to an open file, and threads that share one would not
+        exclude each other."""
         if not hasattr(self._local, "opened"):
+            # Opened anew: a duplicate of the descriptor would share its locks.
             self._local.opened = _Opened(os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC))
         fd: int = self._local.opened.fd
         return fd

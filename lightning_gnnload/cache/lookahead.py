@@ -17,12 +17,12 @@ NEVER = np.iinfo(np.int64).max
 class Lookahead:
     """The input nodes of the next mini-batches, and when each node is used next.
 
-    A mini-batch's time is ``global step * num_ranks + rank``. Expected are those of every coming step, of the ranks
+    A mini-batch's time is ``global step * num_ranks + rank``. Those of every coming step are expected, of the ranks
     that were announced; others are not this process's. Every ``steps`` steps, those of the next ``2 * steps`` are
     gone through; so between ``steps`` and ``2 * steps`` steps ahead are known at any time. As mini-batches are pure
     functions, it does not matter who samples them, nor when.
 
-    One thread at a time; sampling, which takes the time, is the caller's.
+    One thread at a time may use it. The caller samples, which takes the time.
 
     Args:
         workload: whose mini-batches.
@@ -47,16 +47,18 @@ class Lookahead:
         self._ends: dict[int, int] = {}  # of each rank, the first step that is not asked for
         self._nodes: dict[int, np.ndarray] = {}  # by time
         self._next: dict[int, np.ndarray] = {}  # by time: of these nodes
-        self._first = np.empty(workload.graph.num_nodes, np.int32)  # of each node, the mini-batch that it comes in
-        self._times = np.empty(0, np.int64)  # of these mini-batches
+        # Of each node, the number of the mini-batch that it comes in: half the bytes of its time.
+        self._first = np.empty(workload.graph.num_nodes, np.int32)
+        self._times = np.empty(0, np.int64)  # by number, of these mini-batches
 
     def wanted(self, request: BatchRequest) -> list[BatchRequest]:
-        """What is to be sampled and given to :meth:`add` now that ``request`` is announced: mostly one mini-batch."""
+        """Returns what to sample and give to :meth:`add` now that ``request`` is announced: mostly one mini-batch."""
         step = self._step(request)
+        # Other ranks, or a step too far off for threads that are out of order: the run begins anew.
         if request.num_ranks != self._num_ranks or not -self.steps <= step - self._begin < 2 * self.steps:
             self._num_ranks, self._latest = request.num_ranks, -1
             self._ends, self._nodes, self._next = {}, {}, {}
-        if request.rank not in self._ends:  # what was gone through lacks its mini-batches
+        if request.rank not in self._ends:  # what was gone through lacks its mini-batches: advance() does it again
             self._begin = step - self.steps
         self._latest = max(self._latest, self.time(request))
         first = max(self._ends.get(request.rank, step), step)
@@ -64,7 +66,7 @@ class Lookahead:
         return [self._request(ahead * self._num_ranks + request.rank) for ahead in range(first, end)]
 
     def add(self, request: BatchRequest, nodes: np.ndarray) -> None:
-        """Nodes of a mini-batch that was wanted."""
+        """Enters the nodes of a mini-batch that was wanted."""
         if request.num_ranks == self._num_ranks:
             small = len(self._first) <= np.iinfo(np.int32).max
             self._nodes[self.time(request)] = nodes.astype(np.int32) if small else nodes
@@ -79,19 +81,20 @@ class Lookahead:
         self._nodes = {time: nodes for time, nodes in self._nodes.items() if time >= oldest}
         self._next = {time: times for time, times in self._next.items() if time >= oldest}
         times = sorted(time for time in self._nodes if time >= step * self._num_ranks)
+        # One more than there are lists: next_lists() gives that number to nodes that do not come again.
         self._times = np.array([*times, NEVER], np.int64)
         following = next_lists([self._nodes[time] for time in times], self._first)
         self._next |= {time: self._times[lists] for time, lists in zip(times, following, strict=True)}
         return True
 
     def next_times(self, nodes: np.ndarray) -> np.ndarray:
-        """When each node first comes, int64, of the steps that were gone through last; :data:`NEVER` where it does
-        not."""
+        """Returns when each node first comes, int64, in the steps that were gone through last; :data:`NEVER` where it
+        does not."""
         return self._times[self._first[nodes]] if len(self._times) else np.full(len(nodes), NEVER)
 
     def times_after(self, request: BatchRequest, ids: np.ndarray) -> np.ndarray | None:
-        """When each of these nodes of a mini-batch comes next after it, int64; None where that is not known, or they
-        are not of it.
+        """Returns when each of these nodes of a mini-batch comes next after it, int64; None where that is not known,
+        or they are not of it.
 
         Args:
             request: the mini-batch.
@@ -101,19 +104,19 @@ class Lookahead:
         if request.num_ranks != self._num_ranks or time not in self._nodes or time not in self._next:
             return None
         nodes, times = self._nodes[time], self._next[time]
-        if np.array_equal(nodes, ids):
+        if np.array_equal(nodes, ids):  # unless a nearer cache asks for what it lacks
             return times
         order = np.argsort(nodes)
         places = order[np.searchsorted(nodes, ids, sorter=order).clip(max=len(nodes) - 1)]
         return times[places] if np.array_equal(nodes[places], ids) else None
 
     def coming(self) -> tuple[BatchRequest, np.ndarray] | None:
-        """The next mini-batch that was not announced yet, and its nodes, where they are known."""
+        """Returns the next mini-batch that was not announced yet, and its nodes; None where they are not known."""
         time = min((time for time in self._nodes if time > self._latest), default=None)
         return None if time is None else (self._request(time), self._nodes[time])
 
     def time(self, request: BatchRequest) -> int:
-        """Greater for what comes later."""
+        """Returns the time of a mini-batch, which is greater for what comes later."""
         return self._step(request) * request.num_ranks + request.rank
 
     def _request(self, time: int) -> BatchRequest:

@@ -1,4 +1,4 @@
-"""What reads say of a cache: hit rate, bytes read, how alike epochs are; as functions, and for torchmetrics."""
+"""Measures of a cache from what was read: hit rate, bytes, how alike epochs are; as functions and as metrics."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ CACHE_TIERS = "cache"
 
 
 def rows_read(reads: Reads, tier: str | None = None) -> int:
-    """Rows that a tier gave; None: all tiers."""
+    """Counts the rows that a tier gave; None: all tiers."""
     return sum(read.rows for read in reads if tier in (None, read.tier))
 
 
 def bytes_read(reads: Reads, tier: str | None = None) -> int:
-    """Bytes read from a tier; None: from all tiers."""
+    """Counts the bytes read from a tier; None: from all tiers."""
     return sum(read.num_bytes for read in reads if tier in (None, read.tier))
 
 
 def rows_hit(reads: Reads, tier: str | None = None) -> int:
-    """Rows that a cache gave: of that tier; None: of any."""
+    """Counts the rows that the cache of a tier gave; None: all caches."""
     return sum(read.rows for read in reads if tier in (None, read.tier) and is_cache(read.tier))
 
 
 def hit_rate(reads: Reads, tier: str | None = None) -> float:
-    """The share of all gathered rows that caches gave, or the cache of one tier; NaN where none was gathered.
+    """Computes the share of all gathered rows that caches gave, or the cache of one tier; NaN where none was gathered.
 
     Example:
         >>> from lightning_gnnload.data.features import TierReads
@@ -166,9 +166,9 @@ class AccessSimilarity(Metric):
         self.visits.index_add_(0, nodes, torch.ones_like(nodes, dtype=torch.int32))
 
     def next_epoch(self) -> None:
-        """What was counted since the last call is the epoch that the next one is compared with."""
+        """Begins an epoch, which will be compared with what was counted since the last call."""
         self.earlier, self.visits = self.visits, torch.zeros_like(self.visits)
-        self._computed = None
+        self._computed = None  # torchmetrics keeps a result until update(), which this is not
 
     def compute(self) -> torch.Tensor:
         if not self.earlier.any():

@@ -1,4 +1,4 @@
-"""Where a cache's rows lie, and how they come there: what opening a cache asks of a place, and the host's memory."""
+"""Place: the memory in which a cache is opened, as an interface; and the host's memory as such a place."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Place(ABC, Generic[T]):
         return self.peers is None or self.peers.membership.index == 0
 
     def part(self) -> None:
-        """The ranks share no rows: from here on nobody waits for another."""
+        """Parts the ranks, as they share no rows: from here on nobody waits for another."""
         self.peers = None
 
     def hot_rows(self, policy: CachePolicy, workload: Workload, num_rows: int, epoch: int) -> np.ndarray:
-        """The rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks that meet.
+        """Returns the rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks of the group.
 
         Raises:
             CacheConfigError: a ranking that is none.
@@ -71,18 +71,18 @@ class Place(ABC, Generic[T]):
         return hot
 
     def room(self) -> int | None:
-        """Bytes there for all ranks' caches; None: to be found with the budget. All ranks ask at once."""
+        """Returns the bytes that all ranks' caches may take; None: :meth:`budget` looks. All ranks ask at once."""
         return None
 
     @abstractmethod
     def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
-        """What a cached row takes beside itself."""
+        """Returns the bytes that a cached row takes beside itself."""
 
     @abstractmethod
     def budget(
         self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
     ) -> tuple[Budget, bool]:
-        """The rows that settings allow, and whether each is there once, not once a rank.
+        """Returns the rows that settings allow, and whether each is there once, not once a rank.
 
         Args:
             table: in as many copies as there are ranks.
@@ -92,11 +92,11 @@ class Place(ABC, Generic[T]):
 
     @abstractmethod
     def without(self) -> T:
-        """No cache."""
+        """Opens the store without a cache."""
 
     @abstractmethod
     def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str) -> T:
-        """An empty cache of one rank's own, that admits and evicts rows."""
+        """Opens an empty cache of one rank's own, which admits and evicts rows."""
 
     @abstractmethod
     def ranked(
@@ -110,7 +110,7 @@ class Place(ABC, Generic[T]):
         progress: bool,
         tier: str,
     ) -> T:
-        """A cache of the rows of ``hot``, which ranks hold each once ``together``, or all each.
+        """Opens a cache of the rows of ``hot``: ranks hold each row once ``together``, or each rank holds all.
 
         Raises:
             CacheShareError: a peer failed.
@@ -135,6 +135,7 @@ class HostPlace(Place[FeatureStore]):
         self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
     ) -> tuple[Budget, bool]:
         together = share != "replicated"
+        # Ranks that share the rows share the table of where they are, too: one copy of both.
         return budget(replace(table, copies=1) if together else table, ratio, capacity_bytes, room), together
 
     def without(self) -> FeatureStore:
@@ -184,7 +185,7 @@ def print_line(text: str) -> None:
 
 
 def _ranked(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarray:
-    """Raises CacheConfigError: a policy of the user's own raised."""
+    """Ranks all rows. Raises CacheConfigError: a policy of the user's own raised."""
     try:
         return policy.hotness(workload, epoch)
     except GnnLoadError:
@@ -203,11 +204,11 @@ def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
 
 
 def _lock_of(peers: PeerGroup) -> SharedLock:
-    """The lock that all peers share, made by peer 0."""
+    """Returns the lock that all peers share, which peer 0 makes."""
     mine = SharedLock.create() if peers.membership.index == 0 else None
     try:
         first, *_ = peers.all_gather({}, -1 if mine is None else mine.fd)
     finally:
         if mine is not None:
-            mine.close()
+            mine.close()  # what came back is a duplicate
     return SharedLock(first.fd)

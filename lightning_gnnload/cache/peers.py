@@ -20,7 +20,7 @@ from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
 
 _RETRY_S = 0.02
 _LAST_WORDS_S = 2.0  # how long a peer may take to read why this one failed
-_MAX_TEXT = 4000
+_MAX_TEXT = 4000  # a message holds it, though JSON writes 12 bytes for some characters
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Membership:
         try:
             peers.rendezvous()
             yield peers
-        except BaseException as error:
+        except BaseException as error:  # interrupts, too: the others learn why this rank left
             peers.abort(error)
             raise
         finally:
@@ -88,7 +88,7 @@ class PeerGroup:
     """A connected group of peers: the ranks of one machine that open a cache together.
 
     Attributes:
-        peers: which of them this process is.
+        membership: which of them this process is.
         channels: to the others, by index: of peer 0 to all, of another one to peer 0 alone.
     """
 
@@ -97,11 +97,11 @@ class PeerGroup:
         self.channels: dict[int, PeerChannel] = {}
 
     def rendezvous(self) -> None:
-        """Connects."""
+        """Connects this peer to the others."""
         raise NotImplementedError
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
-        """What each peer gives, in order, known to all afterwards. Its own descriptor comes back as a duplicate.
+        """Returns what each peer gives, in order, in all peers alike. The own descriptor comes back as a duplicate.
 
         Raises:
             CacheShareError: a peer failed, or is gone.
@@ -122,7 +122,7 @@ class PeerGroup:
                 )
 
     def broadcast(self, values: np.ndarray | None) -> np.ndarray:
-        """Peer 0's numbers, int64 ``[M]``, known to all. The others give None.
+        """Returns peer 0's numbers, int64 ``[M]``, in all peers. The others give None.
 
         Raises:
             CacheShareError: a peer failed, or is gone.
@@ -135,19 +135,19 @@ class PeerGroup:
         return received if values is None else values
 
     def abort(self, error: BaseException) -> None:
-        """This peer fails, which ends the peer group for all."""
+        """Tells the others that this peer fails, which ends the peer group for all."""
         text = str(error) if isinstance(error, CacheShareError) else f"{type(error).__name__}: {error}"
         for channel in self.channels.values():
             with contextlib.suppress(OSError):  # it is gone itself
                 channel.send("failed", text=text[:_MAX_TEXT])
 
     def detach(self) -> dict[int, PeerChannel]:
-        """The channels, to be closed by the caller, as the peer group ends without doing it."""
+        """Hands the channels over to the caller, who has to close them; :meth:`close` leaves them alone then."""
         channels, self.channels = self.channels, {}
         return channels
 
     def close(self) -> None:
-        """Nobody waits for another from here on."""
+        """Ends the group; nobody waits for another from here on."""
         # Closing with unread data would reset the connection, and the peer would lose our last words.
         channels = self.detach()
         for channel in channels.values():
@@ -157,7 +157,7 @@ class PeerGroup:
             channel.close()
 
     def _receive(self, index: int) -> PeerValue:
-        """The next thing that a peer gives."""
+        """Receives what a peer gives next."""
         try:
             message, fds = self.channels[index].receive()
         except EOFError:
@@ -179,7 +179,7 @@ class PeerGroup:
 
 
 class _RootPeer(PeerGroup):
-    """Peer 0's side."""
+    """The group in peer 0, which is connected to all others and passes on to all what each gives."""
 
     def rendezvous(self) -> None:
         name, count = self.membership.name, self.membership.count
@@ -203,9 +203,11 @@ class _RootPeer(PeerGroup):
                     ) from None
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
+        # A duplicate, as the caller closes what it receives, from whomever.
         given = {0: PeerValue(fields, os.dup(fd) if fd >= 0 else -1)}
         try:
             while waiting := {i: channel for i, channel in self.channels.items() if i not in given}:
+                # No deadline: others may be filling their shards, and the connection of one that is gone is readable.
                 ready = sockets.readable(list(waiting.values()), 3600.0)
                 for index in [index for index, channel in waiting.items() if channel in ready]:
                     given[index] = self._receive(index)
@@ -220,12 +222,13 @@ class _RootPeer(PeerGroup):
         return ordered
 
     def _join(self, listener: socket.socket) -> None:
-        """Strangers are turned away: they must not be able to end the peer group. Raises TimeoutError: nobody comes."""
+        """Admits a peer. Strangers are turned away, as they must not end the group. Raises TimeoutError: none comes."""
         try:
             channel = PeerChannel.accept(listener)
         except CacheShareError:
             return
         try:
+            # A stranger that stays silent must not hold up those who still come.
             message, fds = channel.receive() if sockets.readable([channel], _LAST_WORDS_S) else ({}, [])
         except (EOFError, CacheShareError):
             message, fds = {}, []
@@ -235,6 +238,7 @@ class _RootPeer(PeerGroup):
         if message.get("kind") != "join" or index in self.channels or not 0 < index < self.membership.count:
             channel.close()
             return
+        # Before the check, so that this peer hears of the failure, too.
         self.channels[index] = channel
         if message["count"] != self.membership.count:
             raise CacheShareError(
@@ -243,7 +247,7 @@ class _RootPeer(PeerGroup):
 
 
 class _LeafPeer(PeerGroup):
-    """The side of every other peer."""
+    """The group in every other peer, which is connected to peer 0 alone."""
 
     def rendezvous(self) -> None:
         deadline = time.monotonic() + self.membership.timeout_s
@@ -272,20 +276,21 @@ class _LeafPeer(PeerGroup):
 
 
 def numbers_file(values: np.ndarray) -> MemoryFile:
-    """int64 ``[M]`` in memory that others may read; a message holds far fewer."""
+    """Puts numbers, int64 ``[M]``, into memory that others may read, as a message holds far fewer."""
     file = MemoryFile.create("numbers", values.nbytes)
     file.array.view(np.int64)[:] = values
     return file
 
 
 def numbers_in(fd: int) -> np.ndarray:
-    """A copy of what :func:`numbers_file` was made of. The descriptor is closed.
+    """Returns a copy of the numbers in a :func:`numbers_file`, and closes its descriptor.
 
     Raises:
         CacheShareError: it is none of ours, or not there.
     """
     if fd < 0:
         raise CacheShareError("sharer 0 gave no numbers where some were due.")
+    # Rounded down, as a file for no numbers has one byte. The map outlives the descriptor.
     file = MemoryFile.adopt(fd, os.fstat(fd).st_size // 8 * 8)
     file.close()
     return file.array.view(np.int64).copy()

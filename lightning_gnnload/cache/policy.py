@@ -14,7 +14,7 @@ from lightning_gnnload.sample.workload import Workload
 
 
 class CachePolicy(ABC):
-    """Ranks nodes by how often their feature rows will be gathered. Settings alone; it holds no state.
+    """Ranks nodes by how often their feature rows will be gathered. It is made of settings alone and holds no state.
 
     Attributes:
         window: epochs for which a ranking holds; None: for the whole run.
@@ -33,7 +33,7 @@ class CachePolicy(ABC):
 
     @abstractmethod
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
-        """A number per node, int or float ``[N]``, not negative: the larger, the sooner its row is cached.
+        """Returns a number per node, int or float ``[N]``, not negative: the larger, the sooner its row is cached.
 
         Args:
             workload: the mini-batches to come.
@@ -41,12 +41,12 @@ class CachePolicy(ABC):
         """
 
     def quietly(self) -> CachePolicy:
-        """The same policy for a thread beside those that make mini-batches: on one core, without a bar."""
+        """Returns the same policy for a thread beside those that make mini-batches: on one core, without a bar."""
         return self
 
 
 def hottest(hotness: np.ndarray, num_nodes: int, count: int) -> np.ndarray:
-    """The ``count`` hottest nodes, hottest first, int64; ties go to the lower id, so that all ranks agree.
+    """Returns the ``count`` hottest nodes, hottest first, int64; ties go to the lower id, so that all ranks agree.
 
     Raises:
         CacheConfigError: ``hotness`` is not one number a node, or some are negative or not finite.
@@ -65,7 +65,7 @@ def hottest(hotness: np.ndarray, num_nodes: int, count: int) -> np.ndarray:
 
 
 def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
-    """``hotness`` as an array ``[N]``.
+    """Returns ``hotness`` as an array ``[N]``, once it is found sound.
 
     Raises:
         CacheConfigError: it is not one number a node, or some are negative or not finite.

@@ -28,8 +28,8 @@ class Staged:
         """Writes what it has of these rows to their places in ``rows``.
 
         Returns:
-            Which of ``ids`` it has not, as a mask; and the reads that those which it has took. Reads of rows that
-            nobody wanted after all are among their bytes.
+            A mask of the ``ids`` that it lacks; and the reads that the others took, whose bytes include those of rows
+            that nobody wanted after all.
 
         Raises:
             FeatureFileError: as the store that was read.
@@ -53,6 +53,8 @@ class Staged:
 class ReadAhead:
     """A thread that reads rows from disk for the next mini-batch that nobody has begun to make.
 
+    One thread at a time may call :meth:`begin` or :meth:`take`.
+
     Args:
         store: that is read.
 
@@ -69,12 +71,13 @@ class ReadAhead:
         if self._staged is not None:
             if self._staged[0] == request:
                 return
+            # Without effect on a read that is under way, whose rows nobody takes.
             self._staged[1].reading.cancel()
         ids = np.sort(ids).astype(np.int64, copy=False)
         self._staged = request, Staged(ids, self._thread.submit(self._read, ids))
 
     def take(self, request: BatchRequest) -> Staged | None:
-        """What was begun for this mini-batch, which is then its thread's."""
+        """Hands out what was begun for this mini-batch; None where nothing was."""
         if self._staged is None or self._staged[0] != request:
             return None
         staged, self._staged = self._staged[1], None

@@ -23,7 +23,7 @@ from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.sample.workload import Workload
 
 _log = logging.getLogger(__name__)
-_POLL_S = 0.5
+_POLL_S = 0.5  # close() does not wake a thread that waits for peer 0, and so may wait as long for it
 _LOCKED_BYTES = 1 << 20
 """Written while readers wait: about 0.1 ms."""
 _SLOT_MASK = (1 << ops.SLOT_BITS) - 1
@@ -42,9 +42,10 @@ class RenewedCache(StaticCache):
     each entry that there is names its node's row.
 
     Args:
-        store, holding, tier: see :class:`StaticCache`.
+        store, tier: see :class:`StaticCache`.
+        memory: location table and shards, with the rows of window 0.
         lock: of all ranks that see this location table.
-        first_epoch: of window 0, whose rows are there already.
+        first_epoch: of window 0.
         window: epochs a window has.
         ranking: for peer 0, and for a rank alone; None: follow peer 0.
         channels: kept from the peer group: peer 0's to all others, another's to peer 0.
@@ -79,6 +80,7 @@ class RenewedCache(StaticCache):
 
     def announce(self, request: BatchRequest) -> None:
         window = (request.epoch - self.first_epoch) // self.window
+        # Compared without the lock first: each mini-batch comes by here, and few begin a window.
         if window > self._announced:
             with self._news:
                 self._announced = max(window, self._announced)
@@ -103,19 +105,20 @@ class RenewedCache(StaticCache):
                 _log.warning("The cache keeps its rows from here on, as renewing them failed: %r", error)
 
     def _lead(self) -> None:
-        """Peer 0's thread, or that of a rank alone."""
+        """Ranks and installs one window after another: in the thread of peer 0, or of a rank alone."""
         assert self._ranking is not None
         installed, seen, counted = 0, -1, (0, np.empty(0, np.int64))
         while (window := self._next_window(seen)) is not None:
             seen = window
             if window > installed:
+                # Ranked in advance, unless training passed over a window while this thread was still ranking.
                 hot = counted[1] if counted[0] == window else self._rank(window)
                 self._install(*moves(self.location, [len(shard) for shard in self.shards], hot))
                 installed = window
             counted = (window + 1, self._rank(window + 1))
 
     def _next_window(self, seen: int) -> int | None:
-        """The newest that was announced, once it is another than ``seen``; None at the end."""
+        """Waits for a window after ``seen`` to be announced, and returns the newest; None at the end."""
         with self._news:
             self._news.wait_for(lambda: self._stopping.is_set() or self._announced > seen)
             return None if self._stopping.is_set() else self._announced
@@ -126,6 +129,7 @@ class RenewedCache(StaticCache):
 
     def _install(self, nodes: np.ndarray, places: np.ndarray) -> None:
         file = numbers_file(np.concatenate([nodes, places]))
+        # Sent before this rank replaces its own rows, so that all do so at the same time.
         for channel in self._channels.values():
             with contextlib.suppress(OSError):  # it is gone: its rows stay as they are
                 channel.send("moves", [file.fd])
@@ -133,7 +137,7 @@ class RenewedCache(StaticCache):
         self._replace(nodes, places)
 
     def _follow(self) -> None:
-        """The thread of every other rank: does as it is told by peer 0."""
+        """Replaces rows as peer 0 tells: in the thread of every other rank."""
         (channel,) = self._channels.values()
         while not self._stopping.is_set():
             if not readable([channel], _POLL_S):
@@ -150,18 +154,19 @@ class RenewedCache(StaticCache):
             self._replace(nodes, places)
 
     def _replace(self, nodes: np.ndarray, places: np.ndarray) -> None:
-        """Puts the rows of ``nodes`` to those of ``places`` that lie in this rank's shard."""
-        if self.memory.own < 0:
+        """Puts rows of ``nodes`` into this rank's shard: those whose ``places`` are in it."""
+        if self.memory.own < 0:  # more ranks than a location can name: this one has no shard
             return
         location, shard = self.location, self.shards[self.memory.own]
         is_mine = places >> ops.SLOT_BITS == self.memory.own
         nodes, places = nodes[is_mine], places[is_mine].astype(np.int32)
         slots = places & _SLOT_MASK
+        # Looked up once: only this thread enters nodes into this shard, and no slot is written twice.
         node_of = nodes_in(location, self.memory.own, len(shard))
         step = max(_LOCKED_BYTES // max(self.row_bytes, 1), 1)
         rows = np.empty((min(step, len(nodes)), self.row_bytes), np.uint8)
         for begin in range(0, len(nodes), step):
-            if self._stopping.is_set():
+            if self._stopping.is_set():  # between two pieces all entries are right
                 return
             now = slice(begin, begin + step)
             count = len(nodes[now])
@@ -177,7 +182,7 @@ class RenewedCache(StaticCache):
 
 
 def nodes_in(location: np.ndarray, shard: int, num_slots: int) -> np.ndarray:
-    """The node whose row each slot of a shard has, int64 ``[num_slots]``; -1: nobody's.
+    """Returns the node whose row each slot of a shard has, int64 ``[num_slots]``; -1: nobody's.
 
     Args:
         location: int32 ``[N]``, as it is now. Other peers may at this moment take nodes over from this shard, or
@@ -191,8 +196,8 @@ def nodes_in(location: np.ndarray, shard: int, num_slots: int) -> np.ndarray:
 
 
 def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What has to change so that the rows of ``hot`` are cached: those that are stay where they are, the others are
-    dealt out, hottest first, over the slots of rows that are hot no more.
+    """Plans how the rows of ``hot`` come to be cached: those that are stay where they are, the others are dealt
+    out, hottest first, over the slots of rows that are hot no more.
 
     Args:
         location: int32 ``[N]``, as it is now. Other peers may still be busy with the moves before.
@@ -225,7 +230,7 @@ def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.n
 
 
 def ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_rows: int) -> Ranking:
-    """Ranks later windows: on one thread, in silence, as mini-batches are made meanwhile."""
+    """Makes the ranking of later windows: on one thread and without a bar, as mini-batches are made meanwhile."""
     quiet = policy.quietly()
 
     def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
@@ -235,7 +240,7 @@ def ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_row
 
 
 class _StoppableWorkload(Workload):
-    """The same mini-batches, until an event is set: a ranking of an epoch can take minutes, a fit ends at once."""
+    """A workload whose mini-batches raise once an event is set: ranking can take minutes, but a fit ends at once."""
 
     def __init__(self, workload: Workload, stopping: threading.Event) -> None:
         super().__init__(**workload.settings())

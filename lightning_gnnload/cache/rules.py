@@ -1,6 +1,6 @@
 """The policies that ``FeatureCache(policy=...)`` knows by name: a row each in :data:`RULES`, and those that rank rows.
 
-A policy more is a row more, and a class here if it ranks, or a rule in ``kernels/dynamic_cache`` if it evicts.
+To add a policy, add a row, and a class here if it ranks, or a rule in ``kernels/dynamic_cache`` if it evicts.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Random(CachePolicy):
 
 
 def out_degrees(graph: Graph, chunk: int = 1 << 24) -> np.ndarray:
-    """How many edges lead out of each node, int64 ``[N]``."""
+    """Counts the edges that lead out of each node, int64 ``[N]``."""
     degrees = np.zeros(graph.num_nodes, np.int64)
     for begin in range(0, graph.num_edges, chunk):  # bincount makes int64 of what it is given
         degrees += np.bincount(graph.indices[begin : begin + chunk], minlength=graph.num_nodes)
@@ -189,7 +189,7 @@ class Rule:
 
 
 def _native(name: str, color: str, device_slot_bytes: int | None = None) -> Rule:
-    """A rule of ``kernels/dynamic_cache``."""
+    """Makes a rule of one in ``kernels/dynamic_cache``."""
     return Rule(
         name,
         color,
@@ -220,7 +220,7 @@ RULES = {
         _native("fifo", "#d1495b", device_slot_bytes=8),
         _native("clock", "#e58a97"),
         _native("s3fifo", "#8c2f39"),
-        # What it knows of the steps ahead comes on top: their node ids.
+        # A slot's node and its next time, int64 each. The node ids of the steps ahead come on top.
         Rule("belady", "#222222", admit=_belady, looks_ahead=True, slot_bytes=16),
     )
 }
@@ -230,7 +230,7 @@ EVICTION_RULES = tuple(name for name, rule in RULES.items() if rule.admit is not
 
 
 def rule_of(policy: object) -> Rule | None:
-    """The rule of this name; None for a policy of one's own, and whatever else is no name."""
+    """Returns the rule of this name; None for a policy of one's own, and whatever else is no name."""
     return RULES.get(policy) if isinstance(policy, str) else None
 
 

@@ -13,18 +13,18 @@ from lightning_gnnload.data.features import MemoryFeatureStore, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20  # compared at once: a mask of the whole table would take as much memory as the table
 
 
 def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatureStore:
-    """The same rows in memory that all ranks map. Whoever drops its own store then gives back the memory.
+    """Returns a store of the same rows in memory that all ranks map. A rank that drops its own store frees its copy.
 
     Peer 0's rows are copied to a memfd; the others compare theirs with it, byte by byte. Where all have mapped a
     file, the system shares its pages already, and ``store`` comes back as it is.
 
     Args:
         store: in each rank, with the same rows.
-        peers: the ranks of this machine that have it.
+        membership: of the ranks of this machine that have it.
 
     Raises:
         CacheShareError: a rank has other rows, is late, or failed; the machine does not give the memory.
@@ -41,7 +41,7 @@ def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatu
             file.array[:] = own
         fds = [given.fd for given in peers.all_gather({}, -1 if file is None else file.fd)]
         root_rows = MemoryFile.adopt(fds[0], rows.nbytes)
-        root_rows.close()
+        root_rows.close()  # the map stays
         if file is not None:
             file.close()
         if (differing := _first_difference(own, root_rows.array)) is not None:

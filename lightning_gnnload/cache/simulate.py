@@ -75,7 +75,7 @@ class AccessTrace:
         return sum(len(nodes) for epoch in self.epochs[1:] for nodes in epoch)
 
     def counts(self) -> list[np.ndarray]:
-        """Visits of each measured epoch, int64 ``[N]``."""
+        """Counts the visits to each node in each measured epoch, int64 ``[N]``."""
         return [np.bincount(np.concatenate(epoch), minlength=self.num_nodes) for epoch in self.epochs[1:]]
 
     def _record(self, epoch: int, max_bytes: int | None, advance: Advance) -> list[np.ndarray]:
@@ -94,13 +94,13 @@ class AccessTrace:
             advance(1)
         if self.num_steps == 0:
             raise CacheConfigError(f"{max_bytes} bytes an epoch are too few to record one step; lower batch_size.")
-        return recorded[: self.num_steps * num_ranks]
+        return recorded[: self.num_steps * num_ranks]  # without the ranks of a step that was cut
 
 
 def static_curves(
     trace: AccessTrace, ratios: Sequence[float], order: str, skipped: Callable[[str], object]
 ) -> Iterator[HitRateCurve]:
-    """The optimum, then each of :data:`.RULES` that ranks; what cannot judge this sampler is told to ``skipped``.
+    """Yields the curves of the optimum and of all :data:`.RULES` that rank; ``skipped`` is told of those that cannot.
 
     The optimum are the rows visited most in the measured epochs together; ``"clairvoyant"`` chooses anew each epoch,
     and so may exceed it.
@@ -127,7 +127,7 @@ def static_curves(
 
 
 def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> Iterator[HitRateCurve]:
-    """Simulates each rule that admits and evicts while mini-batches are gathered; ``"belady"`` knows the whole trace.
+    """Yields the curves of all rules that admit and evict; ``"belady"`` knows the whole trace.
 
     Source: BGL (NSDI'23), section 3.2.1, figure 5.
     """
@@ -153,9 +153,10 @@ def _static(
     judged: Sequence[tuple[np.ndarray, np.ndarray]],
     prepare_s: float,
 ) -> HitRateCurve:
-    """``judged``: hotness, and the visits that it is held against."""
+    """Makes the curve of the hottest rows; ``judged`` has each hotness with the visits that it is held against."""
     hits = np.zeros(len(slots), np.int64)
     for hotness, visits in judged:
+        # One ranking serves all sizes: a smaller cache holds the beginning of a larger one.
         ranked = visits[hottest(hotness, trace.num_nodes, max(slots))].cumsum()
         hits += [ranked[count - 1] if count else 0 for count in slots]
     return _curve(trace, name, order, hits.tolist(), prepare_s)
@@ -170,6 +171,7 @@ def _curve(trace: AccessTrace, name: str, order: str, hits: Sequence[int], prepa
 def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:
     if num_slots == 0:
         return 0
+    # Without rows: which ones stay does not depend on what they hold.
     cache = ops.DynamicCache(num_nodes, num_slots, row_bytes=0, eviction=rule)
     hits = [cache.visit(nodes) for nodes in lists]
     return sum(hits[num_warm:])
@@ -183,6 +185,7 @@ def _belady_hits(
     next_of = np.full(num_nodes, never, np.int32)  # of cached nodes, when they come next; of others, never
     kept = np.empty(0, np.int64)
     for number, (nodes, after) in enumerate(zip(lists, following, strict=True)):
+        # Cached nodes alone have a time, that of the next list they are in: for those of this list, this one.
         held = next_of[nodes] == number
         if number >= num_warm:
             hits += int(np.count_nonzero(held))
@@ -196,4 +199,4 @@ def _belady_hits(
 
 
 def _num_slots(ratio: float, num_nodes: int) -> int:
-    return int(ratio * num_nodes + 1e-9)
+    return int(ratio * num_nodes + 1e-9)  # 0.29 * 100 is 28.999... in binary

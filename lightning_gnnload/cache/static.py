@@ -1,4 +1,4 @@
-"""StaticCache: rows that were chosen beforehand, in front of the store that has all; and the memory they lie in."""
+"""StaticCache: a cache of rows that are chosen beforehand, and the memory that they lie in."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import CacheConfigError
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 16 << 20  # also the page-locked memory that filling a device's own cache takes
 
 
 class StaticCache(StoreWrapper):
     """A cache whose rows are chosen once, in shards, with a table from each node to its shard and slot.
 
-    A row comes from a shard or from ``store``, and is the same. Who filled the shards does not matter: they lie in
-    memory that this process can read, its own or another's. As nothing moves, ``gather`` takes no lock.
+    A row is the same, whether it comes from a shard or from ``store``. Shards lie in memory that this process can
+    read, and may have been filled by another. As nothing moves, ``gather`` takes no lock.
 
     Args:
         store: has all rows.
@@ -105,7 +105,7 @@ def deal(count: int, num_shards: int) -> np.ndarray:
 
 
 def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: bool = False) -> None:
-    """Row ``ids[slot]`` of the store to ``shard[slot]``, in pieces.
+    """Copies row ``ids[slot]`` of the store to ``shard[slot]``, in pieces.
 
     Args:
         store: has the rows.
@@ -120,7 +120,7 @@ def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: b
 def gather_in_pieces(
     store: FeatureStore, ids: np.ndarray, room: Callable[[int, int], np.ndarray], *, progress: bool = False
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Gathers rows ``ids`` some megabytes at a time: the number of each piece's first id, and its rows in bytes.
+    """Gathers rows ``ids`` some megabytes at a time; yields the number of each piece's first id, and its rows in bytes.
 
     Args:
         store: has the rows.
@@ -143,7 +143,7 @@ def rows_in_piece(store: FeatureStore) -> int:
 
 
 def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:
-    """uint8 ``[B, row_bytes]`` as ``[B, F]`` of the store's dtype."""
+    """Views uint8 ``[B, row_bytes]`` as ``[B, F]`` of the store's dtype."""
     if not rows.size:  # view() to another dtype refuses a width of zero
         return torch.empty(len(rows), store.shape[1], dtype=store.dtype)
     return torch.from_numpy(rows).view(store.dtype)
@@ -168,7 +168,7 @@ class CacheMemory:
 
 
 def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) -> CacheMemory:
-    """A rank's own copy of the rows of ``hot``, int64, in private memory, which may have 2 MB pages.
+    """Copies the rows of ``hot``, int64, to private memory of this rank, which may have 2 MB pages.
 
     Raises:
         CacheConfigError: more rows than a shard can have, or than there is memory for.
@@ -204,12 +204,14 @@ def hold_together(
 
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the trainers holds more rows.
     """
+    # Ranks beyond those that a location can name fill no shard; they read those of the others.
     own, num_shards = peers.membership.index, min(peers.membership.count, ops.MAX_SHARDS)
     places = _places(hot, num_shards)
     shard_of = places >> ops.SLOT_BITS
     mine = hot[shard_of == own]
     table = None
     if own == 0:
+        # Sealed against writes by the others, but where renewals have to enter their rows.
         table = MemoryFile.create("location", store.shape[0] * 4, open_to_all=renewed)
         located = table.array.view(np.int32)
         located.fill(-1)
@@ -220,6 +222,7 @@ def hold_together(
         shard = MemoryFile.create("cache", len(mine) * store.row_bytes)
         fill(store, mine, shard.array.reshape(len(mine), store.row_bytes), progress=progress)
     sizes = np.bincount(shard_of, minlength=num_shards).tolist()
+    # Exchanged when it is filled: who has mapped a shard finds its rows there.
     shards = _exchange_files(peers, shard, [size * store.row_bytes for size in sizes])
     rows = [file.array.reshape(size, store.row_bytes) for file, size in zip(shards, sizes, strict=True)]
     return CacheMemory(table.array.view(np.int32), rows, own if own < num_shards else -1)
@@ -228,10 +231,11 @@ def hold_together(
 def _exchange_files(
     peers: PeerGroup, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
 ) -> list[MemoryFile]:
-    """The files that the first peers have made, of these bytes each; this one's own as it is. Descriptors are
-    closed: the mappings are enough."""
+    """Returns the files that the first peers have made, of so many bytes each; this peer's own is the object given.
+    All descriptors are closed, as the mappings are enough."""
     fds = [each.fd for each in peers.all_gather({}, -1 if file is None else file.fd)]
     try:
+        # adopt() owns what it is given, even where it fails: only what is left over is closed here.
         files = [MemoryFile.adopt(fds.pop(0), size, open_to_all=open_to_all) for size in sizes]
     finally:
         for fd in fds:

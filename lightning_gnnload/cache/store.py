@@ -26,7 +26,7 @@ class StoreWrapper(FeatureStore):
     def __init__(self, store: FeatureStore, tier: str) -> None:
         self.store = store
         self.tier = tier
-        self._scratch = threading.local()
+        self._scratch = threading.local()  # threads gather at once, each into memory of its own
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,9 +50,10 @@ class StoreWrapper(FeatureStore):
         """:meth:`gather`; with positions, :meth:`gather_at`."""
 
     def _missed(self, count: int) -> np.ndarray:
-        """Room for ids and positions of this thread, int64 ``[2, count]``, kept from one batch to the next."""
+        """Returns room for ids and positions of this thread, int64 ``[2, count]``, kept from one batch to the next."""
         kept: np.ndarray | None = getattr(self._scratch, "missed", None)
         if kept is None or kept.shape[1] < count:
+            # A quarter more, as the next batches may be a little larger.
             kept = self._scratch.missed = np.empty((2, count * 5 // 4), np.int64)
         return kept[:, :count]
 
@@ -65,11 +66,12 @@ class StoreWrapper(FeatureStore):
         count = len(ids)
         if count == 0:
             return ()
+        # A user's own store may return None, as it need not count.
         return self.store.gather_at(ids, positions, out) or (TierReads("store", count, count * self.row_bytes),)
 
 
 def check_slots(num_slots: int, store: FeatureStore) -> None:
-    """Raises CacheTooSmallError, CacheConfigError: so many slots are none, or more than the store has rows."""
+    """Checks a number of slots. Raises CacheTooSmallError, CacheConfigError: none, or more than the store has rows."""
     if num_slots < 1:
         raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
     if num_slots > store.shape[0]:
@@ -106,6 +108,7 @@ class CacheLevels(FeatureStore):
         self.nearest.announce(request)
 
     def close(self) -> None:
+        # The nearest first: its threads may still read from those behind it.
         for cache in self.caches:
             cache.close()
 
@@ -151,7 +154,8 @@ class DeferredStore(FeatureStore):
         return self.behind.dtype
 
     def open(self) -> None:
-        """Raises Exception: what making the cache raised, in each thread that asks for it."""
+        """Makes the cache, if there is none yet. Raises Exception: what making it raised, in each thread that asks."""
+        # Asked without the lock first: each gather comes by here, and only the first has to open.
         if self._front is None:
             self._opened()
 
@@ -169,6 +173,7 @@ class DeferredStore(FeatureStore):
 
     def close(self) -> None:
         with self._opening:
+            # Who enters from here on gathers from the store behind, so that nobody new keeps the front open.
             front, self._front = self._front, self.behind
             self._error = None
         with self._leaving:
@@ -193,6 +198,7 @@ class DeferredStore(FeatureStore):
         self.open()
         with self._leaving:
             self._num_inside += 1
+            # Read after it is counted: close() waits for whoever has this front.
             front = self._front
         assert front is not None
         try:

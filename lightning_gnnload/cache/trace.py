@@ -21,7 +21,7 @@ from lightning_gnnload.sample.workload import Workload
 def node_lists(
     workload: Workload, requests: Iterable[BatchRequest], *, num_threads: int | None = None
 ) -> Iterator[tuple[BatchRequest, np.ndarray]]:
-    """What mini-batches will gather, before they are made: each request with its nodes, int64, in the order given.
+    """Samples what mini-batches will gather; yields each request with its nodes, int64, in the order given.
 
     Threads sample up to ``2 * num_threads`` mini-batches ahead of the caller and then wait for it, so the requests
     may be endless. Closing the iterator ends the threads.
@@ -48,6 +48,7 @@ def node_lists(
     try:
         for request in requests:
             ahead.append((request, threads.submit(workload.nodes_of, request)))
+            # One that is sampled and one that waits for each thread: none idles while the caller counts.
             if len(ahead) > 2 * num_threads:
                 yield _taken(ahead)
         while ahead:
@@ -59,7 +60,7 @@ def node_lists(
 def visit_counts(
     workload: Workload, epochs: Iterable[int], *, num_threads: int | None = None, progress: bool = True
 ) -> np.ndarray:
-    """How many mini-batches of these epochs will gather each node's row, int32 ``[N]``: exact, not a guess.
+    """Counts the mini-batches of these epochs that will gather each node's row, int32 ``[N]``: exact, not a guess.
 
     Args:
         workload: whose mini-batches.
@@ -87,7 +88,7 @@ def visit_counts(
 
 
 def similarity(before: np.ndarray, after: np.ndarray, share: float = 0.1) -> float:
-    """How much of the visits to epoch ``after``'s hottest nodes epoch ``before`` foretells, in [0, 1].
+    """Computes how much of the visits to epoch ``after``'s hottest nodes epoch ``before`` foretells, in [0, 1].
 
     ``sum over T_i and T_j of min(f_i(v), f_j(v)) / sum over T_j of f_j(v)``, where f counts visits and T is the
     ``share`` of all nodes with most.
@@ -141,6 +142,7 @@ def smoothed(counts: np.ndarray, degrees: np.ndarray, num_batches: int) -> np.nd
     """
     fraction, octave = np.frexp(degrees.astype(np.float64))  # exact, so that all machines class alike
     classes = octave * _CLASSES_AN_OCTAVE + ((2 * fraction - 1) * _CLASSES_AN_OCTAVE).astype(np.int64)
+    # Nodes without edges would be in a negative class, which bincount refuses; no other is in class 0.
     classes = np.where(degrees > 0, classes, 0)
     size = np.maximum(np.bincount(classes), 1)
     counts = counts.astype(np.float64)

@@ -45,7 +45,7 @@ class MemoryUse:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> MemoryUse:
-        """Raises CacheShareError: another rank says something else than :meth:`fields`."""
+        """Makes one of :meth:`fields`. Raises CacheShareError: another rank says something else than that."""
         numbers = [fields.get(name) for name in ("total", "free", "reserved", "peak")]
         device = fields.get("device")
         if not isinstance(device, str) or not all(type(number) is int and number >= 0 for number in numbers):
@@ -82,7 +82,7 @@ class TorchMemory:
 
 
 def memory_of(device: Device) -> DeviceMemory:
-    """What a device's memory is asked of."""
+    """Returns the object that measures the use of a device's memory."""
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
     index = device.torch_device.index
@@ -109,7 +109,7 @@ class Allowance:
 
 
 def allowance(uses: Sequence[MemoryUse]) -> Allowance:
-    """What a cache may take of each device, alike, after the steps of all ranks have peaked.
+    """Computes what a cache may take of each device, alike, after the steps of all ranks have peaked.
 
     A device has left: what is free, and what torch holds now, less what it held at its peak in each process, and less
     a reserve. The device that has least left decides, as a cache that ranks share lays as many rows on each.
@@ -146,7 +146,9 @@ def shrinking(
     close: Callable[[T], None] = lambda _: None,
     all_have: Callable[[bool], bool] = lambda has: has,
 ) -> T:
-    """Opens a cache in so much, or a fifth less, again and again, three times at most: free memory may be in pieces.
+    """Opens a cache in so many bytes; where they are refused, in a fifth less, three times at most.
+
+    Free memory may be in pieces, so that not all of it can be had at once.
 
     Args:
         open_in: takes bytes. Raises DeviceMemoryError, or CacheShareError where another rank could not.
@@ -164,7 +166,7 @@ def shrinking(
             opened = open_in(each)
         except (DeviceMemoryError, CacheShareError) as error:
             refusal = error
-            all_have(False)
+            all_have(False)  # the others wait for this rank's word, too
             continue
         if all_have(True):
             return opened

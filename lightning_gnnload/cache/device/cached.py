@@ -76,12 +76,13 @@ class StaticFeatures(CachedFeatures):
         backing: Mapped | None = None,
         tier: str = "cache",
     ) -> None:
+        # Before super(): gathers of other streams wait for what is on the device when it ends.
         self._table = TieredTable.of(device, location, shards.addresses, shards.num_rows, store.row_bytes, backing)
         super().__init__(device, store, backing, tier)
         self._shards = shards
 
     def close(self) -> None:
-        super().close()
+        super().close()  # first: kernels may still read the shards
         self._shards.close()
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
@@ -127,6 +128,7 @@ class DynamicFeatures(CachedFeatures):
         self._last: Event | None = None
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        # The lock puts launches in order, the event their streams: no slot may change while it is read.
         with self._turn:
             if self._last is not None:
                 self._last.wait()
@@ -164,7 +166,7 @@ class MissedRows:
     def fetch(
         self, location: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, meanwhile: Callable[[], None]
     ) -> None:
-        """Row ``ids[b]`` to ``out[b]`` where ``location[ids[b]]`` is negative.
+        """Copies row ``ids[b]`` of the store to ``out[b]`` where ``location[ids[b]]`` is negative.
 
         Args:
             location: int32 ``[N]``, on the device.
@@ -175,6 +177,7 @@ class MissedRows:
         device, buffers = self.device, self._buffers()
         missed = buffers.ids(len(ids))
         positions = device.empty(len(ids), torch.int64)
+        # Kernels write the ids to mapped memory: the wait for their number is a wait for them as well.
         number = list_missed(device, location, ids, missed.address, positions)
         count = int(device.read(number)[0])
         meanwhile()
@@ -187,7 +190,7 @@ class MissedRows:
         buffers.taken = device.record()
 
     def reads(self) -> Reads:
-        """What the store gave so far."""
+        """Returns what the store gave so far."""
         with self._counting:
             return tuple(TierReads(tier, *counts) for tier, counts in self._counts.items())
 
@@ -205,7 +208,7 @@ class MissedRows:
 
 
 class _Buffers:
-    """Page-locked memory of one thread, on pages of its own: others could be registered for reading alone.
+    """The page-locked buffers of one thread, on pages of their own: others could be registered for reading alone.
 
     Attributes:
         taken: when the device has read the rows that lie there.

@@ -35,10 +35,12 @@ class DeviceFeatures(ABC):
     def __init__(self, device: Device, shape: tuple[int, int], dtype: torch.dtype) -> None:
         self.device, self.shape, self.dtype = device, shape, dtype
         # The error, rows of each shard, rows of none. Kernels of all streams add to them.
+        # In one array, as each copy to the host is a wait.
         self._notes = device.zeros(2 + ops.MAX_SHARDS, torch.int64)
         self._error, self._taken = self._notes[:1], self._notes[1:]
         self._told: dict[str, TierReads] = {}
         self._telling = threading.Lock()
+        # Last: what a subclass put on the device before it called this is covered, too.
         self._ready = device.record()
 
     @property
@@ -46,7 +48,7 @@ class DeviceFeatures(ABC):
         return self.shape[1] * self.dtype.itemsize
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Row ``ids[b]`` as row ``b``.
+        """Gathers row ``ids[b]`` as row ``b``.
 
         Args:
             ids: int64 ``[B]``, on the device.
@@ -73,8 +75,8 @@ class DeviceFeatures(ABC):
         return out
 
     def reads(self) -> Reads:
-        """What was read since the last call, from where; of batches in the making, perhaps the next time. Waits for the
-        current stream: not for every batch.
+        """Returns what was read since the last call, and from where. It waits for the current stream alone: batches in
+        the making may count the next time.
 
         Raises:
             SeedError, CacheShareError: as :meth:`check`.
@@ -110,7 +112,7 @@ class DeviceFeatures(ABC):
 
     @abstractmethod
     def _reads(self, taken: np.ndarray) -> Reads:
-        """Since the beginning, where so many rows are of each shard, and of none."""
+        """Returns the reads since the beginning; ``taken`` counts the rows of each shard, and of none."""
 
     def _from(self, tier: str, rows: int) -> TierReads:
         return TierReads(tier, rows, rows * self.row_bytes)
@@ -123,7 +125,7 @@ class DeviceFeatures(ABC):
 
 
 class WholeFeatures(DeviceFeatures):
-    """All rows in one place: on the device, or in the host's memory, which it reads in place.
+    """A feature table with all rows in one place: on the device, or in the host's memory, which it reads in place.
 
     Args:
         device: that gathers.
@@ -190,8 +192,8 @@ class QuantizedFeatures(DeviceFeatures):
 
 
 class LateFeatures:
-    """A feature table without a cache that gets one later, while batches are being gathered. Thread-safe: a batch is
-    gathered by one of them, whichever it finds.
+    """A feature table without a cache that gets one later, while batches are being gathered. Thread-safe: each batch is
+    gathered from the table before or from the one after.
 
     Args:
         first: gathers for now.
@@ -204,6 +206,7 @@ class LateFeatures:
 
     def take_over(self, rows: DeviceFeatures) -> None:
         """Lets ``rows`` gather from the next batch on."""
+        # One step for threads that gather: they see the table before, or this one.
         self._holders.append(rows)
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -211,7 +214,7 @@ class LateFeatures:
         return self._holders[-1].gather(ids, out)
 
     def reads(self) -> Reads:
-        """Since the last call, of all holders together."""
+        """Returns what was read since the last call, from all tables together."""
         with self._reading:
             return summed_reads([holder.reads() for holder in reversed(self._holders)])
 
@@ -221,7 +224,7 @@ class LateFeatures:
             holder.check()
 
     def close(self) -> None:
-        """No gather may be under way."""
+        """Closes all tables that ever gathered. No gather may be under way."""
         for holder in reversed(self._holders):
             holder.close()
 

@@ -38,7 +38,7 @@ def hold_on_device(
     required: bool = False,
     progress: bool = False,
 ) -> tuple[torch.Tensor, Shards]:
-    """The rows of ``hot`` on the ranks' devices, each rank with an equal share of them, whatever else happens.
+    """Lays the rows of ``hot`` on the ranks' devices; each rank takes an equal share of memory, whatever else happens.
 
     Where all devices read each other's memory, each row is there once. Where only some do, those form groups, and each
     group holds the hottest rows that its shares have room for; a device that no other one reads is a group of its own.
@@ -84,7 +84,7 @@ def hold_on_device(
 
 
 class _ShardFiller:
-    """One rank's way to its shards. All ranks take the same turns, as each depends on what all have said."""
+    """Makes one rank's shard and opens the others'. All ranks take the same turns, as each depends on what all said."""
 
     def __init__(self, store: FeatureStore, device: Device, peers: PeerGroup | None, runtime: Runtime) -> None:
         self.shards = Shards()
@@ -118,6 +118,7 @@ class _ShardFiller:
                 }
             )
             self._links = Links.probe(self._peers, self._runtime)
+        # Each turn but the last loses a link, so there are only so many.
         while share:
             group = next(group for group in self._links.groups() if self._rank in group)
             try:
@@ -142,7 +143,7 @@ class _ShardFiller:
         return hot[:0]
 
     def fill(self, rows: np.ndarray, *, progress: bool) -> None:
-        """This rank's shard, from the store, in pieces."""
+        """Copies this rank's rows from the store to its shard, in pieces."""
         if not len(rows):
             return
         mine = rows[deal(len(rows), len(self.shards.num_rows)) >> ops.SLOT_BITS == self.shards.own]
@@ -152,7 +153,9 @@ class _ShardFiller:
             self._store, mine, lambda begin, end: piece[: end - begin], progress=progress
         ):
             there = self._device.put(rows)
+            # `there` may be dropped before it is copied: torch reuses its memory in the order of this stream.
             self._runtime.copy(address + begin * self._store.row_bytes, there.data_ptr(), rows.nbytes)
+        # The other ranks read on streams of their own, once all have agreed.
         self._device.record().synchronize()
 
     def locate(self, rows: np.ndarray) -> torch.Tensor:
@@ -161,7 +164,7 @@ class _ShardFiller:
         return self._device.put(location)
 
     def warn(self, num_rows: int) -> None:
-        """Says, in one line, where it is less than was hoped for."""
+        """Logs, in one line, why the cache is smaller than it could be, if it is."""
         if self._refusal:
             _log.warning("The feature cache stays in the host's memory, as %s", self._refusal)
         elif self._links.reasons:
@@ -181,6 +184,7 @@ class _ShardFiller:
             DeviceMemoryError: there is no such memory.
         """
         self.shards = Shards(memory=self._shared(num_bytes) if len(group) > 1 else None)
+        # Where it cannot be shared, this rank becomes a group of its own, once _open() has told the others.
         if self.shards.memory is None:
             self.shards.memory = PrivateMemory(self._device, num_bytes)
         return num_bytes // self._row_bytes
@@ -232,10 +236,11 @@ class _ShardFiller:
             for fd in fds:
                 if fd >= 0:
                     os.close(fd)
+        # Ranks of all groups take part: their records of links must stay the same.
         return not self._links.remove([each.fields["unread"] for each in self._peers.all_gather({"unread": unread})])
 
     def _opened(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:
-        """The address of another rank's memory. Raises DeviceShareError."""
+        """Opens another rank's memory and returns its address. Raises DeviceShareError."""
         if "memory_handle" not in fields:
             raise DeviceShareError(f"rank {peer} cannot share its device's memory. {fields.get('unshared')}")
         memory_handle = MemoryHandle.of(fields["memory_handle"])

@@ -30,8 +30,8 @@ class Links:
 
     @classmethod
     def probe(cls, peers: PeerGroup, runtime: Runtime) -> Links:
-        """What CUDA says of the ranks' devices. Two that do not see each other can still be linked, which only
-        opening memory tells: they count as linked here.
+        """Asks CUDA which ranks' devices read each other's memory. Two that no process sees both may still be
+        linked, which only opening memory tells: they count as linked here.
 
         Raises:
             CacheShareError: a rank failed, or is gone.
@@ -67,6 +67,7 @@ class Links:
         for rank, peers in enumerate(unread):
             for peer, reason in peers.items():
                 if self._linked[rank, int(peer)]:
+                    # Both ways, as every rank of a group reads every other's shard.
                     self._linked[rank, int(peer)] = self._linked[int(peer), rank] = False
                     self.reasons.append(f"ranks {rank} and {peer}: {reason}")
         return len(self.reasons) > before
@@ -90,7 +91,8 @@ class Links:
         return groups
 
     def _largest(self, group: list[int], candidates: Sequence[int]) -> list[int]:
-        """The largest group that begins with ``group``; of several, the one of the first ranks."""
+        """Finds the largest group that begins with ``group``; of several, the one of the first ranks."""
+        # A maximum clique by branch and bound: exponential, but a machine has few devices.
         best = group
         for position, rank in enumerate(candidates):
             if min(len(group) + len(candidates) - position, ops.MAX_SHARDS) <= len(best):

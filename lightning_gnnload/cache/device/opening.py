@@ -1,4 +1,4 @@
-"""How feature rows come to be gathered on a device: from a cache that lies there, and from the store behind it."""
+"""Opens feature rows for a device to gather: from a cache in its memory, and from the store behind it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DevicePlace(Place[DeviceFeatures]):
             self.runtime = CupyRuntime(device.torch_device.index or 0)
 
     def room(self) -> int:
-        """Ranks on one device take an equal part of its room, and all as much as the least."""
+        """Returns the room of all ranks: those on one device share it equally, and all take as much as the least."""
         room = self.device.free_bytes() if self.room_bytes is None else self.room_bytes
         if self.peers is None:
             return room
@@ -87,6 +87,7 @@ class DevicePlace(Place[DeviceFeatures]):
         least = most if capacity is None else min(capacity, most)
         fits_each = ratio in (None, 1) and table.rows_in(least) == table.num_nodes
         together = self.runtime is not None and share != "replicated" and not (share == "auto" and fits_each)
+        # Shared rows lie there once, but each rank's device has its own table of where they are.
         once = replace(table, copies=1, indices=table.copies)
         try:
             allowed = budget(once if together else table, ratio, capacity, room)
@@ -95,6 +96,7 @@ class DevicePlace(Place[DeviceFeatures]):
                 f"the devices have {in_units(room)} for a cache of features, which is less than asked for: {error}"
             ) from error
         num_shards = table.copies if together else 1
+        # A location can name no more slots.
         return replace(allowed, num_rows=min(allowed.num_rows, num_shards << ops.SLOT_BITS)), together
 
     def without(self) -> DeviceFeatures:
@@ -154,8 +156,8 @@ def open_on_device(
     progress: bool = True,
     tier: str = "cache",
 ) -> DeviceFeatures:
-    """The rows of ``store``, gathered on a device. Takes as long as the policy and reading the rows take; says on
-    stderr how large the cache is, and why. Closing it leaves ``store`` open.
+    """Opens the rows of ``store`` for a device to gather. This takes as long as the policy and reading the rows take;
+    it says on stderr how large the cache is, and why. Closing it leaves ``store`` open.
 
     Args:
         settings: of the cache; None: none, and all rows come from the host's memory.

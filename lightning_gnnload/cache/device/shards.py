@@ -1,4 +1,4 @@
-"""Shards: memory of devices that holds a cache's rows, and how rows come to lie there."""
+"""Shards: the memory of devices that holds a cache's rows, and the functions that fill it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class Shards:
     def close(self) -> None:
         """Gives back what this rank has opened, and its own memory once nobody reads it. A rank that is gone keeps
         nobody waiting. Nothing may be gathered any more."""
+        # The others' first: their owners wait for this rank, as it then waits for its readers.
         for each in self.opened:
             each.close()
         memory, self.memory, self.opened = self.memory, None, []
@@ -71,8 +72,8 @@ _log = logging.getLogger(__name__)
 
 
 def map_rows(device: Device, store: FeatureStore) -> Mapped | None:
-    """The store's rows in bytes, ``[N, row_bytes]``, for kernels to read in place; None where they lie elsewhere than
-    in memory, or where the system lets no more memory be page-locked, which a warning tells."""
+    """Maps the store's rows in bytes, ``[N, row_bytes]``, for kernels to read in place. Returns None where they do not
+    lie in memory, or where the system lets no more memory be page-locked, which a warning tells."""
     if type(store) is not MemoryFeatureStore:  # a subclass may gather otherwise
         return None
     rows = bytes_of(store.rows).view()
@@ -93,7 +94,7 @@ def fill(
     *,
     progress: bool = False,
 ) -> None:
-    """Row ``ids[slot]`` of the store to ``shard[slot]``.
+    """Copies row ``ids[slot]`` of the store to ``shard[slot]``.
 
     Args:
         device: that the shard lies on.
@@ -121,7 +122,7 @@ def fill(
 def hold_alone(
     device: Device, store: FeatureStore, hot: np.ndarray, backing: Mapped | None = None, *, progress: bool = False
 ) -> tuple[torch.Tensor, Shards]:
-    """A device's own copy of the rows of ``hot``, int64, and where each node's row is, int32 ``[N]``.
+    """Copies the rows of ``hot``, int64, to the device; returns where each node's row is, int32 ``[N]``, and the shard.
 
     Raises:
         DeviceMemoryError: the device has no such memory.
