@@ -87,6 +87,7 @@ def imports(name: str, path: Path, known: Iterable[str]) -> Iterator[tuple[str, 
             base = package[: len(package) + 1 - node.level] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
+                # ``from package import name`` takes a module or something in one: which, the files tell.
                 inner = f"{source}.{alias.name}"
                 yield (inner, "") if inner in known else (source, alias.name)
         elif isinstance(node, ast.Import):
@@ -117,6 +118,7 @@ def edges() -> tuple[Edges, Edges]:
 def upward(rooms: list[Room], found: Edges) -> Edges:
     """Imports of a room that is not below."""
     row = {room.name: room.row for room in rooms}
+    # Rooms of one row know nothing of each other, so an import between them is a fault as well.
     return {(one, other) for one, other in found if row[one] >= row[other]}
 
 
@@ -173,6 +175,7 @@ class Picture:
         self, rooms: list[Room], found: Edges, x: float, y: float, width: float, heights: dict[int, float]
     ) -> float:
         """Boxes in rows, and the arrows between them; returns where the last row ends."""
+        # The columns of the widest rooms in LAYERS and WINGS.
         unit = width / 6
         tops = {}
         for row in sorted({room.row for room in rooms}):
@@ -288,6 +291,7 @@ def entries() -> list[Entry]:
 def first_sentence(docstring: str) -> str:
     """As Markdown."""
     text = " ".join(docstring.split("\n\n")[0].split())
+    # Only before a capital, a name in code or a role, so that abbreviations end no sentence.
     text = re.split(r"(?<=[.!?])\s+(?=[A-Z`:])", text)[0]
     text = re.sub(r":\w+:`~?[\w.]*?(\w+)`", r"`\1`", text)
     return re.sub(r":$", ".", text).replace("``", "`").replace("|", r"\|")

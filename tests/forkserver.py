@@ -46,7 +46,9 @@ _IMPORTED = (
     *("torch.distributed.launcher.api", "torchmetrics", "pytorch_lightning", "jsonargparse"),
     *("lightning_gnnload.plugin.commands.cli", "lightning_gnnload.plugin.commands.fit"),
 )
+# Both are overwritten in place, where the kernel laid them out at exec: the server is started with padding.
 _ROOM = {"argv": 1 << 13, "environment": 1 << 16}  # bytes that a process can show in /proc
+# PR_SET_CHILD_SUBREAPER of <linux/prctl.h>.
 _SET_CHILD_SUBREAPER = 36
 _MOST_FILES = 64  # of a process that is started
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -104,8 +106,10 @@ _known: dict[int, Server] = {}  # by process: a fork has none, or its own
 def _server() -> Server:
     """This process's, which ends when this process does."""
     if os.getpid() not in _known:
+        # Packets keep a request and its descriptors together; to receive nothing means that the other end is gone.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = os.environ | {
+            # A pool of threads, started by an import, would be missing in every fork.
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(ROOT),
             "GNNLOAD_TEST_ROOM": "-" * _ROOM["environment"],
@@ -135,6 +139,7 @@ def main(descriptor: int) -> None:
     _set_by_imports.update({name: os.environ[name] for name in os.environ.keys() - before.keys()})
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: a fork would lack them, and hang where one held a lock"
+    # Without it, a fork's first collection would write to every object, and so copy all pages that forks share.
     gc.collect()
     gc.freeze()
     del before["GNNLOAD_TEST_ROOM"]
@@ -149,12 +154,14 @@ def _serve(channel: socket.socket) -> None:
     while True:
         message, files, _, _ = socket.recv_fds(channel, 1 << 20, _MOST_FILES)
         if not message:
+            # Not sys.exit(): what imports have registered for the end of a process is not to run here.
             os._exit(0)
         read, write = os.pipe()
         if (between := os.fork()) == 0:  # ends at once, so that its child is adopted
             if pid := os.fork():
                 os.write(write, str(pid).encode())
                 os._exit(0)
+            # Detached, or the socket would close its number again when another file may have it.
             for file in (channel.detach(), read, write):
                 os.close(file)
             _run(json.loads(message), files)
@@ -190,6 +197,7 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
     theirs.close()
     _known[os.getpid()] = Server(ours)
     atexit.register(_end, os.getpid(), own)
+    # The server ignores both, and its forks inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _become(request["command"], request["environment"])
@@ -212,6 +220,7 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
 
 
 def _end(owner: int, server: int) -> None:
+    # A fork of the owner inherits this hook, but the server is not its child.
     if os.getpid() == owner:
         os.kill(server, signal.SIGKILL)
         os.waitpid(server, 0)
@@ -240,7 +249,9 @@ def _become(command: Sequence[str], environment: dict[str, str]) -> None:
         room = int(end) - int(begin)
         assert len(shown) < room, f"{len(shown)} bytes to show, and room for {room}"
         ctypes.memmove(int(begin), shown.ljust(room, b"\0"), room)
+    # The server's may be another than this environment's TMPDIR.
     tempfile.tempdir = None
+    # A fork inherits the generator: without this, all would draw the same numbers.
     np.random.seed()
     if "PYTHONFAULTHANDLER" in environment:
         faulthandler.enable()

@@ -55,6 +55,7 @@ def mark_run(worker: str = "") -> None:
 
     Each worker of a parallel run has a mark of its own, which begins with the run's: to the others it is another run.
     """
+    # Not overwritten: a run inside a run belongs to it.
     mark = os.environ.setdefault(RUN_MARK, uuid.uuid4().hex)
     if worker:
         os.environ[RUN_MARK] = f"{mark}-{worker}"
@@ -129,6 +130,7 @@ def _restore_environment(before: dict[str, str]) -> list[str]:
     after = dict(os.environ)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     for name in changed:
+        # pytest sets and removes its own between the phases of a test.
         if name.startswith("PYTEST_"):
             continue
         if name in before:

@@ -14,6 +14,7 @@ from ..errors import GraphFormatError, SamplerConfigError
 from .checks import check_array, check_kind
 from .dispatch import kernels
 
+# Stands in the first entry of a list without positive weight, so that kernels need to look at no other.
 NO_NEIGHBOR = np.uint64(kernels.NO_NEIGHBOR)
 
 
@@ -37,6 +38,7 @@ class AliasTable:
     @cached_property
     def zero_nodes(self) -> np.ndarray:
         """int64: the nodes that have in-neighbours, but none of positive weight."""
+        # The first entry of an empty list would be the next node's.
         nodes = np.flatnonzero(np.diff(self.indptr))
         return nodes[self.entries[self.indptr[nodes]] == NO_NEIGHBOR]
 
@@ -79,6 +81,7 @@ def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
 def check_table(table: AliasTable, indptr: np.ndarray, indices: np.ndarray) -> None:
     """Raises SamplerConfigError for what is no table, or one of another graph, as far as it shows."""
     check_kind("table", table, AliasTable)
+    # Lengths alone: every batch is checked, and to compare contents would read the whole graph.
     if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
         raise SamplerConfigError(
             f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "

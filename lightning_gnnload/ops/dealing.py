@@ -18,6 +18,7 @@ MOST_PARTS = 64
 OVERLAPS = ("seeds", "nodes")
 MOST_WEIGHT = 2**16 - 1
 _MOST_NODES = 2**36  # scores are products of four such numbers, in 128 bits
+# The largest int64: a limit that no count reaches.
 _NEVER = 2**63 - 1
 
 
@@ -237,4 +238,5 @@ def _check_parts(part: np.ndarray, held: np.ndarray | None, num_parts: int, writ
 
 def _count_own(part: np.ndarray, num_parts: int) -> np.ndarray:
     """int64 ``[K]``."""
+    # Shifted by one, as bincount() takes no negative numbers, and open nodes are -1.
     return np.bincount(part + 1, minlength=num_parts + 1)[1:].astype(np.int64, copy=False)

@@ -23,6 +23,7 @@ from .checks import INDEX_DTYPES, as_flag, as_integer, check_apart, check_array,
 
 def _missing(error: ImportError) -> KernelsMissingError:
     here = Path(__file__).resolve().parent
+    # The usual cause: Python was started in a clone, whose folder comes before the installed package.
     for folder in sys.path:
         other = Path(folder).resolve() / "lightning_gnnload" / "ops"
         if other != here and any(other.glob("_kernels*.so")):
@@ -45,6 +46,7 @@ except ImportError as error:
 ALL_NEIGHBORS = -1
 MAX_FANOUT: int = kernels.MAX_FANOUT
 MAX_HOPS: int = kernels.MAX_HOPS
+# A draw names its node in 48 bits (kernels/common/draw.h).
 MAX_NODES = 1 << 48  # offsets in bytes stay within int64
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")  # in the order of kernels/common/isa.h
 
@@ -72,6 +74,7 @@ class DrawKey:
     def __post_init__(self) -> None:
         for name, bits in (("seed", 64), ("epoch", 32), ("step", 32), ("hop", 16)):
             value = as_integer(f"DrawKey: {name}", getattr(self, name))
+            # The class is frozen, but native code takes plain integers only.
             object.__setattr__(self, name, value)
             if not 0 <= value < 1 << bits:
                 raise SamplerConfigError(f"DrawKey: {name} is {value}, but must lie in [0, 2**{bits}).")
@@ -171,9 +174,11 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: 
         SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; ``out`` is then unchanged.
         GnnLoadError: shapes or dtypes that do not fit each other.
     """
+    # Rows are copied as bytes, so they may begin anywhere.
     check_array("table", table, None, None, GnnLoadError, aligned=False)
     check_array("ids", ids, (np.int64,), 1, SeedError)
     check_array("out", out, (table.dtype,), table.ndim, GnnLoadError, writable=True, aligned=False)
+    # A copy of the bytes of Python objects would not count their references.
     if table.ndim not in (1, 2) or table.dtype.hasobject:
         raise GnnLoadError(
             f"table has dtype {table.dtype} and shape {table.shape}, but must hold plain numbers, as [N] or [N, F]."
@@ -259,6 +264,7 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
         GraphFormatError: ``indptr`` does not start at 0, falls, or does not end at E; an index outside
             ``[0, N)``; an in-degree of 2**32 or more. Names the first bad position and its value.
     """
+    # The kernel checks the end of indptr itself, and names the first bad position.
     check_graph(indptr, indices, ends=False)
     kernels.check_csc(indptr, indices)
 
@@ -268,6 +274,7 @@ def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
 
     An id's key does not depend on the other ids.
     """
+    # For its checks; the order of an epoch depends on no step.
     key = DrawKey(seed, epoch, step=0)
     check_array("ids", ids, (np.int64,), 1, SeedError)
     keys = np.empty(ids.shape[0], np.uint64)

@@ -14,6 +14,7 @@ from .tiers import SLOT_BITS
 
 SLOT_BYTES: dict[str, int] = dict(kernels.evictions())
 """At most what a slot takes beside its row, by rule; a node takes 4 bytes."""
+# In the order of the kernels' table, by which a rule is passed as its place.
 EVICTIONS = tuple(SLOT_BYTES)
 MAX_ROW_BYTES = 1 << 32
 

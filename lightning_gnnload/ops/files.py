@@ -78,6 +78,7 @@ class RowReader:
     """
 
     def __init__(self, row_bytes: int, unit: int, in_flight: int = 128, *, use_ring: bool = True) -> None:
+        # For its checks alone: there is no file yet.
         checked = RowFile(0, "", 0, 0, row_bytes, unit)
         in_flight = as_integer("RowReader: in_flight", in_flight)
         if not 1 <= in_flight <= MOST_IN_FLIGHT:

@@ -14,6 +14,7 @@ from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, SampleLayout, check_hops, kerne
 from .edge_types import EdgeTypeIndex
 from .inputs import SamplerInput
 
+# Fewer than elsewhere: edge types take 12 of the 16 bits that number a draw's hop.
 MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
 
 
@@ -110,6 +111,7 @@ def sample_typed_neighbors(
 def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[int]:
     if not isinstance(fanouts, Mapping):
         return check_fanouts([fanouts]) * num_types
+    # The kernel draws nothing for a fanout of 0, which callers say by leaving the type out.
     table = [0] * num_types
     for kind, fanout in fanouts.items():
         if not 0 <= as_integer("fanouts: an edge type", kind) < num_types:

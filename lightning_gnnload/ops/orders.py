@@ -13,6 +13,7 @@ from ..errors import GraphFormatError, SeedError
 from .checks import as_integer, check_array, check_graph, check_kind
 from .dispatch import kernels
 
+# Positions among the seeds are int32.
 MAX_SEEDS = 2**31 - 1
 
 

@@ -43,6 +43,7 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 def stream_keys(seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     """The two keys of an epoch, uint32 ``[2]`` each: for draws and for ordering keys."""
+    # The tag is "keys" in ASCII, as in kernels/common/draw.h.
     words = philox(uint32(epoch, 0, 0, 0x6B657973), uint32(seed, seed >> 32))
     return words[:2], words[2:]
 

@@ -49,6 +49,7 @@ class Walks:
                 raise SamplerConfigError(f"{name} is {value}, but must be at least 1.")
         for field in ("termination_prob", "restart_prob"):
             object.__setattr__(self, field, _as_probability(field, getattr(self, field)))
+        # Two steps share a block of four words: one word chooses the neighbour, one decides what follows.
         if self.num_walks * ((self.length + 1) // 2) > MAX_WALK_BLOCKS:
             raise SamplerConfigError(
                 f"{self.num_walks} walks of {self.length} steps a node are more than there are draws for: "
@@ -183,6 +184,7 @@ def walk_entries(table: AliasTable | None, indptr: np.ndarray, indices: np.ndarr
     if table is None:
         return None
     check_table(table, indptr, indices)
+    # A step by weight needs three words of a block, so that none is shared.
     if walks.num_walks * walks.length > MAX_WALK_BLOCKS:
         raise SamplerConfigError(
             f"{walks.num_walks} walks of {walks.length} steps a node are more than there are draws for by weight: "

@@ -61,6 +61,7 @@ class KernelArguments:
         self.leaves: list[KernelParameter] = []
         self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
         self._readers: list[Reader] = []
+        # Little-endian and without padding of its own: offsets come from the sources, and gaps are written out.
         layout, end = "<", 0
         for parameter, begin in zip(parameters, self._offsets, strict=True):
             found = list(parameter.leaves(at=begin))
@@ -75,6 +76,7 @@ class KernelArguments:
 
     def buffer(self) -> tuple[Any, Any]:
         """Memory for the arguments of one launch at a time, and the pointers to each that the driver is given."""
+        # Words of 8 bytes, the widest alignment that a parameter can have.
         memory = (ctypes.c_uint64 * max(1, -(-self._layout.size // 8)))()
         begin = ctypes.addressof(memory)
         return memory, (ctypes.c_void_p * max(1, len(self._offsets)))(*(begin + offset for offset in self._offsets))
@@ -124,6 +126,7 @@ class KernelArguments:
 
 def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: int) -> None:
     """Raises GnnLoadError: a grid that no device takes."""
+    # Whole warps, as collectives name all 32 lanes (kernels/common/cuda/scan.h).
     if not 1 <= blocks < 1 << 31 or not 32 <= threads <= MAX_THREADS or threads % 32 or shared_bytes < 0:
         raise GnnLoadError(
             f"Kernel {kernel.op}/{kernel.name}: blocks={blocks}, threads={threads}, shared_bytes={shared_bytes}, but "
@@ -152,6 +155,7 @@ def _integer_reader(where: str, parameter: KernelParameter) -> Reader:
     low, high = _INTEGERS[parameter.ctype]
 
     def read(value: Any) -> int:
+        # Nearly every number is a plain integer in range: these skip what follows.
         if type(value) is int and low <= value <= high:
             return value
         try:
@@ -179,6 +183,7 @@ def _float_reader(where: str, parameter: KernelParameter) -> Reader:
 
 
 def _address_reader(where: str, parameter: KernelParameter, device: torch.device) -> Reader:
+    # Threads may overwrite each other's: whatever stands here has passed the check.
     accepted: torch.dtype | None = None  # what the last launch passed, most likely this one's, too
 
     def check_dtype(dtype: torch.dtype) -> None:

@@ -28,7 +28,9 @@ MAX_POSITIONS = 2**32 - 2
 """Of nodes known before a hop and its edges together: stamps have 32 bits."""
 MAX_BOUND_EDGES = 1 << 27
 """A hop whose edges may be more waits for their number, and takes memory for that."""
+# kTile of kernels/number_nodes/number_nodes_cuda.cu.
 _APPEND_TILE = 4 * THREADS
+# Of 256 threads: 2,048, the most that a multiprocessor of any architecture holds at once.
 _BLOCKS_A_PROCESSOR = 8
 
 
@@ -113,6 +115,7 @@ class DeviceBatch:
         """Takes the number of a hop's destinations for the most of them. The host waits for it."""
         nodes, _ = self.read()
         self.most_nodes = nodes[hop.index]
+        # Where hops share edges, the nodes before `first` have theirs already.
         hop.most_dst = self.most_nodes - (0 if hop.first is self.state.zero else nodes[hop.index - 1])
 
     def run(self, picker: Picker, expand: Literal["all", "new"]) -> DeviceSample:
@@ -126,6 +129,7 @@ class DeviceBatch:
         self._shares_edges = expand == "new"
         for index in range(self.num_hops):
             hop = self._begin_hop(index)
+            # Before there is room for edges: where no bound is known, what it counts says how much is needed.
             picker.count(self, hop)
             self._make_room(picker, hop)
             picker.pick(self, hop)
@@ -169,6 +173,7 @@ class DeviceBatch:
             num_nodes=num_nodes,
             words=self.state.scan_words(-(-hop.most_edges // _APPEND_TILE) + 1),
         )
+        # Launched by itself, since all new nodes must have their ids before any edge reads one.
         self.launch("number_nodes", "relabel", types, blocks=self.blocks(hop.most_edges), hop=hop, edges=hop)
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
@@ -176,6 +181,7 @@ class DeviceBatch:
         sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": self.topology.num_nodes}
         num_nodes = self.state.num_nodes(0)
         self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
+        # Launched by itself, since all seeds must have occurred before one is asked whether it was first.
         self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
 
     def _before(self) -> HopBuilder | None:

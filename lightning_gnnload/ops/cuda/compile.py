@@ -87,6 +87,7 @@ def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequen
     with _nvrtc:
         program = nvrtc.createProgram(text, name, (), ())
         try:
+            # NVRTC takes names before it compiles, and knows their symbols only until the program is destroyed.
             for expression in expressions:
                 nvrtc.addNameExpression(program, f"lg::{expression}")
             nvrtc.compileProgram(program, tuple(given))

@@ -53,6 +53,7 @@ def _own_folder() -> Path | None:
         base = Path(root) if os.path.isabs(root) else Path.home() / ".cache"
         folder = base / "lightning_gnnload_kernels"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not stat(): a link would be judged by the folder that it leads to, and may be led elsewhere later.
         found = folder.lstat()
     except (OSError, RuntimeError) as error:
         _log.info("Kernels are compiled anew in every process: there is no cache folder (%s).", error)
@@ -85,6 +86,7 @@ def _read(path: Path) -> CompiledKernels | None:
 def _write(path: Path, kept: CompiledKernels) -> None:
     """Renamed into place: a reader finds all of it or nothing, and of several writers one wins."""
     about = {"sha256": hashlib.sha256(kept.image).hexdigest(), "symbols": kept.symbols}
+    # In the same folder, as os.replace() is atomic within one file system only.
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with open(handle, "wb") as file:

@@ -55,6 +55,7 @@ class _SideStream:
             self.stream = torch.cuda.Stream(device)
 
     def __del__(self) -> None:
+        # A finalizer may run amid any code of any thread, so it takes no lock; a deque needs none.
         self._idle.append(self.stream)
 
 
@@ -121,6 +122,7 @@ class CudaDevice:
         **arguments: Argument,
     ) -> None:
         with self._entered():
+            # Without the lock: entries are added whole and never replaced.
             function = self._functions.get((op, kernel, tuple(types))) or self._load(op, kernel, tuple(types))
             check_grid(function.source, blocks, threads, shared_bytes)
             memory, pointers = vars(function.of_thread).get("buffer") or self._buffer(function)
@@ -164,6 +166,7 @@ class CudaDevice:
         torch.cuda.current_stream(self.torch_device).synchronize()
         with self._loading:
             self.num_reads += 1
+        # A caller may keep the result for long, and page-locked memory is scarce.
         return staged.numpy().copy()
 
     def map_host(self, array: np.ndarray) -> Mapped:
@@ -190,6 +193,7 @@ class CudaDevice:
     def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> _Function:
         source = sources.kernel(op, kernel)
         arguments = KernelArguments(source, types, self.torch_device)
+        # Compiling takes seconds: threads that need the same kernels wait for the first.
         with self._loading:
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)

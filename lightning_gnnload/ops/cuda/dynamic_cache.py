@@ -73,6 +73,7 @@ class DynamicCache:
         device, tiles = self.device, scan_tiles(count)
         asked: dict[str, Any] = {"cache": self, "ids": ids, "count": count}
         blocks = scan_blocks(device, tiles)
+        # Three launches, as each needs all that the one before wrote: claims, then places in the queue, then slots.
         device.launch("dynamic_cache", "claim", blocks=blocks, threads=MOVE_THREADS, **asked)
         admitted = _Admitted(device.empty(count, torch.int64), device.empty(count, torch.int64))
         device.launch(
@@ -84,6 +85,7 @@ class DynamicCache:
             admitted=admitted,
             words=device.zeros(1 + tiles, torch.int64),
         )
+        # For all ids: how many are admitted, the device alone knows.
         shape = move_shape(device, count, self.row_bytes, batch.data_ptr(), self.rows.data_ptr())
         device.launch(
             "dynamic_cache",

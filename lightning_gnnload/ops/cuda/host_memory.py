@@ -98,6 +98,7 @@ class HostMemory:
                     f"{self.num_registered_bytes:,} bytes are already. Raise the limit (ulimit -l) or the container's, "
                     "or keep less in host memory."
                 ) from error
+            # Uses are counted last, so that a failure leaves those of other arrays as they were.
             for pages in (*used, *new):
                 self._uses[pages] = self._uses.get(pages, 0) + 1
             return [*used, *new]
@@ -108,6 +109,7 @@ class HostMemory:
         with self._lock:
             for pages in used:
                 self._uses[pages] -= 1
+            # Under the lock to the end: another thread must not count on pages that are about to be unregistered.
             over = [pages for pages in used if not self._uses[pages]]
             with self._when_idle() if over else nullcontext():
                 for pages in over:

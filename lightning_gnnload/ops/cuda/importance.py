@@ -15,6 +15,7 @@ from .batch import THREADS, DeviceBatch
 from .device import Device
 from .topology import Topology
 
+# A lane of the warp that searches looks at each.
 _CHILDREN = 32
 
 
@@ -117,6 +118,7 @@ class DeviceTree:
         batch.launch(
             "importance_tree",
             "draw_items",
+            # Without replacement a draw needs all before it, so one warp makes them in turn.
             blocks=self._blocks(budget * _CHILDREN) if replace else 1,
             threads=THREADS if replace else _CHILDREN,
             key=key,

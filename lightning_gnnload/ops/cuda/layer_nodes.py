@@ -71,6 +71,7 @@ def draw_from_graph(
     """
     candidates = _Candidates(batch, hop, budget)
     drawn = tree.draw(batch, hop.key, budget, replace)
+    # This tree is the workspace's and serves the next batch; draw_from_layer() makes its own and drops it.
     if not replace:
         tree.put_back(batch, drawn)
     batch.launch("sample_layers", "note_drawn", blocks=batch.blocks(budget), hop=hop, drawn=drawn)

@@ -125,6 +125,7 @@ class _LayerPicker:
         batch.most_nodes = nodes[hop.index]
         shares = hop.first_edge is not batch.state.zero
         num_edges = edges[hop.index] - (edges[hop.index - 1] if shares else 0)
+        # Known nodes and sources are numbered together, in int32, while they are candidates.
         bound = MAX_LOCAL - batch.most_nodes
         if self.method != "dsp" and num_edges > bound:
             num_dst = batch.most_nodes - (nodes[hop.index - 1] if shares else 0)
@@ -144,6 +145,7 @@ class _LayerPicker:
             most = min(most, batch.topology.num_nodes)
         elif self.tree is not None:
             most = self.tree.most_positive
+        # A bound: how many candidates there are, the device alone knows, and its kernels decide again.
         return not self.replace and budget >= most
 
     def _draw(self, batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int) -> None:

@@ -19,6 +19,7 @@ from .sample import DeviceSample, HopBuilder
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
+# Where fanouts are so large that more would be needed, fewer blocks run instead.
 _MOST_TABLE_BYTES = 64 << 20
 
 
@@ -101,6 +102,7 @@ class _UniformPicker(FanoutPicker):
             batch.launch("sample_neighbors", "copy_edges", types, blocks=blocks, graph=graph, hop=hop, edges=hop)
             return
         lanes = lanes_for(fanout)
+        # With a lane for each draw, lanes compare their picks and need no table.
         blocks, table = pick_table(batch, hop, fanout, fanout > lanes and not self.replace)
         batch.launch(
             "sample_neighbors",

@@ -11,6 +11,7 @@ from ...errors import CudaUnavailableError
 from .compile import loaded_nvrtc
 from .device import Device
 
+# The oldest that the compiler of CUDA 13 knows.
 MIN_CAPABILITY = (7, 5)
 
 _lock = threading.Lock()

@@ -15,6 +15,7 @@ _WARPS = MOVE_THREADS // 32
 _BLOCKS_A_PROCESSOR = 8
 _WARP_BYTES = 4096
 """That a warp moves at a time: enough to hide where it looks rows up, and little enough to share out small batches."""
+# A warp counts the vectors of 32 rows in 32 bits, and a vector may be a single byte.
 _MAX_ROW_BYTES = 1 << 26
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint32_t", 2: "uint16_t", 1: "uint8_t"}
 
@@ -58,6 +59,7 @@ def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> M
     if row_bytes >= _MAX_ROW_BYTES:
         raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
     vector = min(alignment_of(row_bytes, *addresses), max(_VECTORS))
+    # Each lane names one row, so 32 at most.
     rows_a_warp = min(max(_WARP_BYTES // row_bytes, 1), 32)
     blocks = min(-(-count // (rows_a_warp * _WARPS)), device.num_processors * _BLOCKS_A_PROCESSOR)
     return MoveShape(_VECTORS[vector], row_bytes // vector, rows_a_warp, blocks)

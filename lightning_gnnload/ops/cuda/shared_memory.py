@@ -53,6 +53,7 @@ class MemoryHandle:
     def of(cls, values: dict[str, Any]) -> MemoryHandle:
         """What :attr:`values` gave. Raises DeviceShareError: these are no such values."""
         wanted = {field.name: int if field.name == "num_bytes" else str for field in fields(cls)}
+        # Not isinstance(): JSON's true would pass for a number.
         sound = values.keys() == wanted.keys() and all(type(values[name]) is kind for name, kind in wanted.items())
         if sound:
             with contextlib.suppress(ValueError):
@@ -100,6 +101,7 @@ class ExportedMemory:
                 runtime.export(self.address).hex(), num_bytes, os.urandom(16).hex(), purpose
             )
             runtime.write(self.address + num_bytes, self.memory_handle.sentinel)
+            # Close-on-exec: a program started meanwhile would keep the descriptor open, and count as a reader.
             self._readers, self.fd = os.pipe2(os.O_CLOEXEC)
         except BaseException:
             runtime.free(self.address)
@@ -116,6 +118,7 @@ class ExportedMemory:
             Whether it is freed.
         """
         if self.fd >= 0:
+            # This copy goes first: while it is open, the pipe cannot hang up.
             os.close(self.fd)
             self.fd = -1
             self.is_freed = _is_hung_up(self._readers, timeout_s)
@@ -171,6 +174,7 @@ class OpenedMemory:
         if self._fd < 0:
             return
         try:
+            # Before the descriptor goes: the owner may free the memory from then on.
             with contextlib.suppress(CudaCallError):  # a device that failed says so where it is used
                 self._runtime.close(self.address)
         finally:

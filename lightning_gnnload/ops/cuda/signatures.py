@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from ...errors import GnnLoadError
 
+# C++ is read by regular expressions here. That is enough, since common/cuda/kernel.h allows but one form of kernels and
+# their structures, and safe, since what is misread fails to compile with checks(), and a kernel that is overlooked
+# leaves its LG_INSTANTIATE without one. A real parser (libclang) would be a dependency of every machine with a GPU.
 NUMBER_BYTES = {"int32_t": 4, "uint32_t": 4, "int64_t": 8, "uint64_t": 8, "float": 4, "double": 8}
 _POINTER_BYTES = 8
 
@@ -23,6 +26,7 @@ _KERNEL = re.compile(
     rf"{_BOUNDS}\b__global__\s+{_BOUNDS}void\s+{_BOUNDS}(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)\s*\{{"
 )
 _PARAMETER = re.compile(r"(?P<type>.*?[\s*])\s*(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+# Members come first (a rule of kernel.h), so they end at the last semicolon before a brace or parenthesis.
 _STRUCTURE = re.compile(r"(?:\btemplate\s*<(?P<types>[^<>]*)>\s*)?\bstruct\s+(?P<name>\w+)\s*\{(?P<members>[^{}()]*;)")
 
 
@@ -190,6 +194,7 @@ def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]
             )
         parameters = tuple(_parameter(op, name, part) for part in _split(match["parameters"]))
         found[name] = KernelSource(op, name, parameters, types_of, type_names, structures)
+        # Resolved once here, so that a type which cannot be passed is refused before any launch.
         for types in types_of:
             found[name].parameters_of(types)
     if instantiated:
@@ -205,6 +210,7 @@ def checks(found: Mapping[str, KernelSource]) -> str:
 
     NVRTC has no ``offsetof``: where members lie is checked where the host's compiler takes the same sources.
     """
+    # Dicts as ordered sets: kernels share structures.
     members: dict[str, None] = {}
     offsets: dict[str, None] = {}
     signatures = []

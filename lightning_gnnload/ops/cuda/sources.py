@@ -58,6 +58,7 @@ def included(op: str) -> tuple[Path, ...]:
         path = waiting.pop()
         if path not in found:
             found.add(path)
+            # The emulator's headers are for the host's compiler alone: NVRTC never reads them.
             waiting += [root / name for name in _INCLUDE.findall(_text(path)) if not name.startswith("emulate/")]
     return tuple(sorted(found))
 
@@ -68,6 +69,7 @@ def fingerprint(op: str) -> str:
     digest = hashlib.sha256()
     for path in included(op):
         text = path.read_bytes()
+        # Names and lengths, so that text which moves from one file to the next changes the hash.
         digest.update(f"{path.relative_to(folder())} {len(text)}\n".encode())
         digest.update(text)
     return digest.hexdigest()[:16]

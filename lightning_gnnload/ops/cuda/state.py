@@ -10,6 +10,7 @@ from .device import Device
 # Codes of kernels/common/cuda/state.h.
 SEED_OUT_OF_RANGE, SEED_REPEATED, TOO_MANY_EDGES, BAD_ID, BAD_LOCATION, BAD_POSITION = range(1, 7)
 
+# kPlaces of the same header: an error word holds a code in 8 bits and a place in 56.
 _PLACES = 1 << 56
 _SCAN_WORDS = 1 << 16
 """Half a megabyte, cleared with the rest in one go: of most batches, enough for all sums."""
@@ -31,6 +32,7 @@ class State:
     def __init__(self, device: Device, num_hops: int) -> None:
         self._device = device
         self._num_hops = num_hops
+        # The error, the zero, a count of nodes before each hop and after the last, and one of edges for each hop.
         self._num_words = 2 * num_hops + 3
         self._words = device.zeros(self._num_words + _SCAN_WORDS, torch.int64)
         self._scans = self._words[self._num_words :]
@@ -51,6 +53,7 @@ class State:
         needed = num_tiles + 1
         if needed > len(self._scans):
             self._scans = self._device.zeros(max(needed, _SCAN_WORDS), torch.int64)
+        # No two sums share words, which have to be zero: to clear them again would take a launch each.
         taken, self._scans = self._scans[:needed], self._scans[needed:]
         return taken
 
@@ -64,4 +67,5 @@ class State:
 def decode_error(word: int | np.integer) -> tuple[int, int] | None:
     """Code and first place of an error word; None where nothing went wrong."""
     word = int(word) % (1 << 64)
+    # Kernels count places down, so that the atomic maximum keeps the first.
     return None if word == 0 else (word & 0xFF, _PLACES - 1 - (word >> 8))

@@ -121,8 +121,10 @@ def gather_tiered(
         )
     if not len(ids) or not table.row_bytes:
         return
+    # 0 is a multiple of everything, and leaves the vectors' width to the other addresses.
     backing_at = 0 if table.backing is None else address_of(table.backing)
     shape = move_shape(device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr())
+    # Rows that come over the bus have blocks of their own, so that no others wait for them (UGache, section 5).
     on_bus = blocks_on_bus(device) if host_blocks is None else host_blocks
     far = 0 if table.backing is None else min(on_bus, shape.blocks)
     device.launch(

@@ -25,6 +25,7 @@ _MOST_THREADS = 1024
 _TEAMS_THREADS = 128
 """Of a block of several teams."""
 _VISITS_A_THREAD = 32
+# A key and a node, of 64 bits each.
 _VISIT_BYTES = 16
 _MOST_SHARED_BYTES = 32 << 10
 _MOST_SCRATCH_BYTES = 64 << 20
@@ -125,6 +126,7 @@ class _Teams:
         size = _power_of_two(walks.length * walks.num_walks)
         team_size = min(max(min(_power_of_two(walks.num_walks), 32), size // _VISITS_A_THREAD), _MOST_THREADS)
         teams = cls(team_size, max(_TEAMS_THREADS // team_size, 1), size)
+        # Down to one team, or to one warp, the least that can be launched.
         while not teams.are_shared and teams.threads > max(team_size, 32):
             teams = cls(team_size, teams.num_teams // 2, size)
         return teams
