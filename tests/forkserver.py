@@ -78,7 +78,7 @@ class Popen(subprocess.Popen):
 
 
 class Server:
-    """The asking side: a socket to a process that forks."""
+    """The asking side of a server: a socket to a process that forks."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -87,7 +87,7 @@ class Server:
     def start(
         self, command: list[str], environment: dict[str, str], folder: str, files: dict[int, int], session: bool
     ) -> int:
-        """The id of a new child of this process. ``files`` are its open files, and which of ours they are."""
+        """Starts a child of this process and returns its id. ``files``: its open files, and which of ours they are."""
         request = {"command": command, "environment": environment, "folder": folder, "session": session}
         request |= {"parent": os.getpid(), "files": list(files)}
         with self._lock, _adopting():
@@ -104,7 +104,7 @@ _known: dict[int, Server] = {}  # by process: a fork has none, or its own
 
 
 def _server() -> Server:
-    """This process's, which ends when this process does."""
+    """Returns this process's server, which ends when this process does."""
     if os.getpid() not in _known:
         # Packets keep a request and its descriptors together; to receive nothing means that the other end is gone.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -123,7 +123,7 @@ def _server() -> Server:
 
 @contextlib.contextmanager
 def _adopting() -> Iterator[None]:
-    """Children of children that end become this process's own."""
+    """Makes this process the parent of its children's children, once their own parent has ended."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
@@ -132,7 +132,7 @@ def _adopting() -> Iterator[None]:
 
 
 def main(descriptor: int) -> None:
-    """The server; and, in each fork, what it was asked to run."""
+    """Runs the server; and, in each fork, what it was asked to run."""
     before = dict(os.environ)
     for name in _IMPORTED:
         importlib.import_module(name)
@@ -227,7 +227,7 @@ def _end(owner: int, server: int) -> None:
 
 
 def _parsed(command: Sequence[str]) -> tuple[str, str, list[str]] | None:
-    """Whether it runs a script, a module or code; which; and the arguments. None if that is not all."""
+    """Tells whether a command runs a script, a module or code; which; and the arguments. None if that is not all."""
     rest = list(itertools.dropwhile(("-u", "-B").__contains__, command[1:]))
     if command[0] != sys.executable or not rest:
         return None
@@ -260,7 +260,7 @@ def _become(command: Sequence[str], environment: dict[str, str]) -> None:
 
 
 def _spawn(path: str, command: Sequence[bytes | str], files: Sequence[int]) -> int:
-    """As :func:`multiprocessing.util.spawnv_passfds`, which starts trackers of resources, too, that import nothing."""
+    """Replaces :func:`multiprocessing.util.spawnv_passfds`, but not for trackers of resources, which import nothing."""
     decoded = [os.fsdecode(part) for part in command]
     if _parsed(decoded) is None or "--multiprocessing-fork" not in decoded:
         return _spawnv_passfds(path, command, files)

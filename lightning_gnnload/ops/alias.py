@@ -44,7 +44,7 @@ class AliasTable:
 
 
 def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
-    """The alias table of a graph that passed :func:`.check_csc`.
+    """Builds the alias table of a graph that passed :func:`.check_csc`.
 
     The weights of a node become whole shares by exact integer arithmetic: at least one share for a positive weight
     and none for zero, as many for all if all are equal. An edge's probability is within ``2**-32 + d * 2**-62`` of
@@ -79,7 +79,7 @@ def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
 
 
 def check_table(table: AliasTable, indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Raises SamplerConfigError for what is no table, or one of another graph, as far as it shows."""
+    """Raises SamplerConfigError if this is no table, or visibly one of another graph (lengths are compared)."""
     check_kind("table", table, AliasTable)
     # Lengths alone: every batch is checked, and to compare contents would read the whole graph.
     if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):

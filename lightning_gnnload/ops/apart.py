@@ -25,7 +25,7 @@ def draw_layer(
     replace: bool = False,
     normalize: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which edges a layer takes: those of :func:`.sample_layers` with ``method="dsp"``, without their sources.
+    """Draws the edges that a layer takes, as :func:`.sample_layers` with ``method="dsp"`` does, without their sources.
 
     Args:
         degrees: int64 ``[D]``, the in-degrees of the destinations.

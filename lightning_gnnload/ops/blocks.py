@@ -19,7 +19,7 @@ _MOST_NODES = 2**31 - 1
 def grow_blocks(
     indptr: np.ndarray, indices: np.ndarray, sources: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Connected blocks, grown along in-neighbours by breadth-first searches that take turns.
+    """Grows connected blocks along in-neighbours, by breadth-first searches that take turns.
 
     Args:
         indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
@@ -98,7 +98,7 @@ def join_blocks(
 
 
 def link_blocks(indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, num_blocks: int) -> np.ndarray:
-    """The graph of blocks: how many edges lead from each to each.
+    """Counts the edges that lead from each block to each other: the graph of blocks.
 
     Args:
         indptr: as in :func:`grow_blocks`.

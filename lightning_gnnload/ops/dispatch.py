@@ -82,10 +82,10 @@ class DrawKey:
 
 @dataclass(frozen=True)
 class HopLayout:
-    """Where one hop lies in an arena: byte offsets of ``indptr`` int32 ``[num_dst + 1]`` and ``indices`` int32
-    ``[num_edges]`` (local ids); and, -1 where there are none, of ``edge_ids`` int64, ``edge_weights`` float32
-    and ``edge_types`` int32 ``[num_edges]``.
+    """The byte offsets at which the arrays of one hop lie in an arena.
 
+    They are those of ``indptr`` int32 ``[num_dst + 1]`` and ``indices`` int32 ``[num_edges]`` (local ids); and, -1
+    where there are none, of ``edge_ids`` int64, ``edge_weights`` float32 and ``edge_types`` int32 ``[num_edges]``.
     ``num_dst`` and ``num_src`` count the nodes known before and after the hop.
     """
 
@@ -101,7 +101,7 @@ class HopLayout:
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """What a sampling kernel wrote to an arena: ``nodes`` int64 ``[num_nodes]`` at 0, the hops at its end.
+    """The layout of a mini-batch in an arena: ``nodes`` int64 ``[num_nodes]`` at 0, the hops at its end.
 
     Bytes ``[free_begin, free_end)`` between them are unused (both multiples of 64).
     """
@@ -113,7 +113,7 @@ class SampleLayout:
 
     @classmethod
     def of(cls, written: tuple[int, Sequence[tuple[int, ...]], int, int]) -> SampleLayout:
-        """The layout that a kernel returned."""
+        """Wraps the layout that a kernel returned."""
         num_nodes, hops, free_begin, free_end = written
         return cls(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_end)
 
@@ -154,14 +154,14 @@ class Workspace:
 
 
 def check_hops(name: str, num_hops: int, key: DrawKey, most: int = MAX_HOPS) -> None:
-    """Raises SamplerConfigError: more hops than draws have numbers for."""
+    """Raises SamplerConfigError where there are more hops than draws have numbers for."""
     if key.hop + num_hops > most:
         since = f" after hop {key.hop}" if key.hop else ""
         raise SamplerConfigError(f"{name} has {num_hops} hops{since}, but at most {most - key.hop} are possible.")
 
 
 def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
-    """``out[i] = table[ids[i]]``, or ``out[positions[i]] = table[ids[i]]``, into memory that the caller reuses.
+    """Copies ``out[i] = table[ids[i]]``, or ``out[positions[i]] = table[ids[i]]``, into memory of the caller.
 
     Args:
         table: ``[N, F]`` or ``[N]``, any dtype.
@@ -214,7 +214,7 @@ def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarr
 def coo_to_csc(
     src: np.ndarray, dst: np.ndarray, num_nodes: int, *, keep_order: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Group edges by destination; an edge src -> dst makes src an in-neighbour of dst.
+    """Groups edges by destination; an edge src -> dst makes src an in-neighbour of dst.
 
     Args:
         src: int32 or int64 ``[E]``, and ``dst`` likewise.
@@ -254,7 +254,7 @@ def coo_to_csc(
 
 
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Check that two arrays are a graph: every other kernel trusts what passed here.
+    """Checks that two arrays are a graph: every other kernel trusts what passed here.
 
     Args:
         indptr: int64 ``[N + 1]``.
@@ -270,7 +270,7 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
 
 
 def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
-    """Ordering keys uint64 ``[B]`` of ``ids`` int64 ``[B]``: ``ids[np.argsort(keys)]`` is a shuffle.
+    """Returns ordering keys uint64 ``[B]`` of ``ids`` int64 ``[B]``: ``ids[np.argsort(keys)]`` is a shuffle.
 
     An id's key does not depend on the other ids.
     """
@@ -283,7 +283,7 @@ def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """The instruction sets of this machine that the kernels have code for; they use the last one.
+    """Lists the instruction sets of this machine that the kernels have code for; they use the last one.
 
     ``"baseline"`` is portable; ``"avx2"`` and ``"avx512"`` are x86-64's.
     """
@@ -291,7 +291,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 def use_instruction_set(name: str) -> None:
-    """Make all kernels of this process use one instruction set: for tests and benchmarks, since results are equal.
+    """Makes all kernels of this process use one instruction set: for tests and benchmarks, since results are equal.
 
     Raises:
         SamplerConfigError: this machine lacks it.
@@ -302,5 +302,5 @@ def use_instruction_set(name: str) -> None:
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
-    """A copy of rows needs no arithmetic: kernels see their bytes, of any dtype."""
+    """Views an array of any dtype as bytes: kernels that only copy rows need no more."""
     return array.reshape(-1).view(np.uint8)

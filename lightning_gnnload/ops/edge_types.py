@@ -40,7 +40,7 @@ class EdgeTypeIndex:
 
 
 def index_edge_types(indptr: np.ndarray, edge_type: np.ndarray) -> EdgeTypeIndex:
-    """Index the edges of a graph that passed :func:`.check_csc` by their types, integers ``[E]``.
+    """Indexes the edges of a graph that passed :func:`.check_csc` by their types, integers ``[E]``.
 
     Raises:
         GraphFormatError: a type that is negative, or not below 4,095.

@@ -25,7 +25,7 @@ def gather_quantized(
     out: np.ndarray,
     positions: np.ndarray | None = None,
 ) -> None:
-    """``out[b] = codes[ids[b]] * scale + offset``, or likewise ``out[positions[b]]``.
+    """Computes ``out[b] = codes[ids[b]] * scale + offset``, or likewise ``out[positions[b]]``.
 
     The product is rounded to float32, then the sum, then what is written, on every machine alike.
 

@@ -78,7 +78,7 @@ def random_walk(
     table: AliasTable | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Walk from each start; a walk is a pure function of the graph, its start, its number and the key.
+    """Walks from each start; a walk is a pure function of the graph, its start, its number and the key.
 
     Args:
         indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
@@ -134,7 +134,7 @@ def sample_walks(
     expand: Literal["all", "new"] = "all",
     table: AliasTable | None = None,
 ) -> SampleLayout:
-    """Sample the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
+    """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
     The neighbours of a destination are the nodes that its walks visit most often: most visits first, and the
     smaller name first among equals. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of
@@ -179,8 +179,8 @@ def sample_walks(
 
 
 def walk_entries(table: AliasTable | None, indptr: np.ndarray, indices: np.ndarray, walks: Walks) -> np.ndarray | None:
-    """What kernels read of a table; raises SamplerConfigError where it is of another graph, or by weight there are more
-    steps than draws."""
+    """Returns what kernels read of a table; raises SamplerConfigError where it is of another graph, or where there are
+    more steps by weight than draws."""
     if table is None:
         return None
     check_table(table, indptr, indices)
@@ -206,7 +206,7 @@ def check_starts(starts: np.ndarray) -> None:
 
 
 def check_walk_hops(walks: Walks, num_hops: int, num_neighbors: int, key: DrawKey) -> tuple[int, int]:
-    """``num_hops`` and ``num_neighbors`` as plain integers; raises SamplerConfigError where one is out of range, or
+    """Returns ``num_hops`` and ``num_neighbors`` as integers; raises SamplerConfigError where one is out of range, or
     walks may visit too many nodes."""
     check_kind("walks", walks, Walks)
     num_hops = as_integer("num_hops", num_hops)

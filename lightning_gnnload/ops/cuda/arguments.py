@@ -1,5 +1,4 @@
-"""KernelArguments: what launches of one kernel pass, checked against its own parameters, in the memory the driver
-reads."""
+"""KernelArguments: the arguments of a kernel's launches, checked against its parameters and packed for the driver."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _INTEGER_BYTES = {
 _FLOATS = {"float": torch.float32, "double": torch.float64}
 
 Reader = Callable[[Any], "int | float"]
-"""Checks what is given for a number or a pointer, and says what the kernel gets."""
+"""Checks what a launch gives for a number or a pointer, and returns what the kernel gets."""
 
 
 class KernelArguments:
@@ -75,7 +74,7 @@ class KernelArguments:
         self._layout = struct.Struct(layout)
 
     def buffer(self) -> tuple[Any, Any]:
-        """Memory for the arguments of one launch at a time, and the pointers to each that the driver is given."""
+        """Allocates memory for the arguments of one launch at a time, and pointers to them, which the driver takes."""
         # Words of 8 bytes, the widest alignment that a parameter can have.
         memory = (ctypes.c_uint64 * max(1, -(-self._layout.size // 8)))()
         begin = ctypes.addressof(memory)
@@ -92,7 +91,7 @@ class KernelArguments:
         self._layout.pack_into(memory, 0, *values)
 
     def given(self, arguments: Mapping[str, Argument]) -> list[Any]:
-        """What the arguments hold for each of the leaves.
+        """Collects what the arguments hold for each of the leaves.
 
         Raises:
             GnnLoadError: one too few or too many, or an object without an attribute for a member.
@@ -125,7 +124,7 @@ class KernelArguments:
 
 
 def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: int) -> None:
-    """Raises GnnLoadError: a grid that no device takes."""
+    """Raises GnnLoadError where no device takes such a grid."""
     # Whole warps, as collectives name all 32 lanes (kernels/common/cuda/scan.h).
     if not 1 <= blocks < 1 << 31 or not 32 <= threads <= MAX_THREADS or threads % 32 or shared_bytes < 0:
         raise GnnLoadError(
@@ -136,7 +135,7 @@ def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: in
 
 
 def _getter(paths: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What is given for all leaves of a parameter."""
+    """Returns a function that takes an argument apart into what it gives for each leaf of its parameter."""
     if paths == [""]:
         return lambda value: (value,)
     get = operator.attrgetter(*(path[1:] for path in paths))
@@ -217,7 +216,7 @@ def _address_reader(where: str, parameter: KernelParameter, device: torch.device
 
 
 def _holds(pointee: str, dtype: torch.dtype) -> bool:
-    """Whether memory of ``dtype`` is what a pointer to ``pointee`` leads to."""
+    """Tells whether a pointer to ``pointee`` may lead to memory of ``dtype``."""
     if pointee in _FLOATS:
         return dtype == _FLOATS[pointee]
     if pointee in _INTEGER_BYTES:

@@ -44,8 +44,10 @@ class CudaEvent:
 
 
 class _SideStream:
-    """A thread's side stream, which another thread gets when this one has ended: torch keeps memory by stream, and
-    threads that come and go would each leave some."""
+    """The side stream of a thread, which another thread gets when this one has ended.
+
+    torch keeps memory by stream, and threads that come and go would each leave some.
+    """
 
     def __init__(self, device: torch.device, idle: deque[torch.cuda.Stream]) -> None:
         self._idle = idle
@@ -246,7 +248,7 @@ class CudaDevice:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """This device is the calling thread's, whose first CUDA call may be this one."""
+        """Makes this device the calling thread's, whose first CUDA call may be this one."""
         with torch.cuda.device(self.torch_device):
             if not getattr(self._of_thread, "has_context", False):
                 self._runtime.setDevice(self.torch_device.index)

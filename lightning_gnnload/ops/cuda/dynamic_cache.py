@@ -1,4 +1,4 @@
-"""Rows of the nodes that were asked for last, on a device.
+"""A cache, on a device, of the rows of those nodes that were asked for last.
 
 Shapes: N graph nodes, B ids of a batch, F feature width.
 """
@@ -56,7 +56,7 @@ class DynamicCache:
         return TieredTable.of(self.device, self.slot_of, [self.rows.data_ptr()], [self.num_slots], self.row_bytes)
 
     def admit(self, ids: torch.Tensor, batch: torch.Tensor) -> None:
-        """Takes in those of a batch that have no slot.
+        """Admits the nodes of a batch that have no slot.
 
         Args:
             ids: int64 ``[B]``; those that are none are passed over.

@@ -26,7 +26,7 @@ from .topology import Topology
 from .workspace import DeviceWorkspace
 
 _MAX_BOUND_DRAWS = 1 << 20
-"""Beyond them the host waits for the number of edges: it may be smaller."""
+"""For more draws than these the host waits for the number of edges, which may be smaller."""
 
 
 def sample_layers(
@@ -43,7 +43,7 @@ def sample_layers(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> DeviceSample:
-    """A budget of nodes or edges for each hop: what :func:`lightning_gnnload.ops.sample_layers` writes to an arena.
+    """Samples a budget of nodes or edges at each hop, as :func:`lightning_gnnload.ops.sample_layers` does on the CPU.
 
     The host waits once, at the end, and once more for each hop: for the number of edges into its destinations, except
     with ``"dsp"`` and a budget. Nodes that are drawn without replacement are drawn by one warp, one after the other.
@@ -137,7 +137,7 @@ class _LayerPicker:
         layer.most_items = num_edges
 
     def _takes_all(self, batch: DeviceBatch, layer: Layer, budget: int) -> bool:
-        """Whether nothing is drawn, as far as the host can tell."""
+        """Tells whether nothing is drawn, as far as the host can tell."""
         if budget == WHOLE_LAYER or layer.most_items == 0:
             return True
         most = layer.most_items

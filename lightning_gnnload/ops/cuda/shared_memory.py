@@ -51,7 +51,7 @@ class MemoryHandle:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> MemoryHandle:
-        """What :attr:`values` gave. Raises DeviceShareError: these are no such values."""
+        """Restores a handle from its :attr:`values`. Raises DeviceShareError where these are none."""
         wanted = {field.name: int if field.name == "num_bytes" else str for field in fields(cls)}
         # Not isinstance(): JSON's true would pass for a number.
         sound = values.keys() == wanted.keys() and all(type(values[name]) is kind for name, kind in wanted.items())
@@ -83,7 +83,7 @@ class ExportedMemory:
 
     Attributes:
         address: where it begins, aligned to 256 bytes.
-        handle, fd: what a reader needs: send both. The descriptor stays this object's.
+        memory_handle, fd: what a reader needs: send both. The descriptor stays this object's.
         is_freed: whether the device has the memory back.
 
     Raises:
@@ -134,7 +134,7 @@ class OpenedMemory:
 
     Args:
         runtime: of this process's device.
-        handle, fd: as the owner sent them. The descriptor is this object's from now on.
+        memory_handle, fd: as the owner sent them. The descriptor is this object's from now on.
 
     Attributes:
         address: where it begins.
@@ -187,7 +187,7 @@ class OpenedMemory:
 
 
 def _is_hung_up(fd: int, timeout_s: float) -> bool:
-    """Whether nobody has the pipe's other end open, now or before the time is over."""
+    """Tells whether nobody has the pipe's other end open, now or before the time is over."""
     poll = select.poll()
     poll.register(fd, 0)  # the end of the pipe is reported unasked, and nothing else is of interest
     deadline = time.monotonic() + timeout_s

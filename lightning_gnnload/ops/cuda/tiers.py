@@ -69,7 +69,7 @@ class TieredTable:
         row_bytes: int,
         backing: Table | None = None,
     ) -> TieredTable:
-        """The table whose shards begin at these addresses.
+        """Makes the table whose shards begin at these addresses.
 
         Raises:
             GnnLoadError: more shards than a location can name, or arrays that do not fit each other.
@@ -101,7 +101,7 @@ def gather_tiered(
     error: torch.Tensor,
     host_blocks: int | None = None,
 ) -> None:
-    """Row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
+    """Copies row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
 
     Args:
         table: of which shards hold a part.
@@ -151,7 +151,7 @@ def list_missed(
     missed_ids: torch.Tensor | int,
     missed_positions: torch.Tensor,
 ) -> torch.Tensor:
-    """The ids that no shard holds, in the order of ``ids``, as :func:`.ops.gather_tiered` lists them.
+    """Lists the ids that no shard holds, in the order of ``ids``, as :func:`.ops.gather_tiered` does.
 
     Args:
         location: int32 ``[N]``.

@@ -23,7 +23,7 @@ from .workspace import DeviceWorkspace
 
 _MOST_THREADS = 1024
 _TEAMS_THREADS = 128
-"""Of a block of several teams."""
+"""The threads of a block of several teams."""
 _VISITS_A_THREAD = 32
 # A key and a node, of 64 bits each.
 _VISIT_BYTES = 16
@@ -32,7 +32,7 @@ _MOST_SCRATCH_BYTES = 64 << 20
 
 
 def random_walk(device: Device, topology: Topology, starts: np.ndarray, walks: Walks, key: DrawKey) -> torch.Tensor:
-    """Walks from each start: what :func:`lightning_gnnload.ops.random_walk` returns. The host does not wait.
+    """Walks from each start, as :func:`lightning_gnnload.ops.random_walk` does. The host does not wait.
 
     Args:
         device: where the topology lies.
@@ -87,8 +87,8 @@ def sample_walks(
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
 ) -> DeviceSample:
-    """Up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights: what
-    :func:`lightning_gnnload.ops.sample_walks` writes to an arena, where every argument is explained.
+    """Samples up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights, as
+    :func:`lightning_gnnload.ops.sample_walks` does on the CPU, where every argument is explained.
 
     The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges.
 
@@ -112,8 +112,8 @@ def sample_walks(
 
 @dataclass(frozen=True)
 class _Teams:
-    """How the threads of a block share destinations (``kernels/common/cuda/team.h``): ``num_teams`` of ``team_size``
-    threads, with room for ``size`` visits each, in shared memory or in scratch. Also ``Teams`` of
+    """The teams in which threads of a block share destinations (``kernels/common/cuda/team.h``): ``num_teams`` of
+    ``team_size`` threads, with room for ``size`` visits each, in shared memory or in scratch. Also ``Teams`` of
     ``kernels/sample_walks/sample_walks_cuda.cu``."""
 
     team_size: int
@@ -218,5 +218,5 @@ class _VisitPicker:
 
 
 def _power_of_two(count: int) -> int:
-    """The least that is not below ``count``."""
+    """Returns the least power of two that is not below ``count``."""
     return 1 << (count - 1).bit_length()

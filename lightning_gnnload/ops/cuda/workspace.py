@@ -63,7 +63,7 @@ class DeviceWorkspace:
         self._take_number()
 
     def widen(self, most_nodes: int, most_positions: int) -> bool:
-        """Makes room in mid-batch: whether the table was cleared for it, so that known nodes must be noted anew."""
+        """Makes room in mid-batch; returns whether the table was cleared: known nodes must then be noted anew."""
         if not self._make_room(most_nodes, most_positions):
             return False
         self._clear()
