@@ -68,7 +68,7 @@ Edges = set[tuple[str, str]]
 
 
 def modules() -> dict[str, Path]:
-    """The package's files by their dotted names; the stub that lists the public names stands for what loads them."""
+    """Lists the package's files by dotted name; the stub that lists the public names stands for what loads them."""
     paths = [*sorted(PACKAGE.rglob("*.py")), *PACKAGE.glob("__init__.pyi")]
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
     return {name.removesuffix(".__init__"): path for name, path in names.items()}
@@ -80,13 +80,14 @@ def parsed(path: Path) -> ast.Module:
 
 
 def imports(name: str, path: Path, known: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each module of the package that a file imports, and the name it takes from there; "" for the module itself."""
+    """Yields each module of the package that a file imports, and the name it takes; "" for the module itself."""
     package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
+                # ``from package import name`` takes a module or something in one: which, the files tell.
                 inner = f"{source}.{alias.name}"
                 yield (inner, "") if inner in known else (source, alias.name)
         elif isinstance(node, ast.Import):
@@ -94,13 +95,13 @@ def imports(name: str, path: Path, known: Iterable[str]) -> Iterator[tuple[str, 
 
 
 def room_of(name: str) -> tuple[str, str]:
-    """The layer and, in plugin, the wing of a module; "" where it has none."""
+    """Returns the layer and, in plugin, the wing of a module; "" where it has none."""
     _, layer, wing, *_ = [*name.split("."), "", ""]
     return layer, wing if layer == "plugin" else ""
 
 
 def edges() -> tuple[Edges, Edges]:
-    """Who imports whom: among layers, and among the wings of plugin. ``__init__`` files of the package only forward."""
+    """Finds who imports whom, among layers and among the wings of plugin. The package's ``__init__`` only forwards."""
     known = modules()
     layers, wings = {("ops", "kernels")}, set()  # compiled code imports nothing that can be read here
     for name, path in known.items():
@@ -115,13 +116,14 @@ def edges() -> tuple[Edges, Edges]:
 
 
 def upward(rooms: list[Room], found: Edges) -> Edges:
-    """Imports of a room that is not below."""
+    """Returns the imports of a room that is not below."""
     row = {room.name: room.row for room in rooms}
+    # Rooms of one row know nothing of each other, so an import between them is a fault as well.
     return {(one, other) for one, other in found if row[one] >= row[other]}
 
 
 def essential(found: Edges) -> Edges:
-    """Without the edges that follow from a chain of others."""
+    """Leaves out the edges that follow from a chain of others."""
 
     def reaches(start: str, goal: str, banned: tuple[str, str]) -> bool:
         seen, left = {start}, [start]
@@ -144,7 +146,7 @@ FILL = {"plugin": "#eef3fb", "wing": "#ffffff", "layer": "#f7f4ec"}
 
 
 class Picture:
-    """SVG, drawn row by row."""
+    """An SVG picture, drawn row by row."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -172,7 +174,8 @@ class Picture:
     def rooms(
         self, rooms: list[Room], found: Edges, x: float, y: float, width: float, heights: dict[int, float]
     ) -> float:
-        """Boxes in rows, and the arrows between them; returns where the last row ends."""
+        """Draws boxes in rows, and the arrows between them; returns where the last row ends."""
+        # The columns of the widest rooms in LAYERS and WINGS.
         unit = width / 6
         tops = {}
         for row in sorted({room.row for room in rooms}):
@@ -234,14 +237,14 @@ def draw() -> str:
 
 
 def described(layers: Edges, wings: Edges) -> list[str]:
-    """All imports between rooms, a line each: what the picture must show, whatever its boxes' sizes."""
+    """Lists all imports between rooms, a line each: what the picture must show, whatever its boxes' sizes."""
     return sorted(
         [f"{one} -> {other}" for one, other in layers] + [f"plugin: {one} -> {other}" for one, other in wings]
     )
 
 
 def drawn() -> list[str]:
-    """What the picture in docs/ says of itself."""
+    """Reads the imports that the picture in docs/ shows."""
     found = re.search(r"<desc>\n(.*?)\n</desc>", PICTURE.read_text(), re.DOTALL)
     return found[1].replace("&gt;", ">").splitlines() if found else []
 
@@ -264,7 +267,7 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """Public classes that are named in two files of the package or more: their own, and one that imports them."""
+    """Lists public classes that are named in two files of the package or more: their own, and one that imports them."""
     known = modules()
     named = defaultdict(set)
     for name, path in known.items():
@@ -286,15 +289,16 @@ def entries() -> list[Entry]:
 
 
 def first_sentence(docstring: str) -> str:
-    """As Markdown."""
+    """Returns the first sentence of a docstring, as Markdown."""
     text = " ".join(docstring.split("\n\n")[0].split())
+    # Only before a capital, a name in code or a role, so that abbreviations end no sentence.
     text = re.split(r"(?<=[.!?])\s+(?=[A-Z`:])", text)[0]
     text = re.sub(r":\w+:`~?[\w.]*?(\w+)`", r"`\1`", text)
     return re.sub(r":$", ".", text).replace("``", "`").replace("|", r"\|")
 
 
 def listed() -> str:
-    """The classes of each layer, from the top down."""
+    """Writes the tables of the classes of each layer, from the top down."""
     found = entries()
     sections = []
     for layer in [room.name for room in LAYERS]:
@@ -307,7 +311,7 @@ def listed() -> str:
 
 
 def glossary(text: str) -> str:
-    """``docs/words.md`` with the classes of today."""
+    """Returns the text of ``docs/words.md`` with the classes of today."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{listed()}\n\n{END}{rest.partition(END)[2]}"
 

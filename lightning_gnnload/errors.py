@@ -54,84 +54,84 @@ class CudaCallError(GnnLoadError, RuntimeError):
 
 
 class DeviceShareError(GnnLoadError, RuntimeError):
-    """Another process's memory on a device that cannot be opened here, or is not what its owner gave."""
+    """Another process's memory on a device cannot be opened here, or is not what its owner gave."""
 
 
 class GraphFormatError(GnnLoadError, ValueError):
-    """Arrays that do not describe a graph: wrong dtype, shape, order or range."""
+    """Arrays do not describe a graph: their dtype, shape, order or range is wrong."""
 
 
 class GraphDataError(GnnLoadError, ValueError):
-    """Features, labels or node ids that do not fit their graph."""
+    """Features, labels or node ids do not fit their graph."""
 
 
 class StoreFormatError(GnnLoadError, ValueError):
-    """A folder that is not a graph store, or a broken one."""
+    """A folder is not a graph store, or is a broken one."""
 
 
 class DatasetError(GnnLoadError, RuntimeError):
-    """A dataset that is not there, cannot be fetched, or is not laid out as expected."""
+    """A dataset is not there, cannot be fetched, or is not laid out as expected."""
 
 
 class SamplerConfigError(GnnLoadError, ValueError):
-    """Sampler settings that cannot work, alone or with the model or graph they meet."""
+    """Sampler settings cannot work, alone or with the model or graph they meet."""
 
 
 class SeedError(GnnLoadError, ValueError):
-    """Seeds out of range, repeated, missing, or too few for the number of trainers."""
+    """Seeds are out of range, repeated, missing, or too few for the number of trainers."""
 
 
 class LoaderConfigError(GnnLoadError, ValueError):
-    """Data module settings that cannot work: batch size, threads, formats."""
+    """Data module settings cannot work: batch size, threads, formats."""
 
 
 class PartitionError(GnnLoadError, ValueError):
-    """A partition that cannot be made, read or used so: its settings, its folder, or the number of its parts."""
+    """A partition cannot be made, read or used: its settings, its folder or the number of its parts is at fault."""
 
 
 class PartitionMismatchError(PartitionError):
-    """Parts that were made of another graph."""
+    """The parts were made of another graph."""
 
 
 class PartReachError(PartitionError):
-    """Nodes whose neighbourhood a part does not hold as deep as a sampler looks."""
+    """A part does not hold the neighbourhood of its nodes as deep as a sampler looks."""
 
 
 class ExchangeError(GnnLoadError, RuntimeError):
-    """Ranks that sample together, and cannot: one of them is gone, or speaks of another partition."""
+    """Ranks cannot sample together: one of them is gone, or uses another partition."""
 
 
 class CacheConfigError(GnnLoadError, ValueError):
-    """Settings of a feature cache that cannot work: an unknown policy, a ratio above 1, hotness that is no number."""
+    """Settings of a feature cache cannot work: an unknown policy, a ratio above 1, hotness that is no number."""
 
 
 class CacheTooSmallError(GnnLoadError, ValueError):
-    """A cache that may take some memory, but less than one row needs."""
+    """A cache may take some memory, but less than one row needs."""
 
 
 class CacheShareError(GnnLoadError, RuntimeError):
-    """Ranks of a machine that could not share a cache or a table: one was late, died, or had other rows."""
+    """Ranks of a machine cannot share a cache or a table: one was late, died, or had other rows."""
 
 
 class CacheDisagreementError(CacheShareError):
-    """Ranks of a machine with other settings of a cache, or other rows to cache: mini-batches would depend on who made
+    """Ranks of a machine differ in a cache's settings, or in the rows to cache: mini-batches would depend on who made
     them."""
 
 
 class FeatureFileError(GnnLoadError, OSError):
-    """A file of feature rows that is missing, of another size, cut off while in use, or for which there is no room."""
+    """A file of feature rows is missing, of another size, cut off while in use, or there is no room for it."""
 
 
 class CheckpointError(GnnLoadError, ValueError):
-    """A checkpoint of mid-epoch that this run cannot go on from, because its steps have other seeds."""
+    """This run cannot go on from a checkpoint of mid-epoch, because its steps have other seeds."""
 
 
 class RoleConfigError(GnnLoadError, ValueError):
-    """Numbers of samplers and trainers that the devices cannot carry, or options that exclude each other."""
+    """The devices cannot carry these numbers of samplers and trainers, or options exclude each other."""
 
 
 class LaunchError(GnnLoadError, ValueError):
-    """Processes that were not started as the Trainer's settings say, or not told of each other."""
+    """Processes were not started as the Trainer's settings say, or not told of each other."""
 
 
 class LightningCompatibilityError(GnnLoadError, ImportError):
@@ -143,11 +143,11 @@ class SlotMemoryError(GnnLoadError, MemoryError):
 
 
 class QueueProtocolError(GnnLoadError, RuntimeError):
-    """A message between ranks that is malformed, or comes from a process that has no right to send it."""
+    """A message between ranks is malformed, or comes from a process that has no right to send it."""
 
 
 class PeerError(GnnLoadError, RuntimeError):
-    """Base class: another rank of this job failed, died or stalled.
+    """Another rank of this job failed, died or stalled: the base class of the errors that say which.
 
     Attributes:
         failure: which rank, in which stage, and why, as it is told from rank to rank; None where nobody was told.
@@ -173,19 +173,19 @@ class TrainerDiedError(PeerError):
 
 
 class QueueStalledError(PeerError):
-    """All peers live, but no mini-batch came within the time limit."""
+    """All peers are alive, but no mini-batch came within the time limit."""
 
 
 class OutcomeError(GnnLoadError, RuntimeError):
-    """A sampler cannot hold what training came to: it has not heard it, or its module is not built as the trainers'."""
+    """A sampler cannot hold the outcome of training: it was not told, or its module is not built as the trainers'."""
 
 
 class StalenessError(GnnLoadError, RuntimeError):
-    """Delayed gradients that cannot be applied alike in all trainers."""
+    """Delayed gradients cannot be applied alike in all trainers."""
 
 
 class SwitchingError(GnnLoadError, RuntimeError):
-    """A mini-batch that a sampler cannot train; the trainers hear of it in a warning."""
+    """A sampler cannot train a mini-batch; the trainers hear of it in a warning."""
 
 
 class ConformanceError(GnnLoadError, AssertionError):

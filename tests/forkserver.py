@@ -46,7 +46,9 @@ _IMPORTED = (
     *("torch.distributed.launcher.api", "torchmetrics", "pytorch_lightning", "jsonargparse"),
     *("lightning_gnnload.plugin.commands.cli", "lightning_gnnload.plugin.commands.fit"),
 )
+# Both are overwritten in place, where the kernel laid them out at exec: the server is started with padding.
 _ROOM = {"argv": 1 << 13, "environment": 1 << 16}  # bytes that a process can show in /proc
+# PR_SET_CHILD_SUBREAPER of <linux/prctl.h>.
 _SET_CHILD_SUBREAPER = 36
 _MOST_FILES = 64  # of a process that is started
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -76,7 +78,7 @@ class Popen(subprocess.Popen):
 
 
 class Server:
-    """The asking side: a socket to a process that forks."""
+    """The asking side of a server: a socket to a process that forks."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -85,7 +87,7 @@ class Server:
     def start(
         self, command: list[str], environment: dict[str, str], folder: str, files: dict[int, int], session: bool
     ) -> int:
-        """The id of a new child of this process. ``files`` are its open files, and which of ours they are."""
+        """Starts a child of this process and returns its id. ``files``: its open files, and which of ours they are."""
         request = {"command": command, "environment": environment, "folder": folder, "session": session}
         request |= {"parent": os.getpid(), "files": list(files)}
         with self._lock, _adopting():
@@ -102,10 +104,12 @@ _known: dict[int, Server] = {}  # by process: a fork has none, or its own
 
 
 def _server() -> Server:
-    """This process's, which ends when this process does."""
+    """Returns this process's server, which ends when this process does."""
     if os.getpid() not in _known:
+        # Packets keep a request and its descriptors together; to receive nothing means that the other end is gone.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = os.environ | {
+            # A pool of threads, started by an import, would be missing in every fork.
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": str(ROOT),
             "GNNLOAD_TEST_ROOM": "-" * _ROOM["environment"],
@@ -119,7 +123,7 @@ def _server() -> Server:
 
 @contextlib.contextmanager
 def _adopting() -> Iterator[None]:
-    """Children of children that end become this process's own."""
+    """Makes this process the parent of its children's children, once their own parent has ended."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
@@ -128,13 +132,14 @@ def _adopting() -> Iterator[None]:
 
 
 def main(descriptor: int) -> None:
-    """The server; and, in each fork, what it was asked to run."""
+    """Runs the server; and, in each fork, what it was asked to run."""
     before = dict(os.environ)
     for name in _IMPORTED:
         importlib.import_module(name)
     _set_by_imports.update({name: os.environ[name] for name in os.environ.keys() - before.keys()})
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: a fork would lack them, and hang where one held a lock"
+    # Without it, a fork's first collection would write to every object, and so copy all pages that forks share.
     gc.collect()
     gc.freeze()
     del before["GNNLOAD_TEST_ROOM"]
@@ -149,12 +154,14 @@ def _serve(channel: socket.socket) -> None:
     while True:
         message, files, _, _ = socket.recv_fds(channel, 1 << 20, _MOST_FILES)
         if not message:
+            # Not sys.exit(): what imports have registered for the end of a process is not to run here.
             os._exit(0)
         read, write = os.pipe()
         if (between := os.fork()) == 0:  # ends at once, so that its child is adopted
             if pid := os.fork():
                 os.write(write, str(pid).encode())
                 os._exit(0)
+            # Detached, or the socket would close its number again when another file may have it.
             for file in (channel.detach(), read, write):
                 os.close(file)
             _run(json.loads(message), files)
@@ -190,6 +197,7 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
     theirs.close()
     _known[os.getpid()] = Server(ours)
     atexit.register(_end, os.getpid(), own)
+    # The server ignores both, and its forks inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _become(request["command"], request["environment"])
@@ -212,13 +220,14 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
 
 
 def _end(owner: int, server: int) -> None:
+    # A fork of the owner inherits this hook, but the server is not its child.
     if os.getpid() == owner:
         os.kill(server, signal.SIGKILL)
         os.waitpid(server, 0)
 
 
 def _parsed(command: Sequence[str]) -> tuple[str, str, list[str]] | None:
-    """Whether it runs a script, a module or code; which; and the arguments. None if that is not all."""
+    """Tells whether a command runs a script, a module or code; which; and the arguments. None if that is not all."""
     rest = list(itertools.dropwhile(("-u", "-B").__contains__, command[1:]))
     if command[0] != sys.executable or not rest:
         return None
@@ -240,7 +249,9 @@ def _become(command: Sequence[str], environment: dict[str, str]) -> None:
         room = int(end) - int(begin)
         assert len(shown) < room, f"{len(shown)} bytes to show, and room for {room}"
         ctypes.memmove(int(begin), shown.ljust(room, b"\0"), room)
+    # The server's may be another than this environment's TMPDIR.
     tempfile.tempdir = None
+    # A fork inherits the generator: without this, all would draw the same numbers.
     np.random.seed()
     if "PYTHONFAULTHANDLER" in environment:
         faulthandler.enable()
@@ -249,7 +260,7 @@ def _become(command: Sequence[str], environment: dict[str, str]) -> None:
 
 
 def _spawn(path: str, command: Sequence[bytes | str], files: Sequence[int]) -> int:
-    """As :func:`multiprocessing.util.spawnv_passfds`, which starts trackers of resources, too, that import nothing."""
+    """Replaces :func:`multiprocessing.util.spawnv_passfds`, but not for trackers of resources, which import nothing."""
     decoded = [os.fsdecode(part) for part in command]
     if _parsed(decoded) is None or "--multiprocessing-fork" not in decoded:
         return _spawnv_passfds(path, command, files)

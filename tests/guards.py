@@ -55,13 +55,14 @@ def mark_run(worker: str = "") -> None:
 
     Each worker of a parallel run has a mark of its own, which begins with the run's: to the others it is another run.
     """
+    # Not overwritten: a run inside a run belongs to it.
     mark = os.environ.setdefault(RUN_MARK, uuid.uuid4().hex)
     if worker:
         os.environ[RUN_MARK] = f"{mark}-{worker}"
 
 
 def footprint() -> Footprint:
-    """What is held now."""
+    """Lists what this process holds now."""
     return Footprint(
         environment=dict(os.environ),
         threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate() if t.name.startswith(PREFIX)),
@@ -74,8 +75,8 @@ def footprint() -> Footprint:
 
 
 def leaks(before: Footprint, grace_s: float = GRACE_S) -> list[str]:
-    """What was added since ``before`` and stays for ``grace_s`` seconds. Restores the environment and what SIGINT does,
-    which Lightning has ignored from a KeyboardInterrupt in a fit on."""
+    """Lists what was added since ``before`` and stays for ``grace_s`` seconds. Restores the environment, and what
+    SIGINT does: after a KeyboardInterrupt in a fit, Lightning has it ignored."""
     if signal.getsignal(signal.SIGINT) != before.on_interrupt:
         signal.signal(signal.SIGINT, before.on_interrupt)
     lines = _restore_environment(before.environment)
@@ -97,12 +98,12 @@ def kill(processes: Iterable[str]) -> None:
 
 
 def new_children(before: Footprint) -> frozenset[str]:
-    """Children that are there now and were not before."""
+    """Lists the children that are there now and were not before."""
     return frozenset(_children()) - before.children
 
 
 def orphans() -> list[str]:
-    """Processes of this run, and of its workers', that are left, wherever they hang now."""
+    """Lists the processes of this run and of its workers that are left, whoever their parents are now."""
     mark = f"{RUN_MARK}={os.environ[RUN_MARK]}".encode()
     left = []
     for pid in map(int, filter(str.isdigit, _entries("/proc"))):
@@ -129,6 +130,7 @@ def _restore_environment(before: dict[str, str]) -> list[str]:
     after = dict(os.environ)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     for name in changed:
+        # pytest sets and removes its own between the phases of a test.
         if name.startswith("PYTEST_"):
             continue
         if name in before:
@@ -143,7 +145,7 @@ def _restore_environment(before: dict[str, str]) -> list[str]:
 
 
 def _children() -> list[str]:
-    """Direct children that matter, by pid. The kernel lists them by the thread that started them."""
+    """Lists direct children that matter, by pid. The kernel lists them by the thread that started them."""
     pids: set[str] = set()
     for thread in _entries("/proc/self/task"):
         with contextlib.suppress(OSError):  # the thread ended meanwhile
@@ -165,7 +167,7 @@ def _entries(folder: str) -> list[str]:
 
 
 def _abstract_sockets() -> list[str]:
-    """``"name inode"`` of each socket that bears our prefix: the last two columns of /proc/net/unix."""
+    """Lists ``"name inode"`` of each socket that bears our prefix: two columns of /proc/net/unix."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
         columns = [line.split() for line in lines if f"@{PREFIX}" in line]
@@ -184,8 +186,8 @@ def _memory_files() -> list[str]:
 
 
 def _is_ours(entry: str) -> bool:
-    """Whether this user made it, and no living process of another run: names often hold the maker's pid, or it maps
-    what it made. CUDA's driver keeps its own, by which processes open each other's memory, until the process ends."""
+    """Tells whether this user made it, and no living process of another run: names often hold the maker's pid, or it
+    maps what it made. CUDA's driver keeps files of its own, by which processes open each other's memory, to the end."""
     if entry.startswith("cuda.shm."):
         return False
     with contextlib.suppress(OSError):

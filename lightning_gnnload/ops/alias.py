@@ -14,6 +14,7 @@ from ..errors import GraphFormatError, SamplerConfigError
 from .checks import check_array, check_kind
 from .dispatch import kernels
 
+# Stands in the first entry of a list without positive weight, so that kernels need to look at no other.
 NO_NEIGHBOR = np.uint64(kernels.NO_NEIGHBOR)
 
 
@@ -37,12 +38,13 @@ class AliasTable:
     @cached_property
     def zero_nodes(self) -> np.ndarray:
         """int64: the nodes that have in-neighbours, but none of positive weight."""
+        # The first entry of an empty list would be the next node's.
         nodes = np.flatnonzero(np.diff(self.indptr))
         return nodes[self.entries[self.indptr[nodes]] == NO_NEIGHBOR]
 
 
 def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
-    """The alias table of a graph that passed :func:`.check_csc`.
+    """Builds the alias table of a graph that passed :func:`.check_csc`.
 
     The weights of a node become whole shares by exact integer arithmetic: at least one share for a positive weight
     and none for zero, as many for all if all are equal. An edge's probability is within ``2**-32 + d * 2**-62`` of
@@ -77,8 +79,9 @@ def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
 
 
 def check_table(table: AliasTable, indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Raises SamplerConfigError for what is no table, or one of another graph, as far as it shows."""
+    """Raises SamplerConfigError if this is no table, or visibly one of another graph (lengths are compared)."""
     check_kind("table", table, AliasTable)
+    # Lengths alone: every batch is checked, and to compare contents would read the whole graph.
     if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
         raise SamplerConfigError(
             f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "

@@ -12,6 +12,7 @@ from .checks import as_flag, as_integer, check_array, check_kind
 from .dispatch import MAX_NODES, DrawKey, kernels
 from .layers import WHOLE_LAYER, check_budgets
 
+# Local ids of a batch are int32.
 _MAX_LOCAL = 2**31 - 1
 
 
@@ -24,7 +25,7 @@ def draw_layer(
     replace: bool = False,
     normalize: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which edges a layer takes: those of :func:`.sample_layers` with ``method="dsp"``, without their sources.
+    """Draws the edges that a layer takes, as :func:`.sample_layers` with ``method="dsp"`` does, without their sources.
 
     Args:
         degrees: int64 ``[D]``, the in-degrees of the destinations.
@@ -57,6 +58,7 @@ def draw_layer(
     if len(bad := np.flatnonzero((degrees < 0) | (degrees >= 1 << 32))):
         raise SamplerConfigError(f"degrees[{bad[0]}] is {degrees[bad[0]]}, but in-degrees lie in [0, 2**32).")
     num_edges = int(degrees.sum())
+    # With replacement, too: an edge that is drawn twice is taken once, with twice the weight.
     most = num_edges if budget == WHOLE_LAYER else min(budget, num_edges)
     if most > _MAX_LOCAL:
         raise SamplerConfigError(

@@ -78,6 +78,7 @@ def add_hop(
         ("edge_types", edge_types, np.int32),
     )
     for name, array, dtype in edges:
+        # Edge columns alone may be left out; None for another array is refused by check_array().
         if array is None and name.startswith("edge"):
             continue
         check_array(name, array, (dtype,), 1, SamplerConfigError)
@@ -98,6 +99,7 @@ def add_hop(
             arena[:end],
         )
     except ArenaTooSmall as small:
+        # The kernel was given the arena up to the earlier hops, but the larger one has to hold these, too.
         used = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT - end
         raise ArenaTooSmall(small.needed_bytes + used) from None
     return SampleLayout.of(written)

@@ -12,13 +12,14 @@ from .checks import as_integer, check_apart, check_array, check_graph
 from .dispatch import kernels
 
 MAX_LINKED_BLOCKS = 2**14  # the matrix of their links then takes 2 GiB
+# Blocks and their sizes are numbered in int32.
 _MOST_NODES = 2**31 - 1
 
 
 def grow_blocks(
     indptr: np.ndarray, indices: np.ndarray, sources: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Connected blocks, grown along in-neighbours by breadth-first searches that take turns.
+    """Grows connected blocks along in-neighbours, by breadth-first searches that take turns.
 
     Args:
         indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
@@ -50,6 +51,7 @@ def grow_blocks(
         raise PartitionError(f"the graph has {num_nodes} nodes, but blocks are of at most {_MOST_NODES}.")
     block_of, sizes = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.int32)
     num_blocks = kernels.grow_blocks(indptr, indices, sources, min(most, _MOST_NODES), block_of, sizes)
+    # A view would keep room for N blocks alive.
     return block_of, sizes[:num_blocks].copy()
 
 
@@ -96,7 +98,7 @@ def join_blocks(
 
 
 def link_blocks(indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, num_blocks: int) -> np.ndarray:
-    """The graph of blocks: how many edges lead from each to each.
+    """Counts the edges that lead from each block to each other: the graph of blocks.
 
     Args:
         indptr: as in :func:`grow_blocks`.
@@ -168,6 +170,7 @@ def deal_nodes(
     for name, number in numbers.items():
         most = MAX_LINKED_BLOCKS if name == "num_parts" else _MOST_NODES
         numbers[name] = as_integer(name, number, PartitionError)
+        # A graph without seeds needs no room for any.
         if not (name == "seed_capacity" and numbers[name] == 0) and not 1 <= numbers[name] <= most:
             raise PartitionError(f"{name} is {number}, but must lie in [1, {most}].")
     for name, array in (("indptr", indptr), ("indices", indices), ("is_seed", is_seed)):

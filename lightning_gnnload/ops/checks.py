@@ -36,7 +36,7 @@ def check_graph(indptr: np.ndarray, indices: np.ndarray, ends: bool = True) -> N
 
 
 def as_integer(name: str, value: Any, error: type[GnnLoadError] = SamplerConfigError) -> int:
-    """NumPy's integers too, which native code does not take; no floats, which it would have to round."""
+    """Returns a plain integer, of NumPy's too, which native code does not take; floats fail, as they would be cut."""
     try:
         return operator.index(value)
     except (TypeError, RuntimeError):  # a tensor of no number, or of several, says the latter
@@ -44,7 +44,7 @@ def as_integer(name: str, value: Any, error: type[GnnLoadError] = SamplerConfigE
 
 
 def as_list(name: str, values: Any) -> list[Any]:
-    """Any iterable; NumPy's arrays of no dimension look like one."""
+    """Returns a list of any iterable; NumPy's arrays of no dimension only look like one."""
     try:
         return list(values)
     except TypeError:
@@ -52,21 +52,21 @@ def as_list(name: str, values: Any) -> list[Any]:
 
 
 def as_flag(name: str, value: Any) -> bool:
-    """NumPy's booleans too; nothing that is merely true or false in a condition, as arrays and texts are."""
+    """Returns a plain bool, of NumPy's too; what is merely true in a condition, as arrays and texts are, fails."""
     if not isinstance(value, bool | np.bool_):
         raise SamplerConfigError(f"{name} is {value!r}, but must be True or False.")
     return bool(value)
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Raises SamplerConfigError: ``value`` is none of these texts."""
+    """Raises SamplerConfigError where ``value`` is none of these texts."""
     if not isinstance(value, str) or value not in choices:
         *others, last = (f'"{choice}"' for choice in choices)
         raise SamplerConfigError(f"{name} is {value!r}, but must be {', '.join(others)} or {last}.")
 
 
 def check_kind(name: str, value: Any, kind: type) -> None:
-    """Raises SamplerConfigError: ``value`` is of another class."""
+    """Raises SamplerConfigError where ``value`` is of another class."""
     if not isinstance(value, kind):
         raise SamplerConfigError(f"{name} is {value!r}, but must be a {kind.__name__}.")
 
@@ -80,7 +80,7 @@ def check_array(
     writable: bool = False,
     aligned: bool = True,
 ) -> None:
-    """Kernels read memory as it lies: what they get must be exactly what they expect."""
+    """Checks one array for the kernels, which read memory as it lies and so need exactly what they expect."""
     # Subclasses mean more than their memory says: a mask, a unit.
     if type(array) is not np.ndarray and not isinstance(array, np.memmap):
         raise error(f"{name} is a {type(array).__name__}, but must be a NumPy array; torch tensors have .numpy().")
@@ -111,6 +111,7 @@ def check_names(names: np.ndarray | None, indptr: np.ndarray) -> None:
 
 
 def check_apart(out_name: str, out: np.ndarray, name: str, array: np.ndarray) -> None:
-    """Raises SamplerConfigError: what is written to overlaps what is read, which would change under the kernel."""
+    """Raises SamplerConfigError where the output overlaps an input, which would change under the kernel."""
+    # Compares bounds alone, which takes no time and is exact for arrays without gaps.
     if np.may_share_memory(out, array):
         raise SamplerConfigError(f"{out_name} and {name} share memory, but {out_name} is written to: give it its own.")

@@ -14,10 +14,11 @@ from .checks import as_integer, check_apart, check_array, check_choice, check_gr
 from .dispatch import kernels
 
 MOST_PARTS = 64
-"""That can hold a node, as bits of a word."""
+"""The parts that can hold a node are bits of one word."""
 OVERLAPS = ("seeds", "nodes")
 MOST_WEIGHT = 2**16 - 1
 _MOST_NODES = 2**36  # scores are products of four such numbers, in 128 bits
+# The largest int64: a limit that no count reaches.
 _NEVER = 2**63 - 1
 
 
@@ -41,7 +42,7 @@ class DealtSeeds:
 
     @classmethod
     def none_of(cls, num_nodes: int, num_parts: int) -> DealtSeeds:
-        """No seeds yet; N + (K + 1) N / 8 bytes.
+        """Makes the state before the first seed; it takes N + (K + 1) N / 8 bytes.
 
         Raises:
             PartitionError: K is not in [1, 64].
@@ -143,7 +144,7 @@ def vote_nodes(
     begin: int = 0,
     end: int | None = None,
 ) -> None:
-    """Open nodes go, by ascending id, to the part that owns most of their in-neighbours by then; in place.
+    """Moves open nodes, by ascending id, to the part that owns most of their in-neighbours by then; in place.
 
     A node goes to none but the parts that hold it, or to any where none does; to none that owns ``capacity`` nodes
     without it; and stays where it is if it has no vote for another. Equal votes: fewest nodes, then lowest index.
@@ -191,7 +192,7 @@ def vote_nodes(
 
 
 def settle_nodes(part: np.ndarray, held: np.ndarray | None, num_parts: int) -> np.ndarray:
-    """Nodes without a part go, by ascending id, to the one of fewest nodes so far, of those that hold them.
+    """Gives nodes without a part, by ascending id, to the part of fewest nodes so far, of those that hold them.
 
     Args:
         part: int32 ``[N]`` in ``[0, K)``, or -1: open.
@@ -236,5 +237,6 @@ def _check_parts(part: np.ndarray, held: np.ndarray | None, num_parts: int, writ
 
 
 def _count_own(part: np.ndarray, num_parts: int) -> np.ndarray:
-    """int64 ``[K]``."""
+    """Counts the nodes that each part owns, int64 ``[K]``."""
+    # Shifted by one, as bincount() takes no negative numbers, and open nodes are -1.
     return np.bincount(part + 1, minlength=num_parts + 1)[1:].astype(np.int64, copy=False)

@@ -23,6 +23,7 @@ from .checks import INDEX_DTYPES, as_flag, as_integer, check_apart, check_array,
 
 def _missing(error: ImportError) -> KernelsMissingError:
     here = Path(__file__).resolve().parent
+    # The usual cause: Python was started in a clone, whose folder comes before the installed package.
     for folder in sys.path:
         other = Path(folder).resolve() / "lightning_gnnload" / "ops"
         if other != here and any(other.glob("_kernels*.so")):
@@ -45,6 +46,7 @@ except ImportError as error:
 ALL_NEIGHBORS = -1
 MAX_FANOUT: int = kernels.MAX_FANOUT
 MAX_HOPS: int = kernels.MAX_HOPS
+# A draw names its node in 48 bits (kernels/common/draw.h).
 MAX_NODES = 1 << 48  # offsets in bytes stay within int64
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")  # in the order of kernels/common/isa.h
 
@@ -72,6 +74,7 @@ class DrawKey:
     def __post_init__(self) -> None:
         for name, bits in (("seed", 64), ("epoch", 32), ("step", 32), ("hop", 16)):
             value = as_integer(f"DrawKey: {name}", getattr(self, name))
+            # The class is frozen, but native code takes plain integers only.
             object.__setattr__(self, name, value)
             if not 0 <= value < 1 << bits:
                 raise SamplerConfigError(f"DrawKey: {name} is {value}, but must lie in [0, 2**{bits}).")
@@ -79,10 +82,10 @@ class DrawKey:
 
 @dataclass(frozen=True)
 class HopLayout:
-    """Where one hop lies in an arena: byte offsets of ``indptr`` int32 ``[num_dst + 1]`` and ``indices`` int32
-    ``[num_edges]`` (local ids); and, -1 where there are none, of ``edge_ids`` int64, ``edge_weights`` float32
-    and ``edge_types`` int32 ``[num_edges]``.
+    """The byte offsets at which the arrays of one hop lie in an arena.
 
+    They are those of ``indptr`` int32 ``[num_dst + 1]`` and ``indices`` int32 ``[num_edges]`` (local ids); and, -1
+    where there are none, of ``edge_ids`` int64, ``edge_weights`` float32 and ``edge_types`` int32 ``[num_edges]``.
     ``num_dst`` and ``num_src`` count the nodes known before and after the hop.
     """
 
@@ -98,7 +101,7 @@ class HopLayout:
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """What a sampling kernel wrote to an arena: ``nodes`` int64 ``[num_nodes]`` at 0, the hops at its end.
+    """The layout of a mini-batch in an arena: ``nodes`` int64 ``[num_nodes]`` at 0, the hops at its end.
 
     Bytes ``[free_begin, free_end)`` between them are unused (both multiples of 64).
     """
@@ -110,7 +113,7 @@ class SampleLayout:
 
     @classmethod
     def of(cls, written: tuple[int, Sequence[tuple[int, ...]], int, int]) -> SampleLayout:
-        """The layout that a kernel returned."""
+        """Wraps the layout that a kernel returned."""
         num_nodes, hops, free_begin, free_end = written
         return cls(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_end)
 
@@ -151,14 +154,14 @@ class Workspace:
 
 
 def check_hops(name: str, num_hops: int, key: DrawKey, most: int = MAX_HOPS) -> None:
-    """Raises SamplerConfigError: more hops than draws have numbers for."""
+    """Raises SamplerConfigError where there are more hops than draws have numbers for."""
     if key.hop + num_hops > most:
         since = f" after hop {key.hop}" if key.hop else ""
         raise SamplerConfigError(f"{name} has {num_hops} hops{since}, but at most {most - key.hop} are possible.")
 
 
 def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
-    """``out[i] = table[ids[i]]``, or ``out[positions[i]] = table[ids[i]]``, into memory that the caller reuses.
+    """Copies ``out[i] = table[ids[i]]``, or ``out[positions[i]] = table[ids[i]]``, into memory of the caller.
 
     Args:
         table: ``[N, F]`` or ``[N]``, any dtype.
@@ -171,9 +174,11 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: 
         SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; ``out`` is then unchanged.
         GnnLoadError: shapes or dtypes that do not fit each other.
     """
+    # Rows are copied as bytes, so they may begin anywhere.
     check_array("table", table, None, None, GnnLoadError, aligned=False)
     check_array("ids", ids, (np.int64,), 1, SeedError)
     check_array("out", out, (table.dtype,), table.ndim, GnnLoadError, writable=True, aligned=False)
+    # A copy of the bytes of Python objects would not count their references.
     if table.ndim not in (1, 2) or table.dtype.hasobject:
         raise GnnLoadError(
             f"table has dtype {table.dtype} and shape {table.shape}, but must hold plain numbers, as [N] or [N, F]."
@@ -209,7 +214,7 @@ def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarr
 def coo_to_csc(
     src: np.ndarray, dst: np.ndarray, num_nodes: int, *, keep_order: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Group edges by destination; an edge src -> dst makes src an in-neighbour of dst.
+    """Groups edges by destination; an edge src -> dst makes src an in-neighbour of dst.
 
     Args:
         src: int32 or int64 ``[E]``, and ``dst`` likewise.
@@ -249,7 +254,7 @@ def coo_to_csc(
 
 
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Check that two arrays are a graph: every other kernel trusts what passed here.
+    """Checks that two arrays are a graph: every other kernel trusts what passed here.
 
     Args:
         indptr: int64 ``[N + 1]``.
@@ -259,15 +264,17 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
         GraphFormatError: ``indptr`` does not start at 0, falls, or does not end at E; an index outside
             ``[0, N)``; an in-degree of 2**32 or more. Names the first bad position and its value.
     """
+    # The kernel checks the end of indptr itself, and names the first bad position.
     check_graph(indptr, indices, ends=False)
     kernels.check_csc(indptr, indices)
 
 
 def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
-    """Ordering keys uint64 ``[B]`` of ``ids`` int64 ``[B]``: ``ids[np.argsort(keys)]`` is a shuffle.
+    """Returns ordering keys uint64 ``[B]`` of ``ids`` int64 ``[B]``: ``ids[np.argsort(keys)]`` is a shuffle.
 
     An id's key does not depend on the other ids.
     """
+    # For its checks; the order of an epoch depends on no step.
     key = DrawKey(seed, epoch, step=0)
     check_array("ids", ids, (np.int64,), 1, SeedError)
     keys = np.empty(ids.shape[0], np.uint64)
@@ -276,7 +283,7 @@ def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """The instruction sets of this machine that the kernels have code for; they use the last one.
+    """Lists the instruction sets of this machine that the kernels have code for; they use the last one.
 
     ``"baseline"`` is portable; ``"avx2"`` and ``"avx512"`` are x86-64's.
     """
@@ -284,7 +291,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 def use_instruction_set(name: str) -> None:
-    """Make all kernels of this process use one instruction set: for tests and benchmarks, since results are equal.
+    """Makes all kernels of this process use one instruction set: for tests and benchmarks, since results are equal.
 
     Raises:
         SamplerConfigError: this machine lacks it.
@@ -295,5 +302,5 @@ def use_instruction_set(name: str) -> None:
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:
-    """A copy of rows needs no arithmetic: kernels see their bytes, of any dtype."""
+    """Views an array of any dtype as bytes: kernels that only copy rows need no more."""
     return array.reshape(-1).view(np.uint8)

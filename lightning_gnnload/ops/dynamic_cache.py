@@ -1,4 +1,4 @@
-"""Rows of the nodes that were asked for last.
+"""A cache of the rows of those nodes that were asked for last.
 
 Shapes: N graph nodes, B ids of a batch, M of these that are missed, R rows of the output, F feature width.
 """
@@ -13,7 +13,8 @@ from .dispatch import MAX_NODES, as_bytes, check_positions, kernels
 from .tiers import SLOT_BITS
 
 SLOT_BYTES: dict[str, int] = dict(kernels.evictions())
-"""At most what a slot takes beside its row, by rule; a node takes 4 bytes."""
+"""The most bytes that a slot takes beside its row, by eviction rule; each node takes 4 bytes more."""
+# In the order of the kernels' table, by which a rule is passed as its place.
 EVICTIONS = tuple(SLOT_BYTES)
 MAX_ROW_BYTES = 1 << 32
 
@@ -70,7 +71,7 @@ class DynamicCache:
         missed_positions: np.ndarray,
         positions: np.ndarray | None = None,
     ) -> int:
-        """Row ``ids[b]`` to ``out[b]``, or to ``out[positions[b]]``, where it is here.
+        """Copies row ``ids[b]`` to ``out[b]``, or to ``out[positions[b]]``, where it is in the cache.
 
         Args:
             ids: int64 ``[B]``.
@@ -113,7 +114,7 @@ class DynamicCache:
         self._native.admit(ids, positions, as_bytes(out), len(out))
 
     def visit(self, ids: np.ndarray) -> int:
-        """The hits of a batch, int64 ``[B]``, whose misses are then admitted: for simulations.
+        """Counts the hits of a batch, int64 ``[B]``, whose misses are then admitted: for simulations.
 
         Raises:
             SeedError: an id outside ``[0, N)``; nothing is then done.
@@ -125,7 +126,7 @@ class DynamicCache:
         return self._native.visit(ids)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
-        """bool ``[B]``: which of ``ids``, int64, are here; that is no visit.
+        """Tells which of ``ids``, int64, are in the cache, as bool ``[B]``; that does not count as a visit.
 
         Raises:
             SeedError: an id outside ``[0, N)``.
@@ -137,7 +138,7 @@ class DynamicCache:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of rows and tables, once all slots are filled; it is taken as they are."""
+        """The memory of rows and tables once all slots are filled; it is taken as they fill."""
         return self._native.num_bytes
 
     def _check(self, ids: np.ndarray, out: np.ndarray, positions: np.ndarray | None) -> None:

@@ -13,6 +13,7 @@ from ..errors import GraphFormatError
 from .checks import check_array
 from .dispatch import kernels
 
+# A draw's hop has 16 bits: 4 for the hop and 12 for the type, of which 0 means untyped draws.
 MAX_EDGE_TYPES: int = kernels.MAX_EDGE_TYPES
 
 
@@ -39,7 +40,7 @@ class EdgeTypeIndex:
 
 
 def index_edge_types(indptr: np.ndarray, edge_type: np.ndarray) -> EdgeTypeIndex:
-    """Index the edges of a graph that passed :func:`.check_csc` by their types, integers ``[E]``.
+    """Indexes the edges of a graph that passed :func:`.check_csc` by their types, integers ``[E]``.
 
     Raises:
         GraphFormatError: a type that is negative, or not below 4,095.
@@ -66,6 +67,7 @@ def index_edge_types(indptr: np.ndarray, edge_type: np.ndarray) -> EdgeTypeIndex
     run_ptr = np.empty_like(indptr)
     is_sorted = kernels.count_edge_type_runs(indptr, types, run_ptr)
     run_type, run_end = np.empty(run_ptr[-1], np.int32), np.empty(run_ptr[-1], np.uint32)
+    # Edges that are sorted already need no order, which takes 4 bytes each.
     order = None if is_sorted else np.empty(len(types), np.uint32)
     kernels.index_edge_types(indptr, types, run_ptr, run_type, run_end, order)
     return EdgeTypeIndex(run_ptr, run_type, run_end, order, high + 1)

@@ -78,6 +78,7 @@ class RowReader:
     """
 
     def __init__(self, row_bytes: int, unit: int, in_flight: int = 128, *, use_ring: bool = True) -> None:
+        # For its checks alone: there is no file yet.
         checked = RowFile(0, "", 0, 0, row_bytes, unit)
         in_flight = as_integer("RowReader: in_flight", in_flight)
         if not 1 <= in_flight <= MOST_IN_FLIGHT:
@@ -102,7 +103,7 @@ class Tally(NamedTuple):
 def read_rows(
     reader: RowReader, file: RowFile, ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray
 ) -> Tally:
-    """Row ``ids[b]`` of a file to ``out[b]``, or to ``out[positions[b]]``.
+    """Reads row ``ids[b]`` of a file into ``out[b]``, or into ``out[positions[b]]``.
 
     Reads go through the file in order, and one read serves all wanted rows in units that touch.
 
@@ -138,7 +139,7 @@ def read_rows(
 
 
 def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray) -> bool:
-    """:func:`.gather_rows` of a memory map whose file may be cut off, or become unreadable, meanwhile.
+    """Gathers rows as :func:`.gather_rows` does, of a map whose file may be cut off, or become unreadable, meanwhile.
 
     Without this, a read of a page that its file no longer has (SIGBUS) ends the process. From the first call on
     this process has a handler for that signal, which leaves all others to whoever handled them before.

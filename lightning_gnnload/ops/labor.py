@@ -28,7 +28,7 @@ def sample_labor(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> SampleLayout:
-    """Sample about ``fanout`` in-neighbours of each node into the arena, the same for nodes that share neighbours.
+    """Samples about ``fanout`` in-neighbours of each node into the arena, the same for nodes that share neighbours.
 
     A pure function of everything but the workspace, laid out as :func:`.sample_neighbors` does it. Picks are
     in adjacency order. Edge weights are written where they differ: with importance, and for sums.
@@ -73,7 +73,7 @@ def sample_labor(
 
 
 def check_importance(importance: int, fixed_count: bool) -> int:
-    """``importance`` as a plain integer; raises SamplerConfigError where it is none, or excludes ``fixed_count``."""
+    """Returns ``importance`` as an integer; raises SamplerConfigError where it is none, or excludes ``fixed_count``."""
     importance = as_integer("importance", importance)
     if not UNTIL_CONVERGED <= importance < 1 << 31:
         raise SamplerConfigError(

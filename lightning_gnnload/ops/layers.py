@@ -35,7 +35,7 @@ def sample_layers(
     num_drawn: int = 0,
     weights: np.ndarray | None = None,
 ) -> SampleLayout:
-    """Sample the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
+    """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
     ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
     A destination's edges are in adjacency order and carry weights: see :class:`.LayerSampler` for what they
@@ -99,7 +99,7 @@ def sample_layers(
 
 
 def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """What FastGCN draws nodes by: each node's importance to the whole graph, as a Fenwick tree.
+    """Builds what FastGCN draws nodes by: each node's importance to the whole graph, as a Fenwick tree.
 
     A node's importance is the squared norm of its column in the row-normalised adjacency, in integer units of
     at most 2**-14: each edge into a node of in-degree ``d`` adds ``1 / d**2``, and at least one unit. With weights an
@@ -142,7 +142,7 @@ def check_weights(weights: np.ndarray | None, indices: np.ndarray) -> None:
 
 
 def check_budgets(budgets: Sequence[int]) -> list[int]:
-    """Budgets as plain integers; raises SamplerConfigError where one is no budget."""
+    """Returns budgets as plain integers; raises SamplerConfigError where one is no budget."""
     budgets = [as_integer(f"budgets[{hop}]", budget) for hop, budget in enumerate(as_list("budgets", budgets))]
     for hop, budget in enumerate(budgets):
         if budget != WHOLE_LAYER and not 1 <= budget <= MAX_BUDGET:

@@ -14,6 +14,7 @@ from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, SampleLayout, check_hops, kerne
 from .edge_types import EdgeTypeIndex
 from .inputs import SamplerInput
 
+# Fewer than elsewhere: edge types take 12 of the 16 bits that number a draw's hop.
 MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
 
 
@@ -25,7 +26,7 @@ def sample_neighbors(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> SampleLayout:
-    """Sample the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
+    """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
     ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
     Picks are in the order of draws, or in adjacency order where all neighbours are taken. With
@@ -110,6 +111,7 @@ def sample_typed_neighbors(
 def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[int]:
     if not isinstance(fanouts, Mapping):
         return check_fanouts([fanouts]) * num_types
+    # The kernel draws nothing for a fanout of 0, which callers say by leaving the type out.
     table = [0] * num_types
     for kind, fanout in fanouts.items():
         if not 0 <= as_integer("fanouts: an edge type", kind) < num_types:
@@ -121,7 +123,7 @@ def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[
 
 
 def check_fanouts(fanouts: Sequence[int]) -> list[int]:
-    """Fanouts as plain integers; raises SamplerConfigError where one is no fanout."""
+    """Returns fanouts as plain integers; raises SamplerConfigError where one is no fanout."""
     fanouts = [as_integer(f"fanouts[{hop}]", fanout) for hop, fanout in enumerate(as_list("fanouts", fanouts))]
     for hop, fanout in enumerate(fanouts):
         if fanout != ALL_NEIGHBORS and not 1 <= fanout <= MAX_FANOUT:

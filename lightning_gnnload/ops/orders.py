@@ -13,6 +13,7 @@ from ..errors import GraphFormatError, SeedError
 from .checks import as_integer, check_array, check_graph, check_kind
 from .dispatch import kernels
 
+# Positions among the seeds are int32.
 MAX_SEEDS = 2**31 - 1
 
 
@@ -25,7 +26,7 @@ def breadth_first(
     reversed_indptr: np.ndarray | None = None,
     reversed_indices: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Seeds in the order in which a breadth-first search along in-neighbours comes to them.
+    """Orders seeds as a breadth-first search along in-neighbours comes to them.
 
     It starts at the first root and, whenever it has nowhere left to go, at the next root that it has not come to:
     each start makes a tree.

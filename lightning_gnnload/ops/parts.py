@@ -12,7 +12,7 @@ from .checks import check_apart, check_array, check_graph
 from .dispatch import kernels
 
 MAX_CLOSED_PARTS = 64
-"""As many parts as a mask has bits."""
+"""A mask has a bit for each part."""
 
 
 def spread_parts(

@@ -9,7 +9,7 @@ _SHIFT = np.uint64(32)
 
 
 def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Philox4x32-10 of many counters at once.
+    """Computes Philox4x32-10 of many counters at once.
 
     Args:
         counter: uint32 ``[..., 4]``.
@@ -42,11 +42,12 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
 
 
 def stream_keys(seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """The two keys of an epoch, uint32 ``[2]`` each: for draws and for ordering keys."""
+    """Derives the two keys of an epoch, uint32 ``[2]`` each: for draws and for ordering keys."""
+    # The tag is "keys" in ASCII, as in kernels/common/draw.h.
     words = philox(uint32(epoch, 0, 0, 0x6B657973), uint32(seed, seed >> 32))
     return words[:2], words[2:]
 
 
 def uint32(*words: int) -> np.ndarray:
-    """The low 32 bits of each."""
+    """Returns the low 32 bits of each word."""
     return np.array([word & 0xFFFFFFFF for word in words], np.uint32)

@@ -13,6 +13,7 @@ from ..errors import GnnLoadError, SeedError
 from .checks import check_apart, check_array
 from .dispatch import as_bytes, check_positions, kernels
 
+# FloatFormat of kernels/gather_quantized/gather_quantized.h. NumPy has no bfloat16: uint16 holds its bits.
 _FORMATS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
 
 
@@ -24,7 +25,7 @@ def gather_quantized(
     out: np.ndarray,
     positions: np.ndarray | None = None,
 ) -> None:
-    """``out[b] = codes[ids[b]] * scale + offset``, or likewise ``out[positions[b]]``.
+    """Computes ``out[b] = codes[ids[b]] * scale + offset``, or likewise ``out[positions[b]]``.
 
     The product is rounded to float32, then the sum, then what is written, on every machine alike.
 

@@ -17,7 +17,7 @@ from .neighbors import check_fanouts
 def sample_shadow(
     inputs: SamplerInput, fanouts: Sequence[int], *, num_layers: int, edge_ids: bool = False
 ) -> SampleLayout:
-    """Sample the scope of the seeds and all edges within it into the arena.
+    """Samples the scope of the seeds and all edges within it into the arena.
 
     A pure function of everything but the workspace. ``nodes`` are those of :func:`.sample_neighbors` with
     ``expand="new"``. Every node keeps its in-neighbours in the scope, in adjacency order. All hops share one
@@ -44,7 +44,7 @@ def sample_shadow(
 
 
 def check_num_layers(num_layers: int) -> int:
-    """``num_layers`` as a plain integer; raises SamplerConfigError where it counts no layers."""
+    """Returns ``num_layers`` as a plain integer; raises SamplerConfigError where it counts no layers."""
     num_layers = as_integer("num_layers", num_layers)
     if not 1 <= num_layers <= MAX_HOPS:
         raise SamplerConfigError(f"num_layers is {num_layers}, but must lie in [1, {MAX_HOPS}].")

@@ -91,7 +91,7 @@ def rank_visits(
     include_self: bool = True,
     normalize: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The neighbours of each destination by what its walks visited, as :func:`.sample_walks` chooses them.
+    """Chooses the neighbours of each destination by what its walks visited, as :func:`.sample_walks` does.
 
     Args:
         starts: int64 ``[D]``, the destinations, by their ids in the whole graph.

@@ -29,7 +29,7 @@ def gather_tiered(
     missed_positions: np.ndarray | None = None,
     positions: np.ndarray | None = None,
 ) -> tuple[tuple[int, ...], int]:
-    """Row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``, from the shard that holds it.
+    """Copies row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``, from the shard that holds it.
 
     Args:
         location: int32 ``[N]``: ``shard << SLOT_BITS | slot``; negative where no shard holds the node's row.

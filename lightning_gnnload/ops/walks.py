@@ -49,6 +49,7 @@ class Walks:
                 raise SamplerConfigError(f"{name} is {value}, but must be at least 1.")
         for field in ("termination_prob", "restart_prob"):
             object.__setattr__(self, field, _as_probability(field, getattr(self, field)))
+        # Two steps share a block of four words: one word chooses the neighbour, one decides what follows.
         if self.num_walks * ((self.length + 1) // 2) > MAX_WALK_BLOCKS:
             raise SamplerConfigError(
                 f"{self.num_walks} walks of {self.length} steps a node are more than there are draws for: "
@@ -77,7 +78,7 @@ def random_walk(
     table: AliasTable | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Walk from each start; a walk is a pure function of the graph, its start, its number and the key.
+    """Walks from each start; a walk is a pure function of the graph, its start, its number and the key.
 
     Args:
         indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
@@ -133,7 +134,7 @@ def sample_walks(
     expand: Literal["all", "new"] = "all",
     table: AliasTable | None = None,
 ) -> SampleLayout:
-    """Sample the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
+    """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
     The neighbours of a destination are the nodes that its walks visit most often: most visits first, and the
     smaller name first among equals. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of
@@ -178,11 +179,12 @@ def sample_walks(
 
 
 def walk_entries(table: AliasTable | None, indptr: np.ndarray, indices: np.ndarray, walks: Walks) -> np.ndarray | None:
-    """What kernels read of a table; raises SamplerConfigError where it is of another graph, or by weight there are more
-    steps than draws."""
+    """Returns what kernels read of a table; raises SamplerConfigError where it is of another graph, or where there are
+    more steps by weight than draws."""
     if table is None:
         return None
     check_table(table, indptr, indices)
+    # A step by weight needs three words of a block, so that none is shared.
     if walks.num_walks * walks.length > MAX_WALK_BLOCKS:
         raise SamplerConfigError(
             f"{walks.num_walks} walks of {walks.length} steps a node are more than there are draws for by weight: "
@@ -204,7 +206,7 @@ def check_starts(starts: np.ndarray) -> None:
 
 
 def check_walk_hops(walks: Walks, num_hops: int, num_neighbors: int, key: DrawKey) -> tuple[int, int]:
-    """``num_hops`` and ``num_neighbors`` as plain integers; raises SamplerConfigError where one is out of range, or
+    """Returns ``num_hops`` and ``num_neighbors`` as integers; raises SamplerConfigError where one is out of range, or
     walks may visit too many nodes."""
     check_kind("walks", walks, Walks)
     num_hops = as_integer("num_hops", num_hops)

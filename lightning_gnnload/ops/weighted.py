@@ -57,7 +57,7 @@ def sample_weighted(
 
 
 def check_weighted_fanouts(fanouts: Sequence[int]) -> list[int]:
-    """Fanouts as plain integers; raises SamplerConfigError where one is no fanout, or too large to draw by weight."""
+    """Returns fanouts as integers; raises SamplerConfigError where one is none, or too large to draw by weight."""
     fanouts = check_fanouts(fanouts)
     if max(fanouts, default=0) > MAX_WEIGHTED_FANOUT:
         raise SamplerConfigError(f"fanouts has {max(fanouts)}, but by weight at most {MAX_WEIGHTED_FANOUT} are drawn.")

@@ -1,5 +1,4 @@
-"""KernelArguments: what launches of one kernel pass, checked against its own parameters, in the memory the driver
-reads."""
+"""KernelArguments: the arguments of a kernel's launches, checked against its parameters and packed for the driver."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _INTEGER_BYTES = {
 _FLOATS = {"float": torch.float32, "double": torch.float64}
 
 Reader = Callable[[Any], "int | float"]
-"""Checks what is given for a number or a pointer, and says what the kernel gets."""
+"""Checks what a launch gives for a number or a pointer, and returns what the kernel gets."""
 
 
 class KernelArguments:
@@ -61,6 +60,7 @@ class KernelArguments:
         self.leaves: list[KernelParameter] = []
         self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
         self._readers: list[Reader] = []
+        # Little-endian and without padding of its own: offsets come from the sources, and gaps are written out.
         layout, end = "<", 0
         for parameter, begin in zip(parameters, self._offsets, strict=True):
             found = list(parameter.leaves(at=begin))
@@ -74,7 +74,8 @@ class KernelArguments:
         self._layout = struct.Struct(layout)
 
     def buffer(self) -> tuple[Any, Any]:
-        """Memory for the arguments of one launch at a time, and the pointers to each that the driver is given."""
+        """Allocates memory for the arguments of one launch at a time, and pointers to them, which the driver takes."""
+        # Words of 8 bytes, the widest alignment that a parameter can have.
         memory = (ctypes.c_uint64 * max(1, -(-self._layout.size // 8)))()
         begin = ctypes.addressof(memory)
         return memory, (ctypes.c_void_p * max(1, len(self._offsets)))(*(begin + offset for offset in self._offsets))
@@ -90,7 +91,7 @@ class KernelArguments:
         self._layout.pack_into(memory, 0, *values)
 
     def given(self, arguments: Mapping[str, Argument]) -> list[Any]:
-        """What the arguments hold for each of the leaves.
+        """Collects what the arguments hold for each of the leaves.
 
         Raises:
             GnnLoadError: one too few or too many, or an object without an attribute for a member.
@@ -123,7 +124,8 @@ class KernelArguments:
 
 
 def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: int) -> None:
-    """Raises GnnLoadError: a grid that no device takes."""
+    """Raises GnnLoadError where no device takes such a grid."""
+    # Whole warps, as collectives name all 32 lanes (kernels/common/cuda/scan.h).
     if not 1 <= blocks < 1 << 31 or not 32 <= threads <= MAX_THREADS or threads % 32 or shared_bytes < 0:
         raise GnnLoadError(
             f"Kernel {kernel.op}/{kernel.name}: blocks={blocks}, threads={threads}, shared_bytes={shared_bytes}, but "
@@ -133,7 +135,7 @@ def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: in
 
 
 def _getter(paths: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """What is given for all leaves of a parameter."""
+    """Returns a function that takes an argument apart into what it gives for each leaf of its parameter."""
     if paths == [""]:
         return lambda value: (value,)
     get = operator.attrgetter(*(path[1:] for path in paths))
@@ -152,6 +154,7 @@ def _integer_reader(where: str, parameter: KernelParameter) -> Reader:
     low, high = _INTEGERS[parameter.ctype]
 
     def read(value: Any) -> int:
+        # Nearly every number is a plain integer in range: these skip what follows.
         if type(value) is int and low <= value <= high:
             return value
         try:
@@ -179,6 +182,7 @@ def _float_reader(where: str, parameter: KernelParameter) -> Reader:
 
 
 def _address_reader(where: str, parameter: KernelParameter, device: torch.device) -> Reader:
+    # Threads may overwrite each other's: whatever stands here has passed the check.
     accepted: torch.dtype | None = None  # what the last launch passed, most likely this one's, too
 
     def check_dtype(dtype: torch.dtype) -> None:
@@ -212,7 +216,7 @@ def _address_reader(where: str, parameter: KernelParameter, device: torch.device
 
 
 def _holds(pointee: str, dtype: torch.dtype) -> bool:
-    """Whether memory of ``dtype`` is what a pointer to ``pointee`` leads to."""
+    """Tells whether a pointer to ``pointee`` may lead to memory of ``dtype``."""
     if pointee in _FLOATS:
         return dtype == _FLOATS[pointee]
     if pointee in _INTEGER_BYTES:

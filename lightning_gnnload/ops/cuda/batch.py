@@ -22,13 +22,15 @@ from .topology import Topology
 from .workspace import DeviceWorkspace
 
 THREADS = 256
-"""Of a block: what kernels/common/cuda/scan.h counts on."""
+"""The threads of a block: kernels/common/cuda/scan.h counts on this number."""
 MAX_LOCAL = 2**31 - 1
 MAX_POSITIONS = 2**32 - 2
-"""Of nodes known before a hop and its edges together: stamps have 32 bits."""
+"""The most nodes known before a hop and edges of it, together: stamps have 32 bits."""
 MAX_BOUND_EDGES = 1 << 27
-"""A hop whose edges may be more waits for their number, and takes memory for that."""
+"""For a hop that could have more edges, the host waits for their number, and takes memory for that."""
+# kTile of kernels/number_nodes/number_nodes_cuda.cu.
 _APPEND_TILE = 4 * THREADS
+# Of 256 threads: 2,048, the most that a multiprocessor of any architecture holds at once.
 _BLOCKS_A_PROCESSOR = 8
 
 
@@ -39,8 +41,8 @@ class Picker(Protocol):
     edge_weights: bool
 
     def most_edges(self, hop: HopBuilder) -> int | None:
-        """The largest number of edges that the hop can have; None where only counting tells, for which the host
-        waits."""
+        """Returns the largest number of edges that the hop can have; None where only counting tells, for which the
+        host waits."""
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         """Writes ``hop.starts`` and ``hop.last_edge``."""
@@ -99,8 +101,8 @@ class DeviceBatch:
         self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
 
     def blocks(self, count: int, of_block: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
-        """The number of blocks of a launch for up to ``count`` items: at least one, at most what the device runs at
-        once."""
+        """Returns the number of blocks of a launch for up to ``count`` items: at least one, at most what the device
+        runs at once."""
         return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
 
     def launch(
@@ -110,13 +112,14 @@ class DeviceBatch:
         self.device.launch(op, kernel, types, blocks=blocks, threads=threads, batch=self, **arguments)
 
     def narrow(self, hop: HopBuilder) -> None:
-        """Takes the number of a hop's destinations for the most of them. The host waits for it."""
+        """Replaces the bound on a hop's destinations by their number, for which the host waits."""
         nodes, _ = self.read()
         self.most_nodes = nodes[hop.index]
+        # Where hops share edges, the nodes before `first` have theirs already.
         hop.most_dst = self.most_nodes - (0 if hop.first is self.state.zero else nodes[hop.index - 1])
 
     def run(self, picker: Picker, expand: Literal["all", "new"]) -> DeviceSample:
-        """All hops, one after the other.
+        """Draws all hops, one after the other.
 
         Raises:
             SeedError: a seed out of range or repeated.
@@ -126,6 +129,7 @@ class DeviceBatch:
         self._shares_edges = expand == "new"
         for index in range(self.num_hops):
             hop = self._begin_hop(index)
+            # Before there is room for edges: where no bound is known, what it counts says how much is needed.
             picker.count(self, hop)
             self._make_room(picker, hop)
             picker.pick(self, hop)
@@ -169,6 +173,7 @@ class DeviceBatch:
             num_nodes=num_nodes,
             words=self.state.scan_words(-(-hop.most_edges // _APPEND_TILE) + 1),
         )
+        # Launched by itself, since all new nodes must have their ids before any edge reads one.
         self.launch("number_nodes", "relabel", types, blocks=self.blocks(hop.most_edges), hop=hop, edges=hop)
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
@@ -176,10 +181,11 @@ class DeviceBatch:
         sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": self.topology.num_nodes}
         num_nodes = self.state.num_nodes(0)
         self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
+        # Launched by itself, since all seeds must have occurred before one is asked whether it was first.
         self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
 
     def _before(self) -> HopBuilder | None:
-        """The hop whose edges the next one's follow."""
+        """Returns the hop whose edges the next one's follow in memory; None where there is none."""
         return self._hops[-1] if self._hops and self._shares_edges else None
 
     def _begin_hop(self, index: int) -> HopBuilder:
@@ -197,8 +203,8 @@ class DeviceBatch:
         )
 
     def _make_room(self, picker: Picker, hop: HopBuilder) -> None:
-        """Memory for the edges and nodes of a hop: for as many as there can be or, where these are too many or
-        unknown, for as many as there are, for which the host waits."""
+        """Allocates memory for the edges and nodes of a hop: for as many as there can be or, where these are too many
+        or unknown, for as many as there are, for which the host waits."""
         before, bound = self._before(), picker.most_edges(hop)
         edges_before = 0 if before is None else before.most_edges
         if bound is None or edges_before + bound > MAX_BOUND_EDGES:
@@ -244,7 +250,7 @@ class DeviceBatch:
         return DeviceSample(self.nodes[: nodes[-1]], tuple(hops))
 
     def read(self) -> tuple[list[int], list[int]]:
-        """How many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.
+        """Reads how many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.
 
         Raises:
             SeedError: a seed out of range or repeated.
@@ -276,7 +282,7 @@ class DeviceBatch:
         )
 
     def _grown(self, held: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """What is held, in room for ``count``."""
+        """Returns a tensor of at least ``count`` elements that begins with what is held."""
         if held is not None and len(held) >= count:
             return held
         grown = self.device.empty(count, dtype)

@@ -38,8 +38,8 @@ class CompiledKernels:
 
 
 def architecture(capability: tuple[int, int], supported: Sequence[int]) -> str:
-    """What to compile for: the device's own architecture, or the newest one that the compiler knows and the driver
-    can translate.
+    """Chooses what to compile for: the device's own architecture, or the newest one that the compiler knows and the
+    driver can translate.
 
     Args:
         capability: of the device, such as (9, 0).
@@ -56,12 +56,12 @@ def architecture(capability: tuple[int, int], supported: Sequence[int]) -> str:
 
 
 def options(arch: str) -> tuple[str, ...]:
-    """The compiler's options. What it makes depends on them, its version and the sources' fingerprint alone."""
+    """Lists the compiler's options. What it makes depends on them, its version and the sources' fingerprint alone."""
     return (*OPTIONS, f"--gpu-architecture={arch}", f"--include-path={sources.folder()}")
 
 
 def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> CompiledKernels:
-    """Every instantiation of every kernel of ``kernels/<op>/<op>_cuda.cu``.
+    """Compiles every instantiation of every kernel of ``kernels/<op>/<op>_cuda.cu``.
 
     Args:
         arch: such as ``sm_90``, or ``compute_90`` for PTX.
@@ -78,7 +78,7 @@ def compile_kernels(op: str, arch: str, more_options: Sequence[str] = ()) -> Com
 
 
 def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequence[str]) -> CompiledKernels:
-    """The expressions of a source text, which names them inside the namespace ``lg``.
+    """Compiles expressions of a source text, which defines them inside the namespace ``lg``.
 
     Raises:
         KernelCompileError: with the compiler's log.
@@ -87,6 +87,7 @@ def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequen
     with _nvrtc:
         program = nvrtc.createProgram(text, name, (), ())
         try:
+            # NVRTC takes names before it compiles, and knows their symbols only until the program is destroyed.
             for expression in expressions:
                 nvrtc.addNameExpression(program, f"lg::{expression}")
             nvrtc.compileProgram(program, tuple(given))
@@ -106,7 +107,7 @@ def compile_text(text: str, name: str, expressions: Sequence[str], given: Sequen
 
 
 def loaded_nvrtc():  # type: ignore[no-untyped-def]
-    """CuPy's binding of NVRTC, which is there.
+    """Returns CuPy's binding of NVRTC, after a call that shows that it works.
 
     Raises:
         CudaUnavailableError: there is no CuPy, or it finds no NVRTC.

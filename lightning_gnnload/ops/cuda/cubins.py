@@ -42,7 +42,7 @@ def kept_kernels(op: str, arch: str) -> CompiledKernels:
 
 
 def _key(op: str, arch: str) -> str:
-    """A hash of all that the machine code depends on, but not of the place where the sources lie."""
+    """Hashes all that the machine code depends on, but not the place where the sources lie."""
     said = (loaded_nvrtc().getVersion(), fingerprint(op), [o for o in options(arch) if "include-path" not in o])
     return hashlib.sha256(repr(said).encode()).hexdigest()[:24]
 
@@ -53,6 +53,7 @@ def _own_folder() -> Path | None:
         base = Path(root) if os.path.isabs(root) else Path.home() / ".cache"
         folder = base / "lightning_gnnload_kernels"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not stat(): a link would be judged by the folder that it leads to, and may be led elsewhere later.
         found = folder.lstat()
     except (OSError, RuntimeError) as error:
         _log.info("Kernels are compiled anew in every process: there is no cache folder (%s).", error)
@@ -83,8 +84,9 @@ def _read(path: Path) -> CompiledKernels | None:
 
 
 def _write(path: Path, kept: CompiledKernels) -> None:
-    """Renamed into place: a reader finds all of it or nothing, and of several writers one wins."""
+    """Writes a file and renames it into place: a reader finds all of it or nothing, and of several writers one wins."""
     about = {"sha256": hashlib.sha256(kept.image).hexdigest(), "symbols": kept.symbols}
+    # In the same folder, as os.replace() is atomic within one file system only.
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".")
     try:
         with open(handle, "wb") as file:

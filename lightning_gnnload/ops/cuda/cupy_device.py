@@ -44,8 +44,10 @@ class CudaEvent:
 
 
 class _SideStream:
-    """A thread's side stream, which another thread gets when this one has ended: torch keeps memory by stream, and
-    threads that come and go would each leave some."""
+    """The side stream of a thread, which another thread gets when this one has ended.
+
+    torch keeps memory by stream, and threads that come and go would each leave some.
+    """
 
     def __init__(self, device: torch.device, idle: deque[torch.cuda.Stream]) -> None:
         self._idle = idle
@@ -55,6 +57,7 @@ class _SideStream:
             self.stream = torch.cuda.Stream(device)
 
     def __del__(self) -> None:
+        # A finalizer may run amid any code of any thread, so it takes no lock; a deque needs none.
         self._idle.append(self.stream)
 
 
@@ -121,6 +124,7 @@ class CudaDevice:
         **arguments: Argument,
     ) -> None:
         with self._entered():
+            # Without the lock: entries are added whole and never replaced.
             function = self._functions.get((op, kernel, tuple(types))) or self._load(op, kernel, tuple(types))
             check_grid(function.source, blocks, threads, shared_bytes)
             memory, pointers = vars(function.of_thread).get("buffer") or self._buffer(function)
@@ -164,6 +168,7 @@ class CudaDevice:
         torch.cuda.current_stream(self.torch_device).synchronize()
         with self._loading:
             self.num_reads += 1
+        # A caller may keep the result for long, and page-locked memory is scarce.
         return staged.numpy().copy()
 
     def map_host(self, array: np.ndarray) -> Mapped:
@@ -190,6 +195,7 @@ class CudaDevice:
     def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> _Function:
         source = sources.kernel(op, kernel)
         arguments = KernelArguments(source, types, self.torch_device)
+        # Compiling takes seconds: threads that need the same kernels wait for the first.
         with self._loading:
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)
@@ -242,7 +248,7 @@ class CudaDevice:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """This device is the calling thread's, whose first CUDA call may be this one."""
+        """Makes this device the calling thread's, whose first CUDA call may be this one."""
         with torch.cuda.device(self.torch_device):
             if not getattr(self._of_thread, "has_context", False):
                 self._runtime.setDevice(self.torch_device.index)

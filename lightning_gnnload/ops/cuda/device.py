@@ -38,10 +38,10 @@ class Event(Protocol):
     """A point in a CUDA stream's work that can be waited for."""
 
     def wait(self) -> None:
-        """The current stream's further work waits for the moment; the host does not."""
+        """Makes the current stream's further work wait for this point; the host does not wait."""
 
     def is_done(self) -> bool:
-        """Whether the work before it is done. Does not wait."""
+        """Tells whether the work before it is done. Does not wait."""
 
     def synchronize(self) -> None:
         """Waits on the host."""
@@ -92,10 +92,10 @@ class Device(Protocol):
         """Raises DeviceMemoryError: there is no such memory."""
 
     def put(self, array: np.ndarray) -> torch.Tensor:
-        """A copy on the device; the host does not wait, and may change the array at once."""
+        """Copies to the device; the host does not wait, and may change the array at once."""
 
     def read(self, tensor: torch.Tensor) -> np.ndarray:
-        """A copy on the host. Waits for the current stream: the one way in which this package does."""
+        """Copies to the host, and waits for the current stream: the one way in which this package does."""
 
     def map_host(self, array: np.ndarray) -> Mapped:
         """Lets kernels read the array in place, without a copy.
@@ -105,10 +105,10 @@ class Device(Protocol):
         """
 
     def side_stream(self) -> AbstractContextManager[None]:
-        """Work of the calling thread goes to its own side stream meanwhile; each thread has one for good."""
+        """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one for good."""
 
     def record(self) -> Event:
-        """This moment in the current stream."""
+        """Marks this point in the current stream."""
 
     def free_bytes(self) -> int:
-        """What could still be allocated: the device's free memory and what torch holds without use."""
+        """Counts what could still be allocated: the device's free memory and what torch holds without use."""

@@ -1,4 +1,4 @@
-"""Rows of the nodes that were asked for last, on a device.
+"""A cache, on a device, of the rows of those nodes that were asked for last.
 
 Shapes: N graph nodes, B ids of a batch, F feature width.
 """
@@ -56,7 +56,7 @@ class DynamicCache:
         return TieredTable.of(self.device, self.slot_of, [self.rows.data_ptr()], [self.num_slots], self.row_bytes)
 
     def admit(self, ids: torch.Tensor, batch: torch.Tensor) -> None:
-        """Takes in those of a batch that have no slot.
+        """Admits the nodes of a batch that have no slot.
 
         Args:
             ids: int64 ``[B]``; those that are none are passed over.
@@ -73,6 +73,7 @@ class DynamicCache:
         device, tiles = self.device, scan_tiles(count)
         asked: dict[str, Any] = {"cache": self, "ids": ids, "count": count}
         blocks = scan_blocks(device, tiles)
+        # Three launches, as each needs all that the one before wrote: claims, then places in the queue, then slots.
         device.launch("dynamic_cache", "claim", blocks=blocks, threads=MOVE_THREADS, **asked)
         admitted = _Admitted(device.empty(count, torch.int64), device.empty(count, torch.int64))
         device.launch(
@@ -84,6 +85,7 @@ class DynamicCache:
             admitted=admitted,
             words=device.zeros(1 + tiles, torch.int64),
         )
+        # For all ids: how many are admitted, the device alone knows.
         shape = move_shape(device, count, self.row_bytes, batch.data_ptr(), self.rows.data_ptr())
         device.launch(
             "dynamic_cache",

@@ -35,7 +35,7 @@ def gather_rows(
     error: torch.Tensor,
     positions: torch.Tensor | None = None,
 ) -> None:
-    """Row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``; equals :func:`.ops.gather_rows`.
+    """Copies row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``; equals :func:`.ops.gather_rows`.
 
     Args:
         table: ``[N, F]`` or ``[N]``, on the device or mapped.
@@ -85,7 +85,7 @@ def gather_rows(
 
 
 def raise_error(word: int, num_rows: int) -> None:
-    """Raises what an error word says.
+    """Raises the error that an error word stands for, if any.
 
     Args:
         word: read from the device.

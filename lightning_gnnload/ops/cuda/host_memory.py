@@ -18,7 +18,7 @@ from ...errors import DeviceMemoryError
 from .device import Mapped
 
 CHUNK_BYTES = 64 << 30
-"""Of one registration; new drivers refuse 512 GiB at once."""
+"""The most bytes of one registration: new drivers refuse 512 GiB at once."""
 
 _PORTABLE, _READ_ONLY = 1, 8  # cudaHostRegisterPortable, cudaHostRegisterReadOnly
 
@@ -26,7 +26,7 @@ Pages = tuple[int, int]
 
 
 class _Holder:
-    """Lives as long as a mapping; what it is made of is unregistered after it."""
+    """An object that lives as long as a mapping, whose pages are released after it."""
 
 
 class HostMemory:
@@ -57,12 +57,12 @@ class HostMemory:
 
     @property
     def num_registered_bytes(self) -> int:
-        """Page-locked at present."""
+        """The bytes that are page-locked at present."""
         with self._lock:
             return sum(end - begin for begin, end in self._uses)
 
     def map(self, array: np.ndarray) -> Mapped:
-        """An array as kernels see it, for as long as the result lives.
+        """Maps an array for kernels to read, for as long as the result lives.
 
         Raises:
             DeviceMemoryError: the array has gaps, or the system lets no more memory be page-locked.
@@ -79,7 +79,7 @@ class HostMemory:
         return Mapped(_tensor(array), array.ctypes.data, (array, holder))
 
     def _register(self, array: np.ndarray) -> list[Pages]:
-        """The ranges of pages that hold the array, each with one use more."""
+        """Registers the pages that hold the array, and returns their ranges, each with one use more."""
         begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
         end = -(-(array.ctypes.data + array.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         flags = _PORTABLE | (_READ_ONLY if self._reads_only and not array.flags.writeable else 0)
@@ -98,6 +98,7 @@ class HostMemory:
                     f"{self.num_registered_bytes:,} bytes are already. Raise the limit (ulimit -l) or the container's, "
                     "or keep less in host memory."
                 ) from error
+            # Uses are counted last, so that a failure leaves those of other arrays as they were.
             for pages in (*used, *new):
                 self._uses[pages] = self._uses.get(pages, 0) + 1
             return [*used, *new]
@@ -108,6 +109,7 @@ class HostMemory:
         with self._lock:
             for pages in used:
                 self._uses[pages] -= 1
+            # Under the lock to the end: another thread must not count on pages that are about to be unregistered.
             over = [pages for pages in used if not self._uses[pages]]
             with self._when_idle() if over else nullcontext():
                 for pages in over:
@@ -117,7 +119,7 @@ class HostMemory:
 
 
 def _gaps(begin: int, end: int, used: list[Pages]) -> list[Pages]:
-    """What of [begin, end) no range covers, in pieces of CHUNK_BYTES at most."""
+    """Lists what no range covers of [begin, end), in pieces of CHUNK_BYTES at most."""
     found = []
     for first, last in (*used, (end, end)):
         while begin < first:

@@ -15,6 +15,7 @@ from .batch import THREADS, DeviceBatch
 from .device import Device
 from .topology import Topology
 
+# A lane of the warp that searches looks at each.
 _CHILDREN = 32
 
 
@@ -34,7 +35,7 @@ class DrawnItems:
 
     @property
     def budget(self) -> int:
-        """n."""
+        """The number of draws, n."""
         return len(self.items)
 
 
@@ -69,8 +70,8 @@ class DeviceTree:
 
     @classmethod
     def of(cls, device: Device, topology: Topology) -> DeviceTree:
-        """All nodes of a graph, by importance to all of it: what :func:`lightning_gnnload.ops.importance_tree` makes of
-        it on the CPU. Reads all lists, and the host waits."""
+        """Builds the tree of all nodes of a graph, by importance to all of it, as
+        :func:`lightning_gnnload.ops.importance_tree` does on the CPU. Reads all lists, and the host waits."""
         tree = cls(device, topology.num_nodes)
         device.launch(
             "importance_tree",
@@ -87,7 +88,7 @@ class DeviceTree:
         return tree
 
     def sum_up(self) -> None:
-        """Makes the sums, once."""
+        """Computes all sums from the importances; to be called once."""
         levels = list(self.entries.split(self._sizes))
         # The top level's own sum goes nowhere: it is there to count the items of a tree of one level.
         levels.append(self._device.empty(1, torch.int64))
@@ -105,7 +106,7 @@ class DeviceTree:
             )
 
     def draw(self, batch: DeviceBatch, key: DrawKey, budget: int, replace: bool) -> DrawnItems:
-        """Items in proportion to their importance; without replacement, the tree loses them.
+        """Draws items in proportion to their importance; without replacement, the tree loses them.
 
         Args:
             batch: whose first node names the draws.
@@ -117,6 +118,7 @@ class DeviceTree:
         batch.launch(
             "importance_tree",
             "draw_items",
+            # Without replacement a draw needs all before it, so one warp makes them in turn.
             blocks=self._blocks(budget * _CHILDREN) if replace else 1,
             threads=THREADS if replace else _CHILDREN,
             key=key,
@@ -128,7 +130,7 @@ class DeviceTree:
         return drawn
 
     def put_back(self, batch: DeviceBatch, drawn: DrawnItems) -> None:
-        """What :meth:`draw` took."""
+        """Puts back what :meth:`draw` took."""
         batch.launch("importance_tree", "put_back", blocks=self._blocks(drawn.budget), tree=self, drawn=drawn)
 
     def _blocks(self, count: int) -> int:

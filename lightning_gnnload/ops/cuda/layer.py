@@ -45,6 +45,7 @@ class Layer:
     def measure(cls, batch: DeviceBatch, hop: HopBuilder) -> Layer:
         """Numbers all edges; ``hop.last_edge`` is where they end if all are taken."""
         words = batch.device.empty(2, torch.int64)
+        # One counter is both: all edges are items until draw_edges() says otherwise.
         layer = cls(batch.device.empty(batch.most_nodes + 1, torch.int64), words[:1], words[:1])
         batch.launch(
             "sample_layers",
@@ -100,6 +101,7 @@ def draw_edges(batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, r
         replace=int(replace),
         numbers=numbers,
     )
+    # Stable: of draws of one number, the earliest keeps it.
     ordered = torch.sort(numbers, stable=True)
     if not replace:  # draws that drew what is taken are replaced
         repeats = device.empty(budget, torch.int32)

@@ -21,7 +21,7 @@ from .sample import HopBuilder
 def draw_from_layer(
     batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, replace: bool, keep_known: bool
 ) -> None:
-    """Nodes among the layer's sources, by importance to its destinations.
+    """Draws nodes among the layer's sources, by importance to its destinations.
 
     Source: LADIES (NeurIPS'19), algorithm 1.
     """
@@ -65,12 +65,13 @@ def draw_from_graph(
     keep_known: bool,
     tree: DeviceTree,
 ) -> None:
-    """Nodes of the whole graph, by importance to all of it.
+    """Draws nodes of the whole graph, by importance to all of it.
 
     Source: FastGCN (ICLR'18), section 3.
     """
     candidates = _Candidates(batch, hop, budget)
     drawn = tree.draw(batch, hop.key, budget, replace)
+    # This tree is the workspace's and serves the next batch; draw_from_layer() makes its own and drops it.
     if not replace:
         tree.put_back(batch, drawn)
     batch.launch("sample_layers", "note_drawn", blocks=batch.blocks(budget), hop=hop, drawn=drawn)
@@ -96,7 +97,7 @@ class _Candidates:
         self._restart()
 
     def number(self, picked: torch.Tensor, num_picked: torch.Tensor) -> torch.Tensor:
-        """The candidate of each node that has occurred, int32."""
+        """Returns the candidate of each node that has occurred, int32."""
         batch = self._batch
         indices = batch.device.empty(len(picked), torch.int32)
         occurred = replaced(
@@ -113,7 +114,7 @@ class _Candidates:
     def weigh(
         self, drawn: DrawnItems, numbers: torch.Tensor | None, tree: DeviceTree, replace: bool, keep_known: bool
     ) -> torch.Tensor:
-        """The factor of each candidate, float64; ``numbers``: those of drawn items, None if they are candidates."""
+        """Computes each candidate's factor, float64; ``numbers``: those of drawn items, None if they are candidates."""
         batch = self._batch
         num_times = batch.device.zeros(self.most, torch.int32)
         each_time, factors = (batch.device.empty(self.most, torch.float64) for _ in range(2))
@@ -136,7 +137,7 @@ class _Candidates:
         return factors
 
     def weigh_edges(self, layer: Layer, numbers: torch.Tensor | None, factors: torch.Tensor) -> None:
-        """The factor of each edge, and an end to the candidates; ``numbers``: of the edges' sources, if known."""
+        """Gives each edge the factor of its source, and ends the candidates; ``numbers``: of the sources, if known."""
         batch = self._batch
         layer.factors = batch.device.empty(layer.most_items, torch.float64)
         batch.launch(
@@ -153,6 +154,6 @@ class _Candidates:
         self._restart()
 
     def _restart(self) -> None:
-        """The table holds the known nodes alone."""
+        """Leaves the known nodes alone in the table."""
         self._batch.known.begin(self.most, self._batch.most_nodes + self._most_new)
         self._batch.note_known(self._hop)

@@ -26,7 +26,7 @@ from .topology import Topology
 from .workspace import DeviceWorkspace
 
 _MAX_BOUND_DRAWS = 1 << 20
-"""Beyond them the host waits for the number of edges: it may be smaller."""
+"""For more draws than these the host waits for the number of edges, which may be smaller."""
 
 
 def sample_layers(
@@ -43,7 +43,7 @@ def sample_layers(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> DeviceSample:
-    """A budget of nodes or edges for each hop: what :func:`lightning_gnnload.ops.sample_layers` writes to an arena.
+    """Samples a budget of nodes or edges at each hop, as :func:`lightning_gnnload.ops.sample_layers` does on the CPU.
 
     The host waits once, at the end, and once more for each hop: for the number of edges into its destinations, except
     with ``"dsp"`` and a budget. Nodes that are drawn without replacement are drawn by one warp, one after the other.
@@ -125,6 +125,7 @@ class _LayerPicker:
         batch.most_nodes = nodes[hop.index]
         shares = hop.first_edge is not batch.state.zero
         num_edges = edges[hop.index] - (edges[hop.index - 1] if shares else 0)
+        # Known nodes and sources are numbered together, in int32, while they are candidates.
         bound = MAX_LOCAL - batch.most_nodes
         if self.method != "dsp" and num_edges > bound:
             num_dst = batch.most_nodes - (nodes[hop.index - 1] if shares else 0)
@@ -136,7 +137,7 @@ class _LayerPicker:
         layer.most_items = num_edges
 
     def _takes_all(self, batch: DeviceBatch, layer: Layer, budget: int) -> bool:
-        """Whether nothing is drawn, as far as the host can tell."""
+        """Tells whether nothing is drawn, as far as the host can tell."""
         if budget == WHOLE_LAYER or layer.most_items == 0:
             return True
         most = layer.most_items
@@ -144,6 +145,7 @@ class _LayerPicker:
             most = min(most, batch.topology.num_nodes)
         elif self.tree is not None:
             most = self.tree.most_positive
+        # A bound: how many candidates there are, the device alone knows, and its kernels decide again.
         return not self.replace and budget >= most
 
     def _draw(self, batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int) -> None:

@@ -19,6 +19,7 @@ from .sample import DeviceSample, HopBuilder
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
+# Where fanouts are so large that more would be needed, fewer blocks run instead.
 _MOST_TABLE_BYTES = 64 << 20
 
 
@@ -33,8 +34,8 @@ def sample_neighbors(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> DeviceSample:
-    """Up to ``fanout`` in-neighbours of every node, hop by hop: what :func:`lightning_gnnload.ops.sample_neighbors`
-    writes to an arena.
+    """Samples up to ``fanout`` in-neighbours of every node, hop by hop, as
+    :func:`lightning_gnnload.ops.sample_neighbors` does on the CPU.
 
     The host waits once, at the end; and once more for each hop that takes all neighbours, or could take more than
     2**27 edges.
@@ -101,6 +102,7 @@ class _UniformPicker(FanoutPicker):
             batch.launch("sample_neighbors", "copy_edges", types, blocks=blocks, graph=graph, hop=hop, edges=hop)
             return
         lanes = lanes_for(fanout)
+        # With a lane for each draw, lanes compare their picks and need no table.
         blocks, table = pick_table(batch, hop, fanout, fanout > lanes and not self.replace)
         batch.launch(
             "sample_neighbors",
@@ -125,13 +127,13 @@ class PickTable(NamedTuple):
 
 
 def lanes_for(fanout: int) -> int:
-    """How many lanes of a warp serve a destination."""
+    """Returns how many lanes of a warp serve a destination."""
     return next((lanes for lanes in (8, 16) if 0 < fanout <= lanes), 32)
 
 
 def pick_table(batch: DeviceBatch, hop: HopBuilder, fanout: int, is_needed: bool) -> tuple[int, PickTable]:
-    """Blocks for a hop's destinations and, if it is needed, scratch in which each group of lanes notes what it has
-    picked: then, no more blocks than there is scratch for."""
+    """Returns the blocks for a hop's destinations and, if it is needed, scratch in which each group of lanes notes what
+    it has picked: then, no more blocks than there is scratch for."""
     lanes = lanes_for(fanout)
     blocks = batch.blocks(hop.most_dst * lanes)
     if not is_needed:

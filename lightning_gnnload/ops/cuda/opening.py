@@ -11,6 +11,7 @@ from ...errors import CudaUnavailableError
 from .compile import loaded_nvrtc
 from .device import Device
 
+# The oldest that the compiler of CUDA 13 knows.
 MIN_CAPABILITY = (7, 5)
 
 _lock = threading.Lock()
@@ -18,7 +19,7 @@ _opened: dict[tuple[int, torch.device], Device] = {}
 
 
 def open_device(device: torch.device) -> Device:
-    """The one :class:`.Device` of a torch device, in this process.
+    """Returns the one :class:`.Device` of a torch device in this process, which the first call opens.
 
     Args:
         device: without an index, torch's current one.

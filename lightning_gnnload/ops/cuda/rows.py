@@ -10,11 +10,12 @@ from ...errors import GnnLoadError
 from .device import Device, Mapped
 
 MOVE_THREADS = 256
-"""Of a block that moves rows or sums (kernels/common/cuda)."""
+"""The threads of a block that moves rows or sums (kernels/common/cuda)."""
 _WARPS = MOVE_THREADS // 32
 _BLOCKS_A_PROCESSOR = 8
 _WARP_BYTES = 4096
-"""That a warp moves at a time: enough to hide where it looks rows up, and little enough to share out small batches."""
+"""What a warp moves at a time: enough to hide the look-up of rows, and little enough to share out small batches."""
+# A warp counts the vectors of 32 rows in 32 bits, and a vector may be a single byte.
 _MAX_ROW_BYTES = 1 << 26
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint32_t", 2: "uint16_t", 1: "uint8_t"}
 
@@ -22,23 +23,26 @@ Table = torch.Tensor | Mapped
 
 
 def blocks_on_bus(device: Device) -> int:
-    """How many blocks read the host's memory: with 16 KB under way each, an eighth of the processors keeps a line of
-    50 GB/s full for 5 us, several times as long as a read takes; more would keep others waiting. Not measured."""
+    """Returns how many blocks read the host's memory.
+
+    With 16 KB under way each, an eighth of the processors keeps a line of 50 GB/s full for 5 us, several times as long
+    as a read takes; more would keep others waiting. Not measured.
+    """
     return max(device.num_processors // 8, 1)
 
 
 def scan_tiles(count: int) -> int:
-    """Tiles of a sum over so many items (kernels/common/cuda/scan.h)."""
+    """Returns the number of tiles of a sum over so many items (kernels/common/cuda/scan.h)."""
     return max(-(-count // MOVE_THREADS), 1)
 
 
 def scan_blocks(device: Device, tiles: int) -> int:
-    """Blocks that share the tiles of a sum."""
+    """Returns the number of blocks that share the tiles of a sum."""
     return min(tiles, device.num_processors * _BLOCKS_A_PROCESSOR)
 
 
 class MoveShape(NamedTuple):
-    """How rows are moved: ``MoveShape`` of ``kernels/common/cuda/move_rows.h``, and its launch.
+    """The settings by which rows are moved: ``MoveShape`` of ``kernels/common/cuda/move_rows.h``, and its launch.
 
     Attributes:
         vector: type of the parts of a row.
@@ -54,17 +58,18 @@ class MoveShape(NamedTuple):
 
 
 def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> MoveShape:
-    """How ``count`` rows are moved between addresses: by the widest vectors that divide a row and them."""
+    """Chooses how ``count`` rows are moved between addresses: by the widest vectors that divide a row and them."""
     if row_bytes >= _MAX_ROW_BYTES:
         raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
     vector = min(alignment_of(row_bytes, *addresses), max(_VECTORS))
+    # Each lane names one row, so 32 at most.
     rows_a_warp = min(max(_WARP_BYTES // row_bytes, 1), 32)
     blocks = min(-(-count // (rows_a_warp * _WARPS)), device.num_processors * _BLOCKS_A_PROCESSOR)
     return MoveShape(_VECTORS[vector], row_bytes // vector, rows_a_warp, blocks)
 
 
 def alignment_of(*numbers: int) -> int:
-    """The largest power of two up to 256 that divides all."""
+    """Returns the largest power of two up to 256 that divides all."""
     joined = 256
     for number in numbers:
         joined |= number

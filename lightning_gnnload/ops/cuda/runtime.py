@@ -11,7 +11,7 @@ import torch
 from lightning_gnnload.errors import CudaCallError
 
 NO_MEMORY = "cudaErrorMemoryAllocation"
-"""The name of a failure to allocate."""
+"""CUDA's name of a failure to allocate."""
 
 
 class Runtime(Protocol):
@@ -28,28 +28,28 @@ class Runtime(Protocol):
     device: int
 
     def num_devices(self) -> int:
-        """Devices that this process sees."""
+        """Counts the devices that this process sees."""
 
     def identity(self, device: int) -> str:
         """Names a device of this process, alike in all processes of the machine, however each numbers its devices."""
 
     def can_access(self, peer: int) -> bool:
-        """Whether this device can read the memory of another one that this process sees."""
+        """Tells whether this device can read the memory of another one that this process sees."""
 
     def free_bytes(self) -> int:
-        """The device's memory that no process holds, in bytes."""
+        """Returns the device's memory that no process holds, in bytes."""
 
     def allocate(self, num_bytes: int) -> int:
-        """Memory of its own, which ``cudaIpc`` can share; torch's cannot always be."""
+        """Allocates memory of its own, which ``cudaIpc`` can share; torch's cannot always be."""
 
     def free(self, address: int) -> None:
-        """Waits for the device's work. What another process has opened must not be freed."""
+        """Frees memory, after the device's work is done. What another process has opened must not be freed."""
 
     def export(self, address: int) -> bytes:
-        """64 bytes by which another process opens what :meth:`allocate` gave."""
+        """Returns 64 bytes by which another process opens what :meth:`allocate` gave."""
 
     def open(self, handle: bytes) -> int:
-        """Another process's memory, on this device; over NVLink or PCIe where it lies on another one."""
+        """Opens another process's memory on this device; over NVLink or PCIe where it lies on another one."""
 
     def close(self, address: int) -> None:
         """Undoes :meth:`open`, after the device's work is done."""
@@ -58,7 +58,7 @@ class Runtime(Protocol):
         """Copies from the host. When it returns, other processes see the bytes."""
 
     def read(self, address: int, num_bytes: int) -> np.ndarray:
-        """A copy on the host, uint8. Waits."""
+        """Copies to the host, uint8. Waits."""
 
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         """Copies from device to device, on torch's current stream, without waiting."""
@@ -130,7 +130,7 @@ class CupyRuntime:
         self._call(self._cuda.memcpyAsync, target, source, num_bytes, self._cuda.memcpyDefault, stream)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Raises CudaCallError. CuPy has taken the pending error away by then."""
+        """Calls CUDA, and raises its error as a CudaCallError; CuPy has taken the pending error away by then."""
         try:
             if self._cuda.getDevice() == self.device:
                 return function(*arguments)

@@ -51,8 +51,9 @@ class MemoryHandle:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> MemoryHandle:
-        """What :attr:`values` gave. Raises DeviceShareError: these are no such values."""
+        """Restores a handle from its :attr:`values`. Raises DeviceShareError where these are none."""
         wanted = {field.name: int if field.name == "num_bytes" else str for field in fields(cls)}
+        # Not isinstance(): JSON's true would pass for a number.
         sound = values.keys() == wanted.keys() and all(type(values[name]) is kind for name, kind in wanted.items())
         if sound:
             with contextlib.suppress(ValueError):
@@ -82,7 +83,7 @@ class ExportedMemory:
 
     Attributes:
         address: where it begins, aligned to 256 bytes.
-        handle, fd: what a reader needs: send both. The descriptor stays this object's.
+        memory_handle, fd: what a reader needs: send both. The descriptor stays this object's.
         is_freed: whether the device has the memory back.
 
     Raises:
@@ -100,6 +101,7 @@ class ExportedMemory:
                 runtime.export(self.address).hex(), num_bytes, os.urandom(16).hex(), purpose
             )
             runtime.write(self.address + num_bytes, self.memory_handle.sentinel)
+            # Close-on-exec: a program started meanwhile would keep the descriptor open, and count as a reader.
             self._readers, self.fd = os.pipe2(os.O_CLOEXEC)
         except BaseException:
             runtime.free(self.address)
@@ -116,6 +118,7 @@ class ExportedMemory:
             Whether it is freed.
         """
         if self.fd >= 0:
+            # This copy goes first: while it is open, the pipe cannot hang up.
             os.close(self.fd)
             self.fd = -1
             self.is_freed = _is_hung_up(self._readers, timeout_s)
@@ -131,7 +134,7 @@ class OpenedMemory:
 
     Args:
         runtime: of this process's device.
-        handle, fd: as the owner sent them. The descriptor is this object's from now on.
+        memory_handle, fd: as the owner sent them. The descriptor is this object's from now on.
 
     Attributes:
         address: where it begins.
@@ -171,6 +174,7 @@ class OpenedMemory:
         if self._fd < 0:
             return
         try:
+            # Before the descriptor goes: the owner may free the memory from then on.
             with contextlib.suppress(CudaCallError):  # a device that failed says so where it is used
                 self._runtime.close(self.address)
         finally:
@@ -183,7 +187,7 @@ class OpenedMemory:
 
 
 def _is_hung_up(fd: int, timeout_s: float) -> bool:
-    """Whether nobody has the pipe's other end open, now or before the time is over."""
+    """Tells whether nobody has the pipe's other end open, now or before the time is over."""
     poll = select.poll()
     poll.register(fd, 0)  # the end of the pipe is reported unasked, and nothing else is of interest
     deadline = time.monotonic() + timeout_s

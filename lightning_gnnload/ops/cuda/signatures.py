@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from ...errors import GnnLoadError
 
+# C++ is read by regular expressions here. That is enough, since common/cuda/kernel.h allows but one form of kernels and
+# their structures, and safe, since what is misread fails to compile with checks(), and a kernel that is overlooked
+# leaves its LG_INSTANTIATE without one. A real parser (libclang) would be a dependency of every machine with a GPU.
 NUMBER_BYTES = {"int32_t": 4, "uint32_t": 4, "int64_t": 8, "uint64_t": 8, "float": 4, "double": 8}
 _POINTER_BYTES = 8
 
@@ -23,6 +26,7 @@ _KERNEL = re.compile(
     rf"{_BOUNDS}\b__global__\s+{_BOUNDS}void\s+{_BOUNDS}(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)\s*\{{"
 )
 _PARAMETER = re.compile(r"(?P<type>.*?[\s*])\s*(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+# Members come first (a rule of kernel.h), so they end at the last semicolon before a brace or parenthesis.
 _STRUCTURE = re.compile(r"(?:\btemplate\s*<(?P<types>[^<>]*)>\s*)?\bstruct\s+(?P<name>\w+)\s*\{(?P<members>[^{}()]*;)")
 
 
@@ -69,12 +73,12 @@ class KernelParameter:
         return _aligned(self.offsets()[-1] + self.members[-1].size, self.alignment)
 
     def offsets(self) -> list[int]:
-        """Where each member begins."""
+        """Returns where each member begins."""
         return offsets_of(self.members)
 
     def leaves(self, path: str = "", at: int = 0) -> Iterator[tuple[str, KernelParameter, int]]:
-        """The numbers and pointers in it: the attributes that lead to each, such as ``.known.stamps``; and where it
-        lies, if the whole begins at ``at``."""
+        """Yields the numbers and pointers in it: the attributes that lead to each, such as ``.known.stamps``; and where
+        it lies, if the whole begins at ``at``."""
         if not self.members:
             yield path, self, at
         for member, offset in zip(self.members, self.offsets(), strict=True):
@@ -115,7 +119,7 @@ class KernelSource:
     structures: Mapping[str, Structure]
 
     def parameters_of(self, types: tuple[str, ...]) -> tuple[KernelParameter, ...]:
-        """The parameters of an instantiation, its types in the place of the template's names.
+        """Returns the parameters of an instantiation, with its types in the place of the template's names.
 
         Raises:
             GnnLoadError: no such instantiation, or a parameter that is no pointer, number or structure of them.
@@ -130,7 +134,7 @@ class KernelSource:
         return tuple(self._resolved(parameter, given, self.expression(types)) for parameter in self.parameters)
 
     def expression(self, types: tuple[str, ...]) -> str:
-        """Such as ``pick_uniform<int32_t>``: what LG_INSTANTIATE names, inside the namespace ``lg``."""
+        """Returns what LG_INSTANTIATE names, inside the namespace ``lg``, such as ``pick_uniform<int32_t>``."""
         return f"{self.name}<{', '.join(types)}>" if types else self.name
 
     def _resolved(self, parameter: KernelParameter, given: Mapping[str, str], where: str) -> KernelParameter:
@@ -152,7 +156,7 @@ class KernelSource:
 
 
 def offsets_of(parameters: tuple[KernelParameter, ...]) -> list[int]:
-    """Where each begins, one behind the other."""
+    """Returns where each parameter begins, one behind the other."""
     offsets, end = [], 0
     for parameter in parameters:
         offsets.append(_aligned(end, parameter.alignment))
@@ -161,7 +165,7 @@ def offsets_of(parameters: tuple[KernelParameter, ...]) -> list[int]:
 
 
 def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]:
-    """The kernels in the text of a ``.cu`` file, by name.
+    """Finds the kernels in the text of a ``.cu`` file, by name.
 
     Args:
         declarations: where their structures are, besides the text.
@@ -190,6 +194,7 @@ def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]
             )
         parameters = tuple(_parameter(op, name, part) for part in _split(match["parameters"]))
         found[name] = KernelSource(op, name, parameters, types_of, type_names, structures)
+        # Resolved once here, so that a type which cannot be passed is refused before any launch.
         for types in types_of:
             found[name].parameters_of(types)
     if instantiated:
@@ -201,10 +206,11 @@ def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]
 
 
 def checks(found: Mapping[str, KernelSource]) -> str:
-    """C++ that compiles behind the sources if kernels and their structures are in memory what was read here.
+    """Writes C++ that compiles behind the sources if kernels and their structures are in memory what was read here.
 
     NVRTC has no ``offsetof``: where members lie is checked where the host's compiler takes the same sources.
     """
+    # Dicts as ordered sets: kernels share structures.
     members: dict[str, None] = {}
     offsets: dict[str, None] = {}
     signatures = []
@@ -243,7 +249,7 @@ def _structures(parameters: tuple[KernelParameter, ...]) -> Iterator[KernelParam
 
 
 def _members(text: str) -> Iterator[KernelParameter]:
-    """Of a structure, up to the first declaration that is not understood, which :func:`checks` then misses."""
+    """Yields a structure's members, up to the first declaration that is not understood; :func:`checks` then tells."""
     for declaration in _split(text, ";"):
         first, *others = _split(declaration.partition("=")[0])
         match = _PARAMETER.fullmatch(first)
@@ -269,7 +275,7 @@ def _aligned(offset: int, alignment: int) -> int:
 
 
 def _normal(ctype: str) -> str:
-    """``const  Index *__restrict__`` as ``const Index*``; a number's own const says nothing to the caller."""
+    """Writes ``const  Index *__restrict__`` as ``const Index*``; a number's own const says nothing to the caller."""
     ctype = " ".join(ctype.replace("__restrict__", " ").replace("*", " * ").split()).replace(" *", "*")
     ctype = re.sub(r"\* const$", "*", ctype)
     return ctype if "*" in ctype else ctype.removeprefix("const ")

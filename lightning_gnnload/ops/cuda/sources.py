@@ -17,10 +17,10 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 def folder() -> Path:
-    """The folder of the sources and headers: in the installed package, else in the repository.
+    """Finds the folder of the sources and headers: in the installed package, else in the repository.
 
     Raises:
-        KernelsMissingError: nowhere.
+        KernelsMissingError: they are in neither.
     """
     for place in (_INSTALLED, _DEVELOPED):
         if (place / "common" / "cuda" / "kernel.h").is_file():
@@ -32,12 +32,12 @@ def folder() -> Path:
 
 
 def ops() -> tuple[str, ...]:
-    """Every operation that has CUDA kernels, sorted."""
+    """Lists every operation that has CUDA kernels, sorted."""
     return tuple(sorted(path.parent.name for path in folder().glob("*/*_cuda.cu")))
 
 
 def source_path(op: str) -> Path:
-    """The file of an operation's kernels.
+    """Finds the file of an operation's kernels.
 
     Raises:
         GnnLoadError: it has none.
@@ -50,7 +50,7 @@ def source_path(op: str) -> Path:
 
 @functools.cache
 def included(op: str) -> tuple[Path, ...]:
-    """The operation's ``.cu`` and all headers of ours that it includes, directly or not, sorted."""
+    """Lists the operation's ``.cu`` and all headers of ours that it includes, directly or not, sorted."""
     root = folder()
     found: set[Path] = set()
     waiting = [source_path(op)]
@@ -58,16 +58,18 @@ def included(op: str) -> tuple[Path, ...]:
         path = waiting.pop()
         if path not in found:
             found.add(path)
+            # The emulator's headers are for the host's compiler alone: NVRTC never reads them.
             waiting += [root / name for name in _INCLUDE.findall(_text(path)) if not name.startswith("emulate/")]
     return tuple(sorted(found))
 
 
 @functools.cache
 def fingerprint(op: str) -> str:
-    """Hash of everything that the operation's kernels are compiled from: 16 hexadecimal digits."""
+    """Hashes everything that the operation's kernels are compiled from, to 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for path in included(op):
         text = path.read_bytes()
+        # Names and lengths, so that text which moves from one file to the next changes the hash.
         digest.update(f"{path.relative_to(folder())} {len(text)}\n".encode())
         digest.update(text)
     return digest.hexdigest()[:16]
@@ -75,7 +77,7 @@ def fingerprint(op: str) -> str:
 
 @functools.cache
 def kernels(op: str) -> dict[str, KernelSource]:
-    """The operation's kernels by name.
+    """Reads the operation's kernels, by name.
 
     Raises:
         GnnLoadError: no such operation, or a source that breaks the rules of ``common/cuda/kernel.h``.

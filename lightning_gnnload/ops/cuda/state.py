@@ -10,9 +10,10 @@ from .device import Device
 # Codes of kernels/common/cuda/state.h.
 SEED_OUT_OF_RANGE, SEED_REPEATED, TOO_MANY_EDGES, BAD_ID, BAD_LOCATION, BAD_POSITION = range(1, 7)
 
+# kPlaces of the same header: an error word holds a code in 8 bits and a place in 56.
 _PLACES = 1 << 56
 _SCAN_WORDS = 1 << 16
-"""Half a megabyte, cleared with the rest in one go: of most batches, enough for all sums."""
+"""Half a megabyte, cleared together with the rest: enough for all sums of most batches."""
 
 
 class State:
@@ -31,6 +32,7 @@ class State:
     def __init__(self, device: Device, num_hops: int) -> None:
         self._device = device
         self._num_hops = num_hops
+        # The error, the zero, a count of nodes before each hop and after the last, and one of edges for each hop.
         self._num_words = 2 * num_hops + 3
         self._words = device.zeros(self._num_words + _SCAN_WORDS, torch.int64)
         self._scans = self._words[self._num_words :]
@@ -38,30 +40,32 @@ class State:
         self.zero = self._words[1:2]
 
     def num_nodes(self, hop: int) -> torch.Tensor:
-        """The counter of the nodes known before a hop; ``hop=num_hops``: of the batch."""
+        """Returns the counter of the nodes known before a hop; ``hop=num_hops``: of the batch."""
         return self._words[2 + hop : 3 + hop]
 
     def num_edges(self, hop: int) -> torch.Tensor:
-        """The counter of the edges up to the end of a hop."""
+        """Returns the counter of the edges up to the end of a hop."""
         at = 3 + self._num_hops + hop
         return self._words[at : at + 1]
 
     def scan_words(self, num_tiles: int) -> torch.Tensor:
-        """Zeroed scratch of one sum over so many tiles (``TileScan``)."""
+        """Hands out zeroed scratch for one sum over so many tiles (``TileScan``)."""
         needed = num_tiles + 1
         if needed > len(self._scans):
             self._scans = self._device.zeros(max(needed, _SCAN_WORDS), torch.int64)
+        # No two sums share words, which have to be zero: to clear them again would take a launch each.
         taken, self._scans = self._scans[:needed], self._scans[needed:]
         return taken
 
     def read(self) -> tuple[tuple[int, int] | None, list[int], list[int]]:
-        """The error's code and place, if there is one; the numbers of nodes; and of edges. Waits for the device."""
+        """Reads the error's code and place, or None; the numbers of nodes; and of edges. Waits for the device."""
         words = self._device.read(self._words[: self._num_words]).tolist()
         split = 3 + self._num_hops
         return decode_error(words[0]), words[2:split], words[split:]
 
 
 def decode_error(word: int | np.integer) -> tuple[int, int] | None:
-    """Code and first place of an error word; None where nothing went wrong."""
+    """Returns the code and first place of an error word; None where nothing went wrong."""
     word = int(word) % (1 << 64)
+    # Kernels count places down, so that the atomic maximum keeps the first.
     return None if word == 0 else (word & 0xFF, _PLACES - 1 - (word >> 8))

@@ -69,7 +69,7 @@ class TieredTable:
         row_bytes: int,
         backing: Table | None = None,
     ) -> TieredTable:
-        """The table whose shards begin at these addresses.
+        """Makes the table whose shards begin at these addresses.
 
         Raises:
             GnnLoadError: more shards than a location can name, or arrays that do not fit each other.
@@ -101,7 +101,7 @@ def gather_tiered(
     error: torch.Tensor,
     host_blocks: int | None = None,
 ) -> None:
-    """Row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
+    """Copies row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
 
     Args:
         table: of which shards hold a part.
@@ -121,8 +121,10 @@ def gather_tiered(
         )
     if not len(ids) or not table.row_bytes:
         return
+    # 0 is a multiple of everything, and leaves the vectors' width to the other addresses.
     backing_at = 0 if table.backing is None else address_of(table.backing)
     shape = move_shape(device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr())
+    # Rows that come over the bus have blocks of their own, so that no others wait for them (UGache, section 5).
     on_bus = blocks_on_bus(device) if host_blocks is None else host_blocks
     far = 0 if table.backing is None else min(on_bus, shape.blocks)
     device.launch(
@@ -149,7 +151,7 @@ def list_missed(
     missed_ids: torch.Tensor | int,
     missed_positions: torch.Tensor,
 ) -> torch.Tensor:
-    """The ids that no shard holds, in the order of ``ids``, as :func:`.ops.gather_tiered` lists them.
+    """Lists the ids that no shard holds, in the order of ``ids``, as :func:`.ops.gather_tiered` does.
 
     Args:
         location: int32 ``[N]``.

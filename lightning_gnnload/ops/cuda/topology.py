@@ -61,6 +61,6 @@ class Topology:
 
     @cached_property
     def tables(self) -> Topology:
-        """The alias tables in the place of the lists whose edges they are of; there have to be some."""
+        """This topology with alias tables in the place of the lists whose edges they are of; there have to be some."""
         assert self.table is not None
         return replace(self, indices=self.table, hot_indices=self.hot_table, names=None)

@@ -23,15 +23,16 @@ from .workspace import DeviceWorkspace
 
 _MOST_THREADS = 1024
 _TEAMS_THREADS = 128
-"""Of a block of several teams."""
+"""The threads of a block of several teams."""
 _VISITS_A_THREAD = 32
+# A key and a node, of 64 bits each.
 _VISIT_BYTES = 16
 _MOST_SHARED_BYTES = 32 << 10
 _MOST_SCRATCH_BYTES = 64 << 20
 
 
 def random_walk(device: Device, topology: Topology, starts: np.ndarray, walks: Walks, key: DrawKey) -> torch.Tensor:
-    """Walks from each start: what :func:`lightning_gnnload.ops.random_walk` returns. The host does not wait.
+    """Walks from each start, as :func:`lightning_gnnload.ops.random_walk` does. The host does not wait.
 
     Args:
         device: where the topology lies.
@@ -86,8 +87,8 @@ def sample_walks(
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
 ) -> DeviceSample:
-    """Up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights: what
-    :func:`lightning_gnnload.ops.sample_walks` writes to an arena, where every argument is explained.
+    """Samples up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights, as
+    :func:`lightning_gnnload.ops.sample_walks` does on the CPU, where every argument is explained.
 
     The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges.
 
@@ -111,8 +112,8 @@ def sample_walks(
 
 @dataclass(frozen=True)
 class _Teams:
-    """How the threads of a block share destinations (``kernels/common/cuda/team.h``): ``num_teams`` of ``team_size``
-    threads, with room for ``size`` visits each, in shared memory or in scratch. Also ``Teams`` of
+    """The teams in which threads of a block share destinations (``kernels/common/cuda/team.h``): ``num_teams`` of
+    ``team_size`` threads, with room for ``size`` visits each, in shared memory or in scratch. Also ``Teams`` of
     ``kernels/sample_walks/sample_walks_cuda.cu``."""
 
     team_size: int
@@ -125,6 +126,7 @@ class _Teams:
         size = _power_of_two(walks.length * walks.num_walks)
         team_size = min(max(min(_power_of_two(walks.num_walks), 32), size // _VISITS_A_THREAD), _MOST_THREADS)
         teams = cls(team_size, max(_TEAMS_THREADS // team_size, 1), size)
+        # Down to one team, or to one warp, the least that can be launched.
         while not teams.are_shared and teams.threads > max(team_size, 32):
             teams = cls(team_size, teams.num_teams // 2, size)
         return teams
@@ -216,5 +218,5 @@ class _VisitPicker:
 
 
 def _power_of_two(count: int) -> int:
-    """The least that is not below ``count``."""
+    """Returns the least power of two that is not below ``count``."""
     return 1 << (count - 1).bit_length()

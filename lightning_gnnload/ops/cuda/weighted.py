@@ -89,11 +89,13 @@ class _WeightedPicker(FanoutPicker):
     def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         fanout = self.fanouts[hop.index]
         device, graph, max_degree = batch.device, batch.topology, batch.topology.max_degree
+        # A node with no more neighbours than the fanout takes them all, without a draw.
         draws_distinct = fanout != ALL_NEIGHBORS and not self.replace and max_degree > fanout
         rest = _Unfinished(
             positions=device.empty(hop.most_edges if draws_distinct else 0, torch.int32),
             num_picked=device.empty(batch.most_nodes if draws_distinct else 0, torch.int32),
             destinations=device.empty(hop.most_dst if draws_distinct else 0, torch.int32),
+            # Not a sum: one zeroed word, which is what this gives for no tiles.
             num_destinations=batch.state.scan_words(0),
         )
         drawn: dict[str, Any] = {"graph": graph, "tables": graph.tables, "hop": hop, "edges": hop, "key": hop.key}
@@ -111,6 +113,7 @@ class _WeightedPicker(FanoutPicker):
         )
         if not draws_distinct:
             return
+        # Launched even if trials have left nothing to do: to ask the device first would make the host wait.
         blocks = max(min(device.num_processors, _MOST_SHARES_BYTES // (max_degree * 8)), 1)
         batch.launch(
             "sample_weighted",

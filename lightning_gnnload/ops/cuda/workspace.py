@@ -12,6 +12,7 @@ from ..dispatch import MAX_NODES, MAX_STAMP_NODES
 from .device import Device
 
 _WORD_BITS = 32
+# For positions, of the 32 of a stamp: the other 10 number 1,024 batches between two clearings.
 _LEAST_BITS = 22
 
 
@@ -56,12 +57,13 @@ class DeviceWorkspace:
             most_nodes: that the batch will have, as far as is known.
             most_positions: likewise; at most ``2**32 - 2``.
         """
+        # A hash table is emptied for every batch, since its slots keep the nodes of the one before.
         if self._make_room(most_nodes, most_positions) or self._batch == 0 or self.slots is not None:
             self._clear()
         self._take_number()
 
     def widen(self, most_nodes: int, most_positions: int) -> bool:
-        """Makes room in mid-batch: whether the table was cleared for it, so that known nodes must be noted anew."""
+        """Makes room in mid-batch; returns whether the table was cleared: known nodes must then be noted anew."""
         if not self._make_room(most_nodes, most_positions):
             return False
         self._clear()
@@ -78,6 +80,7 @@ class DeviceWorkspace:
         # All bits set means that a node never occurred.
         bits = max(self._bits, (most_positions + 1).bit_length())
         has_grown, self._bits = bits > self._bits, bits
+        # At most half full, so that searches are short and end (node_stamps.h).
         if self.slots is not None and len(self.slots) < 2 * most_nodes + 2:
             num_slots = 1 << (2 * most_nodes + 1).bit_length()
             # The old ones are freed first. Another stream may own them, and gets them when this one is done.
