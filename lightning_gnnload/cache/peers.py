@@ -117,8 +117,7 @@ class PeerGroup:
                 said = ", ".join(f"{n}: {given[0].get(n)!r} and {stated.get(n)!r}" for n in sorted(differing))
                 raise CacheDisagreementError(
                     f"sharers 0 and {index} of {self.membership.name!r} differ ({said}). All ranks of a machine must "
-                    f"open "
-                    f"the same cache over the same table.{advice and ' '}{advice}"
+                    f"open the same cache over the same table.{advice and ' '}{advice}"
                 )
 
     def broadcast(self, values: np.ndarray | None) -> np.ndarray:
@@ -255,8 +254,7 @@ class _LeafPeer(PeerGroup):
             if time.monotonic() > deadline:
                 raise CacheShareError(
                     f"sharer 0 of {self.membership.name!r} did not come within {self.membership.timeout_s:g} s. Look "
-                    f"at its "
-                    f"output, or give it more time."
+                    f"at its output, or give it more time."
                 )
             time.sleep(_RETRY_S)
         self.channels[0] = channel

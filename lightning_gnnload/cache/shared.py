@@ -49,8 +49,7 @@ def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatu
             raise CacheShareError(
                 f"row {row} of {store.shape[0]} rows of {width} features differs between sharers 0 and "
                 f"{membership.index} of {membership.name!r}. Make the features alike in all ranks: draw them with one "
-                f"seed, "
-                f"or load them from one file."
+                f"seed, or load them from one file."
             )
         peers.agree({})  # nobody goes on before all have the rows
     if not rows.numel():

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import GraphDataError
 
 RESERVED = ("x", "y", "edge_x", "nodes", "seeds", "blocks", "positions")
 """What no table can be named: names of the graph's or the mini-batch's own."""
-EDGE_COLUMNS = ("edge_weight", "edge_type")
+GRAPH_COLUMNS = ("edge_weight", "edge_type")
 """Arrays of a graph that mini-batches in other libraries' formats carry, too, unless edge tables were named."""
 EDGE_PREFIX = "edge."
 """Before the name of a table of edges where tables of nodes stand beside it, which may have the same name."""
@@ -120,7 +120,7 @@ def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, Feat
 
 def graph_columns(graph: Graph) -> dict[str, FeatureStore]:
     """Returns the graph's own edge weights and types, where it has them, as edge tables."""
-    columns = {name: array for name in EDGE_COLUMNS if (array := getattr(graph, name)) is not None}
+    columns = {name: array for name in GRAPH_COLUMNS if (array := getattr(graph, name)) is not None}
     if (order := graph.edge_order) is not None:
         for name, array in columns.items():
             columns[name] = np.empty_like(array)

@@ -7,6 +7,7 @@ Shapes: D nodes, E edges.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Mapping
@@ -116,7 +117,8 @@ def class_named(name: str) -> type[Sampler]:
     """
     module, _, path = name.partition(":")
     if module.startswith("lightning_gnnload.sample."):
-        importlib.import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(module)
     found: Any = sys.modules.get(module)
     for attribute in path.split("."):
         found = getattr(found, attribute, None)

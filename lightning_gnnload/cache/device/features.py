@@ -81,8 +81,8 @@ class DeviceFeatures(ABC):
         Raises:
             SeedError, CacheShareError: as :meth:`check`.
         """
-        taken = self._read_notes()[1:]
-        with self._telling:
+        with self._telling:  # of two threads, the one that reads the later notes must tell later
+            taken = self._read_notes()[1:]
             before, now = self._told, {read.tier: read for read in self._reads(taken)}
             self._told = now
         nothing = TierReads("", 0, 0)

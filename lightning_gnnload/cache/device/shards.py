@@ -68,9 +68,6 @@ class Shards:
             )
 
 
-_log = logging.getLogger(__name__)
-
-
 def map_rows(device: Device, store: FeatureStore) -> Mapped | None:
     """Maps the store's rows in bytes, ``[N, row_bytes]``, for kernels to read in place. Returns None where they do not
     lie in memory, or where the system lets no more memory be page-locked, which a warning tells."""
