@@ -60,6 +60,7 @@ class AlternatingLoader(SampledLoader):
                 yield self._deliver(request, take, QueueFill(ready=len(queue), slots=self.depth or 0))
 
     def _turn(self, left: Iterator[BatchRequest], threads: ThreadPoolExecutor) -> Iterator[_Made]:
+        # Made before the others: its size tells how many more the memory holds.
         first = self._make(next(left))
         depth = self.depth or self._depth_for(first.payload.num_bytes)
         yield first

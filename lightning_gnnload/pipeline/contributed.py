@@ -89,6 +89,7 @@ class Ledger:
         """
         if state["num_ranks"] == self.num_ranks:
             return list(state["slices"])
+        # A global step has the same seeds for any number of trainers; its slices are other ones then.
         then = Ledger(state["num_ranks"])
         then.add(state["slices"])
         whole = [step for step in sorted(then._slices) if then.is_whole(step)]

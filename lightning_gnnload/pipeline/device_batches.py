@@ -87,6 +87,7 @@ class FeatureFetcher:
         ready.wait()
         if self.device.torch_device.type == "cuda":
             keep_for(batch, torch.cuda.current_stream(self.device.torch_device))
+        # Recorded after the wait: it happens when the device begins this step, not when the host hands it over.
         self._handed.append(self.device.record())
         return batch
 
@@ -130,6 +131,7 @@ class DeviceBatches(FeatureFetcher):
         workload = self.source.workload
         seeds, key = workload.seeds_of(request), workload.key_of(request)
         with self.device.side_stream():
+            # A copy made by one call, as the consumer's thread appends meanwhile. The device waits, the host goes on.
             if len(handed := tuple(self._handed)) == 2:
                 handed[0].wait()
             sample, batch, timing = timed(
@@ -140,6 +142,7 @@ class DeviceBatches(FeatureFetcher):
             began = time.monotonic()
             converted = self.convert(batch)
             ready = self.device.record()
+            # After the batch's event: who uses the batch does not wait for what is counted.
             reads = self._reads() if self._counts(request) else ()
         making = Making(len(seeds), batch.num_nodes, _num_edges(sample), timing, reads)
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
@@ -207,6 +210,7 @@ class DevicePrefetcher(FeatureFetcher):
             following = self._fetch(queue, stream, step + 1)
             assert following is not None, "it has come"
             self._ahead[stream] = following
+        # Read before this batch is handed over, and waited for last: by then the device has all the work there is.
         handed = tuple(self._handed)
         batch = self.hand_over(fetched.batch, fetched.ready)
         if len(handed) == 2:
@@ -218,9 +222,11 @@ class DevicePrefetcher(FeatureFetcher):
         self._ahead.pop(stream, None)
 
     def _fetch(self, queue: BatchQueue, stream: int, step: int) -> _Fetched | None:
+        # One thread has one side stream, so copies end in the order in which they began.
         while self._copied and self._copied[0][0].is_done():
             self._copied.popleft()  # which gives its slot back
         with self.device.side_stream():
+            # In the side stream, as a copy from a sampler's device is work of the current one.
             taken = queue.take(stream, step)
             if taken is None:
                 return None

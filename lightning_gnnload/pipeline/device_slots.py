@@ -122,6 +122,7 @@ class DeviceExporter:
 
     def is_open_to(self, device: str) -> bool:
         """Whether a device of another process, by :attr:`DeviceReader.name`, is seen here and reaches the memory."""
+        # Needs no lock of its own: samplers ask when they take a slot, under the service's.
         if device and device not in self._is_open_to:
             seen = [number for number in range(self.runtime.num_devices()) if self.runtime.identity(number) == device]
             self._is_open_to[device] = any(map(self.runtime.can_access, seen))

@@ -55,6 +55,7 @@ class HostTable:
         rows = torch.empty((len(ids), self.store.shape[1]), dtype=self.store.dtype)
         if not rows.numel():
             return rows.to(self.device.torch_device)
+        # Only the sum is guarded: threads may gather at the same time.
         reads = self.store.gather(torch.from_numpy(self.device.read(ids)), rows)
         with self._telling:
             self._reads = summed_reads([self._reads, reads or ()])

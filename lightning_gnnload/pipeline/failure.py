@@ -68,6 +68,7 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException, *, role: str, rank: int, stage: str) -> Failure:
         """The failure that ``error`` stands for: the peer's, where it came from one, or this rank's own."""
+        # Who passes a failure on is not its cause: all ranks name the first one.
         if isinstance(error, PeerError) and isinstance(error.failure, Failure):
             return error.failure
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # Lightning's SIGTERM is a SystemExit

@@ -134,6 +134,7 @@ class EpochLoader:
             return self._resume_at.to_state()  # nothing was read since
         done = self._num_yielded
         if self.progress is not None:
+            # A batch that was yielded may still be at work: what an error interrupts is to come again.
             done = min(done, self.progress().num_processed)
         return self._resume_point(done).to_state()
 
@@ -243,10 +244,12 @@ class SampledLoader(EpochLoader):
             self._slots.give(slot)
             raise
         began = time.monotonic()
+        # Once lent, the slot comes back with the last tensor over it, also where converting raises.
         batch = self.convert(payload.view(self._slots.lend(slot)))
         return _Made(payload, batch, (began, time.monotonic()))
 
     def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]]) -> Any:
+        # As the trainer finds it: others get done while it waits.
         fill = QueueFill(ready=sum(made.done() for _, made in ahead))
         request, made = ahead.popleft()
         return self._deliver(request, made.result, fill)

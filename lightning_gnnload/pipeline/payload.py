@@ -141,6 +141,7 @@ class Payload:
             }
             others = dict(message)
             timing = Timing(*(others.pop(name) for name in _OF_TIMING))
+            # Unknown and missing fields are errors of the constructors.
             payload = cls(
                 **{
                     **others,
@@ -165,11 +166,13 @@ class Payload:
         sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
         sizes += [number for table in tables for number in (table.offset, *table.shape)]
         optional = {column.offset for column in EDGE_COLUMNS}
+        # An offset of -1 says that a hop has no such column.
         for hop in self.layout.hops:
             sizes += [number for name, number in vars(hop).items() if number != -1 or name not in optional]
         for number in sizes:
             if type(number) is not int or not 0 <= number < _MAX_SIZE:
                 raise ValueError(f"{number!r} is no size")
+        # Python's product does not overflow, where torch's of the same sizes would.
         if any(math.prod(table.shape) >= _MAX_SIZE for table in tables):
             raise ValueError("a table is too large")
         if self.num_seeds > self.layout.num_nodes:

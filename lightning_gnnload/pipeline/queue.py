@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.stats import QueueFill
 from lightning_gnnload.pipeline.streams import ReadStream, StreamSpec
 from lightning_gnnload.pipeline.wire import Message
 
-_POLL_S = 1.0
+_POLL_S = 1.0  # how often a wait looks for slots that came back, and for samplers that stalled
 
 
 class BatchQueue:
@@ -109,6 +109,7 @@ class BatchQueue:
         self._pool.call_lost()
         number = next(self._numbers)
         self._streams[number] = ReadStream(spec, spec.start)
+        # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
             peer.send("open", stream=number, **vars(spec))
         self._share(number, [range(spec.start, spec.stop)], more_slots=0)
@@ -139,11 +140,13 @@ class BatchQueue:
             if not self._pool.alive:
                 return None
             self.pump(min(_POLL_S, self.stall_timeout_s))
+            # Tensors may have gone in other threads: the sampler may need their slots to make this step.
             self._pool.free_returned()
             self._find_stalled(number, asked_at)
         peer, slot, payload = self._inbox.pop((number, step))
         self._streams[number].next_step = step + 1
         batch = peer.lend(slot, payload)
+        # The consumer has as many of this sampler's slots as a stream may have out: kept, this one would starve it.
         if peer.num_lent >= self.queue_depth:
             batch = batch.clone()
             self._pool.free_returned()
@@ -172,6 +175,7 @@ class BatchQueue:
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
         del self._streams[number]
+        # Also to those that sample no more, and to those yet to say welcome; who does not know the stream ignores it.
         for peer in self._pool.peers:
             peer.send("close", stream=number)
             peer.shares.pop(number, None)
@@ -229,6 +233,7 @@ class BatchQueue:
         return True
 
     def _keep(self, peer: SamplerPeer, message: Message, fds: list[int]) -> None:
+        # Also for a batch that nobody wants any more: a slot's memory is sent once, and must not be missed.
         if not peer.fill(message, fds, pinned=self.pinned, reader=self.reader):
             return
         number, step = message["stream"], message["step"]
@@ -291,6 +296,7 @@ class BatchQueue:
         """Loses the samplers that owe a step and have been silent for too long."""
         now = time.monotonic()
         for peer in self._pool.alive:
+            # Nothing is read between two calls, however long a step takes: silence counts from when this one asked.
             if now - max(asked_at, peer.heard_at) <= self.stall_timeout_s:
                 continue
             # It is not waiting for a slot: steps get theirs in order, and an heir gets more for what it inherits. Later

@@ -90,6 +90,7 @@ class SamplerPeer:
             try:
                 self._slots[number] = reader.open(message["memory_handle"], fds[0])
             except DeviceShareError as error:
+                # With this answer the sampler takes the slot back by itself: no "free" follows.
                 self.send("refuse", slot=number, text=str(error))
                 return False
         elif fds:
@@ -100,6 +101,7 @@ class SamplerPeer:
         elif known is None:
             raise QueueProtocolError(f"sampler rank {self.rank} named slot {number}, whose memory it never sent")
         elif isinstance(known, Slot) and num_bytes > known.num_bytes:
+            # The file has grown under the same descriptor.
             known.remap()
         self._filled.add(number)
         return True
@@ -153,6 +155,7 @@ class SamplerPeer:
         if self.channel is not None:
             self.channel.close()
             self.channel = None
+        # Slots in use are closed one by one as they come free, or with close().
         for number in self._slots.keys() - self._filled:
             self._slots.pop(number).close()
 

@@ -70,6 +70,7 @@ class SamplerPool:
         self.on_lost: Callable[[SamplerPeer], None] = lambda _: None
         self.on_welcome: Callable[[SamplerPeer], None] = lambda _: None
         self._departed: list[SamplerPeer] = []
+        # Up before the first hello: a sampler that comes back waits for those whose flags it sees.
         self._flags = [Flag(flags.trainer_alive(job, trainer))]
 
     @property
@@ -147,6 +148,7 @@ class SamplerPool:
         """Ends a sampler that owes a step and is silent, lest it wake up one day and serve those who gave it up."""
         reason = stalled(peer.rank, f"step {step}", self.stall_timeout_s)
         if self.takeover:
+            # Up before it is killed: the other trainers see its connection end, and look for the reason then.
             self._flags.append(Flag(flags.sampler_stalled(self.job, peer.pid)))
             _kill(peer.pid)
         self.lose(peer, reason)
@@ -183,6 +185,7 @@ class SamplerPool:
                 peer.channel.finish()
         if outcome is not None:
             outcome.close()
+        # All have been told before any is waited for, and end side by side.
         for channel in [peer.channel for peer in self.peers if peer.channel is not None]:
             channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
             if failure is not None and not wire.readable([channel], 0):
@@ -219,6 +222,7 @@ class SamplerPool:
             return
         peer.heard_at = time.monotonic()
         kind = message["kind"]
+        # Who has not said welcome may say nothing else, but that the job failed.
         if peer.pid and self.on_message(peer, message, fds):
             return
         for fd in fds:

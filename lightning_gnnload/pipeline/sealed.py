@@ -49,6 +49,7 @@ def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
             raise NotPlainError(f"a tensor or an array of {tensor.dtype}, sparse, quantized, or without memory")
         if id(tensor) not in numbers:
             numbers[id(tensor)] = len(tensors)
+            # The list keeps each one alive, so that no other object gets its id.
             tensors.append(tensor)
         return numbers[id(tensor)]
 
@@ -68,6 +69,7 @@ def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
             return {"array" if kind is np.ndarray else "number": number(np.asarray(value))}
         if kind is bytes:
             return {"bytes": base64.b64encode(value).decode()}
+        # By isinstance, unlike the others: Path() makes an object of a subclass.
         if isinstance(value, Path):
             return {"path": str(value)}
         if kind in (torch.dtype, torch.device):
@@ -139,6 +141,7 @@ def unseal(file: MemoryFile) -> Any:
             end = begin + offset + tensors[-1].nbytes
         return _value(parts["value"], tensors)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error, RuntimeError) as error:
+        # A RecursionError, of JSON that is nested too deeply, is a RuntimeError, as are torch's own errors.
         raise QueueProtocolError(f"a malformed value came from another rank: {error!r:.200}") from error
 
 

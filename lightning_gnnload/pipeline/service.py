@@ -31,9 +31,9 @@ from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 
-_POLL_S = 0.5
+_POLL_S = 0.5  # flags, and the time by which trainers must connect, wake nobody up
 _GOODBYE_S = 2.0
-_HEARTBEAT_S = 1.0
+_HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
 
 
 class SamplerService:
@@ -93,6 +93,7 @@ class SamplerService:
         self._open_source = open_source
         self._connect_by = time.monotonic() + connect_timeout_s
         self._listener = wire.listen(job, sampler)
+        # Over a lock that its owner may take again: _is_over() and _handle() are called under it, and fail the job.
         self._changed = threading.Condition()
         self._trainers: list[TrainerPeer] = []
         self._slot_bytes = FIRST_SLOT_BYTES
@@ -128,6 +129,7 @@ class SamplerService:
             thread.start()
         try:
             self._work()
+            # After a breakdown, too: this sampler still tells trainers of the failures that it sees.
             with self._changed:
                 while not self._is_over():
                     self._changed.wait(_POLL_S)
@@ -191,6 +193,7 @@ class SamplerService:
                     # Evaluation interrupts training, so it comes first; then the step that is needed first.
                     stream = min(ready, key=lambda s: (s.spec.phase == "train", s.next_step))
                     step = stream.pop_step()
+                    # Step and slot are taken together: slots go to the lowest steps, on which trainers rely.
                     return stream, step, stream.trainer.take_slot(stream, step, self._slot_bytes)
                 self._changed.wait(_POLL_S)
             return None
@@ -205,12 +208,14 @@ class SamplerService:
 
     def _publish(self, stream: Stream, step: int, slot: SharedSlot, payload: Payload) -> None:
         with self._changed:
+            # New slots begin at the size that others grew to, and seldom have to grow.
             self._slot_bytes = max(self._slot_bytes, slot.memory.num_bytes)
             if stream.closed:
                 stream.trainer.take_back(slot)
                 self._changed.notify_all()
                 return
             memory = slot.memory.fd, slot.memory.memory_handle
+            # The trainer keeps the memory open, and takes a second descriptor of it for an error.
             is_new, slot.sent = slot.sent != memory, memory
             try:
                 stream.trainer.channel.send(
@@ -286,6 +291,7 @@ class SamplerService:
                 f"version {wire.PROTOCOL_VERSION}: install one release for all ranks."
             )
         trainer = TrainerPeer(channel, message["trainer"], message["rank"], message["device"])
+        # Under one lock, so that nothing (a heartbeat, a batch, a failure) goes to the trainer before the welcome.
         with self._changed:
             self._trainers.append(trainer)
             with contextlib.suppress(OSError):  # it is gone already: its end will be read next
@@ -314,6 +320,7 @@ class SamplerService:
         elif kind == "close":
             stream = trainer.streams.pop(number, None)
             if stream is not None:
+                # Threads may be making steps of it, which _publish() then drops.
                 stream.closed = True
         elif kind == "free":
             trainer.take_back(trainer.slot(message["slot"]))
@@ -347,12 +354,14 @@ class SamplerService:
             if (never := missing - self._seen) and not self.is_successor:
                 text = f"{len(never)} of {self.num_trainers} trainers did not connect in time."
                 self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
+            # Those in `_seen` whose flags are down have parted since, and need no sampler.
             missing = living
         if self._failure is not None or self._error is not None or self._stopping:
             return True
         return not missing and all(trainer.said_bye for trainer in self._trainers)
 
     def _end_with(self, error: BaseException, stage: str) -> None:
+        # An interrupt is meant for the whole job, and after a FINAL error nobody is to take over.
         if self.takeover and isinstance(error, Exception) and not isinstance(error, FINAL):
             self._break_down(error, stage)
         else:
@@ -368,6 +377,7 @@ class SamplerService:
 
     def _fail_with(self, error: BaseException, stage: str) -> None:
         with self._changed:
+            # The first failure is the cause: what is raised here after it is not reported in its place.
             if self._failure is None:
                 self._error = error
                 self._fail(Failure.of(error, role="sampler", rank=self.rank, stage=stage))
@@ -390,6 +400,7 @@ class SamplerService:
         self._listener.close()
         if self._failure is not None:
             self._tell(self._failure)  # again, for those who came after
+        # All hear of the end before any is waited for.
         for trainer in self._trainers:
             trainer.channel.finish()
         for trainer in self._trainers:

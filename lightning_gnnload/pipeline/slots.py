@@ -192,6 +192,7 @@ class SlotPool:
             if self._free:
                 return self._free.pop()
             num_bytes = self._num_bytes
+        # Outside the lock: other threads need not wait while the system maps and page-locks memory.
         return Slot(num_bytes, pinned=self.pinned)
 
     def give(self, slot: Slot) -> None:

@@ -149,6 +149,7 @@ class BatchSource:
         return labels
 
     def _draw(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> tuple[SampleLayout, MiniBatch, TablePlaces]:
+        # A batch is a pure function of its key: drawn anew into a larger slot, it is the same.
         while True:
             try:
                 layout = self._sample_into(seeds, key, slot)
@@ -159,6 +160,7 @@ class BatchSource:
                 # A quarter more than this batch needs, so that the next ones fit as well.
                 needed = (slot.num_bytes + places.end - layout.free_end) * 5 // 4
             except ArenaTooSmall as small:
+                # needed_bytes are of the part that failed; later parts may need more, and doubling bounds the tries.
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
 
@@ -202,6 +204,7 @@ class DeviceSource(BatchSource):
         self._exporter = exporter
 
     def can_write_to(self, device: str) -> bool:
+        # With features the host has to write to the slot, and it cannot to one of a device.
         return not self.features and self._exporter is not None and self._exporter.is_open_to(device)
 
     def new_slot(self, num_bytes: int, *, on_device: bool) -> AnySlot:
@@ -248,4 +251,5 @@ class DeviceSource(BatchSource):
     def _put(self, pieces: list[tuple[int, torch.Tensor]], slot: AnySlot) -> None:
         for offset, tensor in pieces:
             slot.put(offset, tensor)
+        # The host waits: what is read next, by the host here or by another process, knows nothing of the stream.
         self._device.record().synchronize()

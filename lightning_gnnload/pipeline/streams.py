@@ -140,6 +140,7 @@ class TrainerPeer:
     def take_slot(self, stream: Stream, step: int, num_bytes: int) -> SharedSlot:
         """A slot to write to: one that came back, or a new one of that size."""
         on_device = stream.opened.can_write_to(self.device)
+        # Both kinds may be free: streams with features are written by the host, those without perhaps on a device.
         fitting = [slot for slot in self.free if slot.is_on_device == on_device]
         if fitting:
             slot = fitting[-1]
@@ -157,6 +158,7 @@ class TrainerPeer:
         except CudaCallError as error:
             if not on_device:
                 raise
+            # For good: a device that is out of memory would else be asked anew for each slot.
             self.go_over_host(str(error))
             return stream.opened.new_slot(num_bytes, on_device=False)
 
@@ -177,6 +179,7 @@ class TrainerPeer:
         if slot.stream is None or not slot.is_on_device:
             raise QueueProtocolError(f"trainer rank {self.rank} refused slot {slot.number}, which is none of a device")
         self.go_over_host(reason)
+        # Before the slot is taken back, which forgets the step's stream.
         slot.stream.shares.append(range(slot.step, slot.step + 1))
         self.take_back(slot)
 
