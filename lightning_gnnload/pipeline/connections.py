@@ -1,4 +1,4 @@
-"""The connections of a sampler: which trainers connect to it, and what they say."""
+"""TrainerConnections: the connections of trainers to a sampler, and the messages that come over them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ class TrainerConnections:
         self._peers: dict[wire.Channel, TrainerPeer | None] = {}  # None: it has not introduced itself yet
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Raises QueueProtocolError: a trainer sent what it must not."""
+        """Accepts connections and passes messages on until ``is_over``.
+
+        Raises:
+            QueueProtocolError: a trainer sent what it must not.
+        """
         self._selector.register(self.listener, selectors.EVENT_READ)
         try:
             while not is_over():

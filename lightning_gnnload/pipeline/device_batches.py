@@ -43,7 +43,8 @@ class MadeOnDevice(NamedTuple):
         batch: what the model expects; not for use before ``ready``.
         convert_s: when turning it into that began and ended.
         ready: when the device is done with it.
-        maker: what made it. A loader keeps none, as it outlives the fit, and the device's memory with it.
+        maker: what made it. It comes with the batch, as a loader that kept one would keep the device's memory beyond
+            the fit.
     """
 
     payload: Making
@@ -53,7 +54,7 @@ class MadeOnDevice(NamedTuple):
     maker: FeatureFetcher
 
     def hand_over(self) -> Any:
-        """The batch, for work in the current stream. The host does not wait."""
+        """Returns the batch for work in the current stream. The host does not wait."""
         return self.maker.hand_over(self.batch, self.ready)
 
 
@@ -74,7 +75,7 @@ class FeatureFetcher:
         self._handed: deque[Event] = deque(maxlen=2)  # when the device begins the last two steps that it was given
 
     def _complete(self, batch: MiniBatch) -> MiniBatch:
-        """With its features."""
+        """Returns the mini-batch with its features."""
         stores, nodes = self.source.data.stores, batch.nodes
         tables = {
             name: table.gather(nodes).view(nodes.numel(), *stores[name].row_shape)
@@ -83,7 +84,7 @@ class FeatureFetcher:
         return replace(batch, x=tables.pop("x", None), tables=tables)
 
     def hand_over(self, batch: Any, ready: Event) -> Any:
-        """The batch, for work in the current stream once it is ready. The host does not wait."""
+        """Returns the batch for work in the current stream, which waits until it is ready. The host does not."""
         ready.wait()
         if self.device.torch_device.type == "cuda":
             keep_for(batch, torch.cuda.current_stream(self.device.torch_device))
@@ -101,7 +102,7 @@ class DeviceBatches(FeatureFetcher):
         tables: as :class:`FeatureFetcher` has them.
         device: likewise.
         convert: makes of a MiniBatch what the model expects.
-        max_threads: that may make mini-batches at once; None for any number.
+        max_threads: how many threads may make mini-batches at once; None for any number.
 
     Source: TurboGNN, section III-C: sampling, gathering and training overlap on one device; there as processes.
     """
@@ -148,7 +149,7 @@ class DeviceBatches(FeatureFetcher):
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def _counts(self, request: BatchRequest) -> bool:
-        """Whether this batch tells what was read since one last did: not every one, as the host waits for it."""
+        """Whether to count the reads since the last count with this batch: not with each, as the host waits for it."""
         is_last = request.step == self.source.plan(request.num_ranks).num_steps - 1
         return is_last or request.step % _COUNTED_EVERY == _COUNTED_EVERY - 1
 
@@ -239,7 +240,7 @@ class DevicePrefetcher(FeatureFetcher):
 
 
 def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:
-    """The memory of a mini-batch, of any format, is not given to others before ``stream`` is done with it."""
+    """Keeps the memory of a mini-batch, of any format, from being reused before ``stream`` is done with it."""
     if isinstance(batch, tuple | list):
         for part in batch:
             keep_for(part, stream)
@@ -251,5 +252,5 @@ def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:
 
 
 def _num_edges(sample: DeviceSample) -> int:
-    """Edges of all blocks; hops that share one array (``expand="new"``) count once."""
+    """Counts the edges of all blocks; hops that share one array (``expand="new"``) count once."""
     return sum({hop.indices.data_ptr(): hop.num_edges for hop in sample.hops}.values())

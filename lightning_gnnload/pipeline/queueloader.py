@@ -1,4 +1,4 @@
-"""QueueLoader: on a trainer, stands in for the loader that would sample there."""
+"""QueueLoader: replaces, on a trainer, the loader that would sample there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class QueueLoader(EpochLoader):
         self._contributed: dict[str, Any] = {"num_ranks": self.num_ranks, "slices": []}  # before an interruption
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the epoch, and what samplers have contributed beyond it."""
+        """Returns the position in the epoch, and what samplers have contributed beyond it."""
         state = super().state_dict()
         if self.ledger is not None:
             unread = self._resume_at is not None
@@ -116,7 +116,7 @@ class QueueLoader(EpochLoader):
                 self.queue.close_stream(stream)
 
     def _is_contributed(self, step: int) -> bool:
-        """Asked when Lightning comes to the step: no sooner, as what is known of it grows with every step."""
+        """Whether to pass over a step. Asked when Lightning comes to it, as more is contributed with every step."""
         if self.ledger is None:
             return False
         self.ledger.step = step

@@ -1,4 +1,4 @@
-"""Sealed values: what a script may hold, plain values and tensors, on its way to another process.
+"""Sealed values: plain values and tensors, written to memory that another process can read.
 
 No pickle: what came is data, checked before anything is made of it. A memory file holds the length of a description,
 the description (JSON), and the tensors' bytes, each at a multiple of 64.
@@ -32,7 +32,7 @@ class NotPlainError(TypeError):
 
 
 def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
-    """A value as JSON, and the tensors and arrays that it refers to by number; one that occurs twice is there once.
+    """Returns a value as JSON, and the tensors and arrays that it refers to by number, each of them once.
 
     Plain are None, bool, int, float, str, bytes, ``Path``, ``torch.dtype``, ``torch.device``; numpy's arrays and
     numbers; and lists, tuples, sets and dicts of these. Subclasses are not: they would come back as another type.
@@ -113,13 +113,13 @@ def seal(value: Any) -> MemoryFile:
 
 
 def unseal(file: MemoryFile) -> Any:
-    """The value that another process sealed.
+    """Returns the value that another process sealed.
 
     Its tensors are views of one private mapping, which stays until the last of them is gone: clone what outlives the
     others. They can be written to, which nobody else sees.
 
     Raises:
-        QueueProtocolError: it is none.
+        QueueProtocolError: the memory holds no such value.
     """
     try:
         memory = mmap.mmap(file.fd, len(file.array), access=mmap.ACCESS_COPY)
@@ -146,7 +146,7 @@ def unseal(file: MemoryFile) -> Any:
 
 
 def adopt_sealed(fd: int, num_bytes: int) -> MemoryFile:
-    """The memory that came with a message. The descriptor is the new object's, or closed.
+    """Opens the memory that came with a message. The descriptor belongs to the new object, or is closed.
 
     Raises:
         QueueProtocolError: it is of another size, or could still change it.
@@ -176,7 +176,7 @@ def _value(node: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _name(kind: Any) -> str:
-    """The name of a dtype, torch's or numpy's, or of a device."""
+    """Returns the name of a dtype, torch's or numpy's, or of a device."""
     return str(kind).removeprefix("torch.")
 
 

@@ -57,8 +57,7 @@ class SamplerService:
     Attributes:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called in the reading thread, under the
             service's lock, with the trainer and the message.
-
-        companions: what runs beside sampling, in threads of their own; each ends when ``is_over``.
+        companions: functions that run beside sampling, each in a thread of its own; each returns when ``is_over``.
         is_successor: another process served at this socket, and was lost.
 
     Source: GNNLab (EuroSys'22), section 5.2 (samplers, trainers and a queue); the bound is DSP (PPoPP'23), section 5.
@@ -152,21 +151,26 @@ class SamplerService:
         return len(self._trainers) >= self.num_trainers
 
     def wait_until_idle(self, timeout_s: float) -> bool:
-        """Whether, before the time is over, there comes a moment when no mini-batch can be made: none is asked for,
-        or all slots are out. False also when the service is over. For threads that use the time otherwise."""
+        """Waits for a moment when no mini-batch can be made: none is asked for, or all slots are out.
+
+        For threads that use such time otherwise.
+
+        Returns:
+            Whether it came before the time was over, and before the service was.
+        """
         with self._changed:
             idle = self._changed.wait_for(lambda: self.is_over or not (self._ready() or self._unopened()), timeout_s)
             return idle and not self.is_over
 
     def stream_of(self, rank: int, phase: str) -> Stream | None:
-        """The newest open stream of a phase that trainer ``rank`` reads."""
+        """Returns the newest open stream of a phase that trainer ``rank`` reads, or None."""
         with self._changed:
             found = [s for trainer in self._trainers if trainer.rank == rank for s in trainer.streams.values()]
             return max((s for s in found if s.spec.phase == phase), key=lambda s: s.number, default=None)
 
     @property
     def is_over(self) -> bool:
-        """It samples no more."""
+        """Whether it samples no more."""
         return self._stopping or self._failure is not None or self._breakdown is not None
 
     # The sampling threads.
@@ -186,7 +190,7 @@ class SamplerService:
             self._end_with(error, stage)
 
     def _next_job(self) -> tuple[Stream, int, SharedSlot] | None:
-        """The most urgent step that has a slot; waits for one. None when there is nothing more to do."""
+        """Waits for a step that has a slot, and takes the most urgent one. None when there is nothing more to do."""
         with self._changed:
             while not self._is_over() and self._breakdown is None:
                 if ready := self._ready():
@@ -199,11 +203,11 @@ class SamplerService:
             return None
 
     def _ready(self) -> list[Stream]:
-        """Streams with a step that can be made now."""
+        """Returns the streams with a step that can be made now."""
         return [stream for trainer in self._trainers for stream in trainer.streams.values() if stream.is_ready]
 
     def _unopened(self) -> list[Stream]:
-        """Streams whose mini-batches are yet to be found."""
+        """Returns the streams whose sources are yet to be opened."""
         return [stream for trainer in self._trainers for stream in trainer.streams.values() if stream.source is None]
 
     def _publish(self, stream: Stream, step: int, slot: SharedSlot, payload: Payload) -> None:
@@ -245,7 +249,7 @@ class SamplerService:
             self._end_with(error, "setup")
 
     def _next_unopened(self) -> Stream | None:
-        """Waits for one; None when there is nothing more to do."""
+        """Waits for a stream to open. None when there is nothing more to do."""
         with self._changed:
             while not self._is_over() and self._breakdown is None:
                 if unopened := self._unopened():
@@ -345,7 +349,7 @@ class SamplerService:
     # The end.
 
     def _is_over(self) -> bool:
-        """All trainers have parted, or something ended the job. Asked under the lock."""
+        """Whether all trainers have parted, or something ended the job. Called under the lock."""
         missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
         if missing and (self.is_successor or time.monotonic() > self._connect_by):
             # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
@@ -368,7 +372,7 @@ class SamplerService:
             self._fail_with(error, stage)
 
     def _break_down(self, error: Exception, stage: str) -> None:
-        """Samples no more; the others take over. Stays to say what becomes of the trainers, and to end with them."""
+        """Ends sampling here; others take over. The service still tells of trainers' failures, and ends with them."""
         with self._changed:
             if self._breakdown is None:
                 self._breakdown = Failure.of(error, role="sampler", rank=self.rank, stage=stage)
@@ -383,7 +387,7 @@ class SamplerService:
                 self._fail(Failure.of(error, role="sampler", rank=self.rank, stage=stage))
 
     def _fail(self, failure: Failure) -> None:
-        """The first failure counts. Trainers hear of it at once, as a batch in the making may take long yet."""
+        """Notes the first failure and tells the trainers at once, as a batch in the making may take long yet."""
         with self._changed:
             if self._failure is None:
                 self._failure = failure
@@ -396,7 +400,7 @@ class SamplerService:
                 trainer.channel.send("failed", **failure.to_json())
 
     def close(self) -> None:
-        """Ends what is not serving, or no more."""
+        """Closes the socket and all connections of a service that does not serve, or no longer does."""
         self._listener.close()
         if self._failure is not None:
             self._tell(self._failure)  # again, for those who came after

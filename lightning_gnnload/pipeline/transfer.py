@@ -28,7 +28,7 @@ class DeviceCopies:
         self._begun: deque[torch.cuda.Event] = deque()
 
     def start(self, batch: MiniBatch, device: torch.device) -> MiniBatch:
-        """``batch`` on ``device``, for work in the current stream from now on."""
+        """Starts to copy ``batch`` to ``device``; returns it there, for work in the current stream from now on."""
         # Copies end in the order in which they began, as they share one stream.
         while self._under_way and self._under_way[0][0].query():
             self._under_way.popleft()
