@@ -17,17 +17,16 @@ _MAX_DEPTH = 1024
 
 
 class AlternatingLoader(SampledLoader):
-    """A loader that samples and trains in turn, so that neither slows the other on a lone device; the order stays the
-    same.
+    """Makes several mini-batches with all threads, delivers them, and begins again; their order stays the same.
 
-    Where both are bound by the same cores or the same device, neither slows the other down, and each finds its data in
-    the caches.
+    Where sampling and training share the same cores or the same device, neither slows the other down, and each finds
+    its data in the caches.
 
     Args:
         loader: what to deliver.
-        num_threads: that fill the queue; None for one a core.
+        num_threads: how many threads fill the queue; None for one a core.
         depth: mini-batches to make in each turn; None for as many as ``memory_bytes`` hold.
-        memory_bytes: of the queue, judged by the first mini-batch of each turn.
+        memory_bytes: what the queue may take, judged by the first mini-batch of each turn.
 
     Source: GNNLab (EuroSys'22), section 5.3 (a single GPU: the queue is filled, then emptied).
     """
@@ -60,6 +59,7 @@ class AlternatingLoader(SampledLoader):
                 yield self._deliver(request, take, QueueFill(ready=len(queue), slots=self.depth or 0))
 
     def _turn(self, left: Iterator[BatchRequest], threads: ThreadPoolExecutor) -> Iterator[_Made]:
+        # Made before the others: its size tells how many more the memory holds.
         first = self._make(next(left))
         depth = self.depth or self._depth_for(first.payload.num_bytes)
         yield first

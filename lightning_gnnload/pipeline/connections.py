@@ -1,4 +1,4 @@
-"""The connections of a sampler: which trainers connect to it, and what they say."""
+"""TrainerConnections: the connections of trainers to a sampler, and the messages that come over them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.streams import TrainerPeer
 
 _log = logging.getLogger(__name__)
-_POLL_S = 0.5
+_POLL_S = 0.5  # how late the end can be noticed, as nothing is sent here to tell of it
 
 
 class TrainerConnections:
@@ -43,7 +43,11 @@ class TrainerConnections:
         self._peers: dict[wire.Channel, TrainerPeer | None] = {}  # None: it has not introduced itself yet
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Raises QueueProtocolError: a trainer sent what it must not."""
+        """Accepts connections and passes messages on until ``is_over``.
+
+        Raises:
+            QueueProtocolError: a trainer sent what it must not.
+        """
         self._selector.register(self.listener, selectors.EVENT_READ)
         try:
             while not is_over():
@@ -54,6 +58,7 @@ class TrainerConnections:
                         self._read(cast(wire.Channel, key.fileobj))
         finally:
             self._selector.close()
+            # The trainers' connections stay open: the service says its last words over them.
             for channel in [channel for channel, trainer in self._peers.items() if trainer is None]:
                 channel.close()
 
@@ -61,6 +66,7 @@ class TrainerConnections:
         try:
             newcomer = wire.accept(self.listener)
         except QueueProtocolError as error:
+            # Names in the abstract namespace have no permissions: who merely finds this one must not end the job.
             _log.warning("turned away: %s", str(error))
             return
         self._peers[newcomer] = None
@@ -74,6 +80,7 @@ class TrainerConnections:
             self._forget(channel)
             return
         except QueueProtocolError as error:
+            # A trainer that breaks the protocol ends the job; a stranger that does is no reason to.
             if trainer is not None:
                 raise
             _log.warning("turned away: %s", str(error))

@@ -52,7 +52,7 @@ class Ledger:
         self._slices: defaultdict[int, set[int]] = defaultdict(set)  # the ranks, by step
 
     def open(self, *, stream: int, epoch: int, start: int, stop: int, contributed: Iterable[int] = ()) -> None:
-        """An epoch begins, or goes on at ``start`` with what was ``contributed`` before the interruption."""
+        """Begins an epoch, or goes on with one at ``start``, with what was ``contributed`` before the interruption."""
         self.stream, self.epoch, self.step, self.stop = stream, epoch, start, stop
         self._slices.clear()
         self.add(contributed)
@@ -69,26 +69,27 @@ class Ledger:
         return rank in self._slices.get(step, ())
 
     def is_whole(self, step: int) -> bool:
-        """All slices of ``step`` were contributed: the trainers pass over it."""
+        """Whether all slices of ``step`` were contributed, so that the trainers pass over it."""
         return len(self._slices.get(step, ())) == self.num_ranks
 
     def ahead(self, of: int) -> list[int]:
-        """The slices of step ``of`` and later ones, in order."""
+        """Returns the contributed slices of step ``of`` and of later steps, in order."""
         ahead = ((step, rank) for step, ranks in self._slices.items() if step >= of for rank in ranks)
         return sorted(step * self.num_ranks + rank for step, rank in ahead)
 
     def state(self, of: int) -> dict[str, Any]:
-        """What a run must know besides the step ``of`` that it is resumed at."""
+        """Returns what a run that is resumed at step ``of`` must know of contributed slices."""
         return {"num_ranks": self.num_ranks, "slices": self.ahead(of)}
 
     def resumable(self, state: dict[str, Any]) -> list[int]:
-        """The slices of a :meth:`state`.
+        """Returns the slices of a :meth:`state` that need not be trained again, numbered for this run's trainers.
 
-        With another number of trainers, those of whole steps; the few slices of steps that were under way are trained
-        again.
+        With another number of trainers these are the slices of whole steps; those of steps that were under way are
+        trained again.
         """
         if state["num_ranks"] == self.num_ranks:
             return list(state["slices"])
+        # A global step has the same seeds for any number of trainers; its slices are other ones then.
         then = Ledger(state["num_ranks"])
         then.add(state["slices"])
         whole = [step for step in sorted(then._slices) if then.is_whole(step)]
@@ -96,7 +97,7 @@ class Ledger:
 
 
 def place_alone(state: Any) -> Any:
-    """A loader's state without the contributed slices.
+    """Returns a loader's state without the contributed slices.
 
     Raises:
         CheckpointError: there are some, and the loader has no ledger to pass over them.

@@ -43,7 +43,8 @@ class MadeOnDevice(NamedTuple):
         batch: what the model expects; not for use before ``ready``.
         convert_s: when turning it into that began and ended.
         ready: when the device is done with it.
-        maker: what made it. A loader keeps none, as it outlives the fit, and the device's memory with it.
+        maker: what made it. It comes with the batch, as a loader that kept one would keep the device's memory beyond
+            the fit.
     """
 
     payload: Making
@@ -53,7 +54,7 @@ class MadeOnDevice(NamedTuple):
     maker: FeatureFetcher
 
     def hand_over(self) -> Any:
-        """The batch, for work in the current stream. The host does not wait."""
+        """Returns the batch for work in the current stream. The host does not wait."""
         return self.maker.hand_over(self.batch, self.ready)
 
 
@@ -74,7 +75,7 @@ class FeatureFetcher:
         self._handed: deque[Event] = deque(maxlen=2)  # when the device begins the last two steps that it was given
 
     def _complete(self, batch: MiniBatch) -> MiniBatch:
-        """With its features."""
+        """Returns the mini-batch with its features."""
         stores, nodes = self.source.data.stores, batch.nodes
         tables = {
             name: table.gather(nodes).view(nodes.numel(), *stores[name].row_shape)
@@ -83,10 +84,11 @@ class FeatureFetcher:
         return replace(batch, x=tables.pop("x", None), tables=tables)
 
     def hand_over(self, batch: Any, ready: Event) -> Any:
-        """The batch, for work in the current stream once it is ready. The host does not wait."""
+        """Returns the batch for work in the current stream, which waits until it is ready. The host does not."""
         ready.wait()
         if self.device.torch_device.type == "cuda":
             keep_for(batch, torch.cuda.current_stream(self.device.torch_device))
+        # Recorded after the wait: it happens when the device begins this step, not when the host hands it over.
         self._handed.append(self.device.record())
         return batch
 
@@ -100,7 +102,7 @@ class DeviceBatches(FeatureFetcher):
         tables: as :class:`FeatureFetcher` has them.
         device: likewise.
         convert: makes of a MiniBatch what the model expects.
-        max_threads: that may make mini-batches at once; None for any number.
+        max_threads: how many threads may make mini-batches at once; None for any number.
 
     Source: TurboGNN, section III-C: sampling, gathering and training overlap on one device; there as processes.
     """
@@ -130,6 +132,7 @@ class DeviceBatches(FeatureFetcher):
         workload = self.source.workload
         seeds, key = workload.seeds_of(request), workload.key_of(request)
         with self.device.side_stream():
+            # A copy made by one call, as the consumer's thread appends meanwhile. The device waits, the host goes on.
             if len(handed := tuple(self._handed)) == 2:
                 handed[0].wait()
             sample, batch, timing = timed(
@@ -140,12 +143,13 @@ class DeviceBatches(FeatureFetcher):
             began = time.monotonic()
             converted = self.convert(batch)
             ready = self.device.record()
+            # After the batch's event: who uses the batch does not wait for what is counted.
             reads = self._reads() if self._counts(request) else ()
         making = Making(len(seeds), batch.num_nodes, _num_edges(sample), timing, reads)
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def _counts(self, request: BatchRequest) -> bool:
-        """Whether this batch tells what was read since one last did: not every one, as the host waits for it."""
+        """Whether to count the reads since the last count with this batch: not with each, as the host waits for it."""
         is_last = request.step == self.source.plan(request.num_ranks).num_steps - 1
         return is_last or request.step % _COUNTED_EVERY == _COUNTED_EVERY - 1
 
@@ -207,6 +211,7 @@ class DevicePrefetcher(FeatureFetcher):
             following = self._fetch(queue, stream, step + 1)
             assert following is not None, "it has come"
             self._ahead[stream] = following
+        # Read before this batch is handed over, and waited for last: by then the device has all the work there is.
         handed = tuple(self._handed)
         batch = self.hand_over(fetched.batch, fetched.ready)
         if len(handed) == 2:
@@ -218,9 +223,11 @@ class DevicePrefetcher(FeatureFetcher):
         self._ahead.pop(stream, None)
 
     def _fetch(self, queue: BatchQueue, stream: int, step: int) -> _Fetched | None:
+        # One thread has one side stream, so copies end in the order in which they began.
         while self._copied and self._copied[0][0].is_done():
             self._copied.popleft()  # which gives its slot back
         with self.device.side_stream():
+            # In the side stream, as a copy from a sampler's device is work of the current one.
             taken = queue.take(stream, step)
             if taken is None:
                 return None
@@ -233,7 +240,7 @@ class DevicePrefetcher(FeatureFetcher):
 
 
 def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:
-    """The memory of a mini-batch, of any format, is not given to others before ``stream`` is done with it."""
+    """Keeps the memory of a mini-batch, of any format, from being reused before ``stream`` is done with it."""
     if isinstance(batch, tuple | list):
         for part in batch:
             keep_for(part, stream)
@@ -245,5 +252,5 @@ def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:
 
 
 def _num_edges(sample: DeviceSample) -> int:
-    """Edges of all blocks; hops that share one array (``expand="new"``) count once."""
+    """Counts the edges of all blocks; hops that share one array (``expand="new"``) count once."""
     return sum({hop.indices.data_ptr(): hop.num_edges for hop in sample.hops}.values())

@@ -1,8 +1,8 @@
-"""Device slots: those of a ring in a sampler's device memory, from which a trainer copies to its own.
+"""Device slots: slots in the memory of a sampler's device, from which a trainer copies to its own.
 
 The sampler publishes a slot when the host has seen its copies end, so that no event has to cross processes: another
 of its threads samples meanwhile. The trainer copies a mini-batch out at once, and gives the slot back when the host
-has seen that copy end; to hold a tensor holds no slot.
+has seen that copy end; a tensor that is kept keeps no slot.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeviceSlot:
 
     @property
     def fd(self) -> int:
-        """With the handle, what a reader needs."""
+        """The descriptor, which a reader needs with the handle."""
         return self._memory.fd
 
     @property
@@ -88,13 +88,13 @@ class DeviceSlot:
             self._runtime.copy(self._memory.address + offset, tensor.data_ptr(), tensor.nbytes)
 
     def free_replaced(self) -> None:
-        """Called when the reader has seen the present handle, and so has closed what was there before."""
+        """Frees the memory that was replaced: the reader has seen the present handle, and so has closed it."""
         for memory in self._replaced:
             memory.close(0)
         self._replaced.clear()
 
     def close(self) -> None:
-        """Frees the memory, when its reader has closed it or is gone."""
+        """Frees the memory once its reader has closed it or is gone, for which it waits a while."""
         self._memory.close(_CLOSE_S)
         for memory in self._replaced:
             memory.close(_CLOSE_S)
@@ -121,7 +121,8 @@ class DeviceExporter:
         self._is_open_to: dict[str, bool] = {}
 
     def is_open_to(self, device: str) -> bool:
-        """Whether a device of another process, by :attr:`DeviceReader.name`, is seen here and reaches the memory."""
+        """Whether another process's device, by its :attr:`DeviceReader.name`, is seen here and can read the memory."""
+        # Needs no lock of its own: samplers ask when they take a slot, under the service's.
         if device and device not in self._is_open_to:
             seen = [number for number in range(self.runtime.num_devices()) if self.runtime.identity(number) == device]
             self._is_open_to[device] = any(map(self.runtime.can_access, seen))
@@ -162,7 +163,7 @@ class OpenedSlot:
         return copied, self._reader.device.record()
 
     def close(self) -> None:
-        """Waits for the device's work that reads it."""
+        """Waits for the device's work that reads the memory, and closes it; the sampler may free it then."""
         self._memory.close()
 
 
@@ -180,11 +181,11 @@ class DeviceReader:
 
     @property
     def name(self) -> str:
-        """The device's, alike in all processes."""
+        """The device's name, which is the same in all processes."""
         return self.runtime.identity(self.runtime.device)
 
     def open(self, memory_handle: dict[str, Any], fd: int) -> OpenedSlot:
-        """Opens a slot; the descriptor is its own from now on, or is closed.
+        """Opens a slot, which owns the descriptor from now on; on an error it is closed.
 
         Raises:
             DeviceShareError: the memory cannot be opened, or is not what the sampler gave.

@@ -18,19 +18,19 @@ class DeviceTable(Protocol):
     """The interface of a table whose rows a device gathers; :class:`.DeviceFeatures` is one."""
 
     def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        """Row ``ids[b]`` as ``[B, F]``, by work in the current stream."""
+        """Gathers the rows ``ids``, ``[B]``, as ``[B, F]``, by work in the current stream."""
 
     def reads(self) -> Reads:
-        """Since the last call, from where. The host may wait; raises what went wrong unnoticed."""
+        """Returns what was read since the last call, by tier. The host may wait; raises what went wrong unnoticed."""
 
     def close(self) -> None:
-        """No gather may be under way."""
+        """Frees the table. No gather may be under way."""
 
 
 class HostTable:
     """Gathers rows on the host, from any store, and copies them to a device. Thread-safe.
 
-    The host waits for the ids, once more a batch.
+    To read the ids, the host waits for the device once more in each batch.
 
     Args:
         store: the table.
@@ -44,7 +44,7 @@ class HostTable:
         self._reads: Reads = ()
 
     def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        """Row ``ids[b]``, ``[B, F]`` of the store's dtype.
+        """Gathers the rows ``ids`` as ``[B, F]`` of the store's dtype.
 
         Args:
             ids: int64 ``[B]``, on the device.
@@ -55,16 +55,17 @@ class HostTable:
         rows = torch.empty((len(ids), self.store.shape[1]), dtype=self.store.dtype)
         if not rows.numel():
             return rows.to(self.device.torch_device)
+        # Only the sum is guarded: threads may gather at the same time.
         reads = self.store.gather(torch.from_numpy(self.device.read(ids)), rows)
         with self._telling:
             self._reads = summed_reads([self._reads, reads or ()])
         return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)
 
     def reads(self) -> Reads:
-        """Since the last call, from where; nothing from a store that does not count."""
+        """Returns what was read since the last call, by tier; nothing from a store that does not count."""
         with self._telling:
             reads, self._reads = self._reads, ()
         return reads
 
     def close(self) -> None:
-        """Leaves the store open."""
+        """Does nothing: the store stays open."""

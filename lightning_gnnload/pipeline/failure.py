@@ -1,4 +1,4 @@
-"""Failure: how the end of one rank is told to the others."""
+"""Failure: a record of how one rank ended, as the others are told of it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ FINAL = (
     KernelCompileError,
     PartitionError,
 )
-"""A sampler's errors after which nobody is to take over: who did would do without a cache or a device, which would hide
-that there is none; or would miss the part of the graph that the sampler holds.
+"""A sampler's errors after which no other rank takes its work over. One that did would work without a cache or a
+device, which would hide that there is none, or would miss the part of the graph that the sampler holds.
 """
 
 
@@ -67,7 +67,8 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, *, role: str, rank: int, stage: str) -> Failure:
-        """The failure that ``error`` stands for: the peer's, where it came from one, or this rank's own."""
+        """Returns the failure behind ``error``: a peer's, where the error came from one, else this rank's own."""
+        # Who passes a failure on is not its cause: all ranks name the first one.
         if isinstance(error, PeerError) and isinstance(error.failure, Failure):
             return error.failure
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # Lightning's SIGTERM is a SystemExit
@@ -76,11 +77,11 @@ class Failure:
 
     @property
     def interrupted(self) -> bool:
-        """It was told to end, by Ctrl-C or SIGTERM, and needs no explanation."""
+        """Whether the rank was told to end, by Ctrl-C or SIGTERM, which needs no explanation."""
         return not self.died and not self.text
 
     def error(self) -> PeerError:
-        """The exception to raise in a rank that was told."""
+        """Returns the exception to raise in a rank that hears of the failure."""
         kind = _ERRORS.get((self.role, self.died), PeerError)
         how = "was interrupted" if self.interrupted else "failed"
         if self.died and self.stage == "start":
@@ -100,7 +101,7 @@ class Failure:
 
 
 def not_started(rank: int, waited_s: float | None) -> PeerError:
-    """A sampler never connected; ``waited_s`` is None where its process was seen to have ended."""
+    """Returns the error for a sampler that never connected; ``waited_s`` is None where its process was seen to end."""
     text = "Its process has ended; see its own output above."
     if waited_s is not None:
         text = (
@@ -111,7 +112,7 @@ def not_started(rank: int, waited_s: float | None) -> PeerError:
 
 
 def stalled(rank: int, doing: str, timeout_s: float) -> PeerError:
-    """A sampler owed something and was silent for too long."""
+    """Returns the error for a sampler that owed something and was silent for too long."""
     text = (
         f"nothing came from sampler rank {rank} for {timeout_s:.0f} s ({doing}), although it is connected. "
         f"It may be stopped, or swapping. If a batch really takes so long, raise FactoredStrategy(stall_timeout_s=...)."

@@ -1,4 +1,4 @@
-"""Flags: what one process of a machine tells all others by a name's being there.
+"""Flags: names by which a process tells all others of its machine a single fact, as long as the name exists.
 
 A flag is a datagram socket bound to a name in Linux's abstract namespace. To look at one is to try to connect to it,
 which costs the owner nothing; it goes down with its process, however that ends, and leaves no file.
@@ -39,17 +39,17 @@ def is_up(name: str) -> bool:
 
 
 def trainer_alive(job: str, trainer: int) -> str:
-    """The flag of a trainer that is in this launch, and needs its samplers."""
+    """Names the flag of a trainer that is in this launch, and needs its samplers."""
     return f"{job}-trainer-{trainer}"
 
 
 def sampler_stalled(job: str, pid: int) -> str:
-    """The flag of who ends a sampler that made nothing for too long, so that others do not guess at why it is gone."""
+    """Names the flag that a trainer raises when it ends a stalled sampler, so that the others know why it is gone."""
     return f"{job}-stalled-{pid}"
 
 
 def rank_ended(run: str, local_rank: int) -> str:
-    """The flag that a rank's parent raises once the rank's process has ended: it will never connect."""
+    """Names the flag that a rank's parent raises once the rank's process has ended: it will never connect."""
     return f"{run}-ended-{local_rank}"
 
 

@@ -77,7 +77,7 @@ class EpochLoader:
 
     @property
     def rank(self) -> int:
-        """This trainer's."""
+        """This trainer's rank among them."""
         return self._shared_by()[1]
 
     def _shared_by(self) -> tuple[int, int]:
@@ -129,16 +129,17 @@ class EpochLoader:
         return SimpleNamespace(sampler=self)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the epoch, the same in every rank."""
+        """Returns the position in the epoch, which is the same in every rank."""
         if self._resume_at is not None:
             return self._resume_at.to_state()  # nothing was read since
         done = self._num_yielded
         if self.progress is not None:
+            # A batch that was yielded may still be at work: what an error interrupts is to come again.
             done = min(done, self.progress().num_processed)
         return self._resume_point(done).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on from there.
+        """Lets the next iteration go on from there.
 
         Raises:
             CheckpointError: ``state`` is not a loader's of this class; or samplers had trained ahead, which only a
@@ -170,11 +171,12 @@ class SampledLoader(EpochLoader):
         num_threads: sampling threads; 0 samples in the caller's thread.
         convert: makes of a MiniBatch what the model expects.
         pinned: write to page-locked memory, for asynchronous copies to a CUDA device.
-        on_device: asked when mini-batches are first needed; makes them in the host's place, unless it gives None.
-        prefetcher: asked likewise by what stands in this loader's place where others sample; brings their mini-batches
-            to the device, unless it gives None.
-        make_again: what another process is sent in this loader's place, where it is given to a Trainer that spawns its
-            ranks: threads, slots and mapped data stay here.
+        on_device: called when mini-batches are first needed; what it returns makes them instead of the host, unless
+            that is None.
+        prefetcher: called likewise by the QueueLoader that replaces this loader where others sample; what it returns
+            brings their mini-batches to the device, unless that is None.
+        make_again: makes this loader in another process, for a Trainer that spawns its ranks: it is pickled in the
+            loader's place, whose threads, slots and mapped data stay here.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class SampledLoader(EpochLoader):
         return self.batches(epoch, start, len(self))
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
-        """The mini-batches of steps ``[start, stop)``."""
+        """Yields the mini-batches of steps ``[start, stop)``."""
         make, num_threads = self._open()  # here, where an interrupt can end it: threads would first have to finish
         requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if num_threads == 0:
@@ -228,7 +230,7 @@ class SampledLoader(EpochLoader):
             threads.shutdown(cancel_futures=True)
 
     def _open(self) -> tuple[Callable[[BatchRequest], _Made | MadeOnDevice], int]:
-        """Makes ready what makes mini-batches. Returns that, and how many threads may do so at once."""
+        """Opens the source or the device. Returns what makes a mini-batch, and how many threads may call it at once."""
         if (on_device := self.on_device()) is None:
             self.source.open()
             return self._make, self.num_threads
@@ -243,10 +245,12 @@ class SampledLoader(EpochLoader):
             self._slots.give(slot)
             raise
         began = time.monotonic()
+        # Once lent, the slot comes back with the last tensor over it, also where converting raises.
         batch = self.convert(payload.view(self._slots.lend(slot)))
         return _Made(payload, batch, (began, time.monotonic()))
 
     def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]]) -> Any:
+        # As the trainer finds it: others get done while it waits.
         fill = QueueFill(ready=sum(made.done() for _, made in ahead))
         request, made = ahead.popleft()
         return self._deliver(request, made.result, fill)

@@ -1,4 +1,4 @@
-"""Packing: where a mini-batch that was sampled on a device goes in a slot, by the layout of the CPU's."""
+"""Packing: lays out in a slot what was sampled on a device, just as the CPU's kernels lay out theirs."""
 
 from __future__ import annotations
 

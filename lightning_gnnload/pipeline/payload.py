@@ -1,4 +1,4 @@
-"""Payload: where a mini-batch lies in a slot, and what it took to make; what a sampler sends of it."""
+"""Payload: the description of a mini-batch in a slot, and of what it took to make, as a sampler sends it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_TIMING = tuple(each.name for each in fields(Timing))
 
 @dataclass(frozen=True)
 class Payload:
-    """Where a mini-batch lies in a slot, and what it cost to make.
+    """Describes where a mini-batch's arrays lie in a slot, and what it cost to make.
 
     Attributes:
         reads: where the features came from, nearest tier first; empty where their store does not count.
@@ -74,7 +74,7 @@ class Payload:
 
     @property
     def num_bytes(self) -> int:
-        """What the mini-batch's arrays take of its slot, without the gaps between them."""
+        """The bytes of the mini-batch's arrays, without the gaps between them."""
         total = 8 * self.layout.num_nodes + sum(table.num_bytes for table in self._all_tables)
         for hop in {hop.indices_offset: hop for hop in self.layout.hops}.values():
             total += sum(count * dtype.itemsize for _, count, dtype in hop_arrays(hop).values())
@@ -94,7 +94,7 @@ class Payload:
         return max(ends)
 
     def view(self, buffer: Any) -> MiniBatch:
-        """The mini-batch, without a copy; its tensors keep ``buffer``'s memory alive.
+        """Returns the mini-batch without a copy; its tensors keep ``buffer``'s memory alive.
 
         Raises:
             QueueProtocolError: parts of it lie beyond the end of ``buffer``.
@@ -122,7 +122,7 @@ class Payload:
         return replace(batch, blocks=blocks, x=x, y=y, tables=tables, positions=positions)
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields, and those of the timing in its place."""
+        """Returns the fields as JSON values; the timing's fields stand in its place."""
         before, after = asdict(self), dict[str, Any]()
         for name, value in before.items():
             after |= value if name == "timing" else {name: value}
@@ -141,6 +141,7 @@ class Payload:
             }
             others = dict(message)
             timing = Timing(*(others.pop(name) for name in _OF_TIMING))
+            # Unknown and missing fields are errors of the constructors.
             payload = cls(
                 **{
                     **others,
@@ -160,16 +161,18 @@ class Payload:
         return payload
 
     def _check(self) -> None:
-        """What :meth:`view` relies on. Raises ValueError, TypeError."""
+        """Checks what :meth:`view` relies on. Raises ValueError, TypeError."""
         tables = self._all_tables
         sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
         sizes += [number for table in tables for number in (table.offset, *table.shape)]
         optional = {column.offset for column in EDGE_COLUMNS}
+        # An offset of -1 says that a hop has no such column.
         for hop in self.layout.hops:
             sizes += [number for name, number in vars(hop).items() if number != -1 or name not in optional]
         for number in sizes:
             if type(number) is not int or not 0 <= number < _MAX_SIZE:
                 raise ValueError(f"{number!r} is no size")
+        # Python's product does not overflow, where torch's of the same sizes would.
         if any(math.prod(table.shape) >= _MAX_SIZE for table in tables):
             raise ValueError("a table is too large")
         if self.num_seeds > self.layout.num_nodes:

@@ -1,4 +1,4 @@
-"""BatchQueue: the trainer's end of the queue between the ranks."""
+"""BatchQueue: the trainer's end of the queue between samplers and trainers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.stats import QueueFill
 from lightning_gnnload.pipeline.streams import ReadStream, StreamSpec
 from lightning_gnnload.pipeline.wire import Message
 
-_POLL_S = 1.0
+_POLL_S = 1.0  # how often a wait looks for slots that came back, and for samplers that stalled
 
 
 class BatchQueue:
@@ -48,7 +48,7 @@ class BatchQueue:
     Attributes:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
             message, and file descriptors that the handler then owns.
-        lost: called with the index of a sampler that is lost. That one is back is not announced.
+        lost: called with the index of a sampler that is lost. A sampler that comes back is not announced.
 
     Raises:
         SamplerDiedError: a sampler did not start, without ``takeover``.
@@ -109,13 +109,14 @@ class BatchQueue:
         self._pool.call_lost()
         number = next(self._numbers)
         self._streams[number] = ReadStream(spec, spec.start)
+        # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
             peer.send("open", stream=number, **vars(spec))
         self._share(number, [range(spec.start, spec.stop)], more_slots=0)
         return number
 
     def take(self, number: int, step: int) -> tuple[MiniBatch, Payload] | None:
-        """The mini-batch of a stream's step, in the slot it was written to; waits for it. Steps are taken in order.
+        """Waits for the mini-batch of a stream's step, and returns it in its slot. Steps are taken in order.
 
         The slot goes back when the last tensor over it is gone, with the next call. Someone who hoards batches
         (predictions that are views of one) gets copies once the slots run low, so that the samplers never starve.
@@ -139,29 +140,31 @@ class BatchQueue:
             if not self._pool.alive:
                 return None
             self.pump(min(_POLL_S, self.stall_timeout_s))
+            # Tensors may have gone in other threads: the sampler may need their slots to make this step.
             self._pool.free_returned()
             self._find_stalled(number, asked_at)
         peer, slot, payload = self._inbox.pop((number, step))
         self._streams[number].next_step = step + 1
         batch = peer.lend(slot, payload)
+        # The consumer has as many of this sampler's slots as a stream may have out: kept, this one would starve it.
         if peer.num_lent >= self.queue_depth:
             batch = batch.clone()
             self._pool.free_returned()
         return batch, payload
 
     def has_come(self, number: int, step: int) -> bool:
-        """A step can be taken without waiting."""
+        """Whether a step can be taken without waiting."""
         return (number, step) in self._inbox
 
     def skip(self, number: int, step: int) -> None:
-        """Instead of taking a step: nobody wants its mini-batch. Gives the slot back, now or when it comes."""
+        """Passes over a step, whose mini-batch nobody wants; its slot goes back now, or when the batch comes."""
         self._streams[number].next_step = step + 1
         if (number, step) in self._inbox:
             peer, slot, _ = self._inbox.pop((number, step))
             peer.free(slot)
 
     def fill(self, number: int) -> QueueFill:
-        """How full a stream's queue is. Handles the messages that have come, so that they count."""
+        """Returns how full a stream's queue is. Handles the messages that have come first, so that they count."""
         self._pool.free_returned()
         while self.pump(0):
             pass
@@ -172,6 +175,7 @@ class BatchQueue:
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
         del self._streams[number]
+        # Also to those that sample no more, and to those yet to say welcome; who does not know the stream ignores it.
         for peer in self._pool.peers:
             peer.send("close", stream=number)
             peer.shares.pop(number, None)
@@ -193,15 +197,18 @@ class BatchQueue:
 
     @property
     def report(self) -> PeerError | None:
-        """What the last sampler that raised said of it, with its traceback."""
+        """The error that the last sampler that raised has reported, with its traceback."""
         return self._pool.report
 
     def send(self, index: int, kind: str, fds: tuple[int, ...] = (), **fields: Any) -> None:
-        """Sends a message to a sampler; to one that is gone, nothing."""
+        """Sends a message to a sampler; does nothing for one that is gone."""
         self._pool.peers[index].send(kind, fds, **fields)
 
     def pump(self, timeout_s: float) -> bool:
-        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
+        """Handles one message of each sampler that sent any, waiting for the first at most so long.
+
+        Returns:
+            Whether there was one.
 
         Raises:
             PeerError: another trainer has ended, or without ``takeover`` a sampler.
@@ -214,7 +221,7 @@ class BatchQueue:
         return self._pool.failure_behind(timeout_s)
 
     def goodbye(self, outcome: MemoryFile | None = None, failure: Failure | None = None) -> None:
-        """Parts from the samplers, in peace or in failure; closes the outcome, which they get."""
+        """Says goodbye to the samplers, or tells them of a failure; sends them the outcome, and closes it."""
         self._pool.goodbye(outcome, failure)
 
     def _handle(self, peer: SamplerPeer, message: Message, fds: list[int]) -> bool:
@@ -229,6 +236,7 @@ class BatchQueue:
         return True
 
     def _keep(self, peer: SamplerPeer, message: Message, fds: list[int]) -> None:
+        # Also for a batch that nobody wants any more: a slot's memory is sent once, and must not be missed.
         if not peer.fill(message, fds, pinned=self.pinned, reader=self.reader):
             return
         number, step = message["stream"], message["step"]
@@ -238,7 +246,7 @@ class BatchQueue:
             self._inbox[number, step] = (peer, message["slot"], Payload.from_json(message["payload"]))
 
     def _has(self, number: int, step: int) -> bool:
-        """A step's mini-batch has come, or is not wanted any more."""
+        """Whether a step's mini-batch has come, or is not wanted any more."""
         stream = self._streams.get(number)
         return stream is None or step < stream.next_step or (number, step) in self._inbox
 
@@ -278,7 +286,7 @@ class BatchQueue:
             self._share(number, orphans, more_slots=0)
 
     def _owed(self, peer: SamplerPeer, number: int) -> list[range]:
-        """What of a sampler's shares has not come; each range from its first such step."""
+        """Returns what has not come of a sampler's shares, each range from its first such step."""
         owed = []
         for steps in peer.shares.get(number, ()):
             while steps and self._has(number, steps[0]):
@@ -288,9 +296,10 @@ class BatchQueue:
         return owed
 
     def _find_stalled(self, number: int, asked_at: float) -> None:
-        """Loses the samplers that owe a step and have been silent for too long."""
+        """Gives up the samplers that owe a step and have been silent for too long."""
         now = time.monotonic()
         for peer in self._pool.alive:
+            # Nothing is read between two calls, however long a step takes: silence counts from when this one asked.
             if now - max(asked_at, peer.heard_at) <= self.stall_timeout_s:
                 continue
             # It is not waiting for a slot: steps get theirs in order, and an heir gets more for what it inherits. Later

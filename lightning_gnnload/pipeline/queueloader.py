@@ -1,4 +1,4 @@
-"""QueueLoader: on a trainer, stands in for the loader that would sample there."""
+"""QueueLoader: replaces, on a trainer, the loader that would sample there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class QueueLoader(EpochLoader):
         self._contributed: dict[str, Any] = {"num_ranks": self.num_ranks, "slices": []}  # before an interruption
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the epoch, and what samplers have contributed beyond it."""
+        """Returns the position in the epoch, and what samplers have contributed beyond it."""
         state = super().state_dict()
         if self.ledger is not None:
             unread = self._resume_at is not None
@@ -59,10 +59,12 @@ class QueueLoader(EpochLoader):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.ledger is not None and "contributed" in state:
             self._contributed = state["contributed"]
+            # The ledger passes over them, so place_alone() has nothing to object to.
             state = {**state, "contributed": {"slices": []}}
         super().load_state_dict(state)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
+        # Samplers work ahead, and are not to make what Lightning's limits keep from being read.
         stop = int(min(len(self), self.limit()))
         prefetcher = self.local.prefetcher()
         gathers = prefetcher is not None
@@ -82,6 +84,7 @@ class QueueLoader(EpochLoader):
                         is_open = False
                     yield ContributedStep(epoch, step)
                     continue
+                # Reads all that has come, so that the prefetcher sees whether the next step is there, too.
                 fill = self.queue.fill(stream)
                 asked_s = time.monotonic()
                 taken = (
@@ -113,7 +116,7 @@ class QueueLoader(EpochLoader):
                 self.queue.close_stream(stream)
 
     def _is_contributed(self, step: int) -> bool:
-        """Asked when Lightning comes to the step: no sooner, as what is known of it grows with every step."""
+        """Whether to pass over a step. Asked when Lightning comes to it, as more is contributed with every step."""
         if self.ledger is None:
             return False
         self.ledger.step = step
@@ -125,6 +128,7 @@ class QueueLoader(EpochLoader):
         try:
             batches = map(self._note_local, self.local.batches(epoch, start, stop))
             for step in range(start, stop):
+                # A contributed step is made all the same, and dropped: threads are ahead of the step that is asked for.
                 batch = [next(batches)]
                 yield ContributedStep(epoch, step) if self._is_contributed(step) else batch.pop()
         except Exception as error:

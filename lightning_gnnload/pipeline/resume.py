@@ -39,6 +39,7 @@ class ResumePoint:
     def from_state(cls, state: Any) -> ResumePoint:
         """Raises CheckpointError: ``state`` is not what :meth:`to_state` gives."""
         types = {field.name: str if field.name == "order" else int for field in fields(cls)}
+        # Exact types: True would pass for a step.
         if not isinstance(state, dict) or {name: type(value) for name, value in state.items()} != types:
             raise CheckpointError(
                 f"the checkpoint's train loader left {state!r:.200}, where {', '.join(types)} are needed: it was not "
@@ -57,6 +58,7 @@ class ResumePoint:
             for name in ("num_seeds", "global_batch_size", "seed", "order")
             if getattr(self, name) != getattr(now, name)
         ]
+        # Before the first step nothing of the epoch is done that other seeds would contradict.
         if self.step > 0 and differing:
             raise CheckpointError(
                 f"the checkpoint was made after {self.step} steps of epoch {self.epoch}, whose steps have other seeds "

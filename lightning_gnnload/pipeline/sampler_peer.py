@@ -53,28 +53,31 @@ class SamplerPeer:
 
     @property
     def is_alive(self) -> bool:
-        """It has said welcome, and makes mini-batches."""
+        """Whether it has said welcome, and makes mini-batches."""
         return self.pid > 0 and self.end is None
 
     @property
     def is_awaited(self) -> bool:
-        """It has not said welcome yet, but may."""
+        """Whether it may still say welcome, which it has not yet."""
         return self.pid == 0 and self.end is None
 
     @property
     def num_slots_used(self) -> int:
-        """Slots with mini-batches that have come and are not given back."""
+        """How many slots hold mini-batches that have come and were not given back."""
         return len(self._filled)
 
     def send(self, kind: str, fds: tuple[int, ...] = (), **fields: object) -> None:
-        """Sends a message; nothing to a sampler that is gone, whose end is read later, or is known."""
+        """Sends a message. Does nothing for a sampler that is gone: its end is known, or will be read."""
         if self.channel is not None:
             with suppress(OSError):
                 self.channel.send(kind, fds, **fields)
 
     def fill(self, message: wire.Message, fds: list[int], *, pinned: bool, reader: DeviceReader | None = None) -> bool:
-        """Takes note of a mini-batch that came in a slot. Without one, where the slot's memory cannot be opened here:
-        it comes again in another slot, as the sampler is told to.
+        """Takes note of a mini-batch that came in a slot.
+
+        Returns:
+            Whether it is there to use. False where the slot's memory cannot be opened here: the sampler is told to send
+            the mini-batch again in another slot.
 
         Raises:
             QueueProtocolError: the slot's memory is not known, or came twice.
@@ -90,6 +93,7 @@ class SamplerPeer:
             try:
                 self._slots[number] = reader.open(message["memory_handle"], fds[0])
             except DeviceShareError as error:
+                # With this answer the sampler takes the slot back by itself: no "free" follows.
                 self.send("refuse", slot=number, text=str(error))
                 return False
         elif fds:
@@ -100,15 +104,16 @@ class SamplerPeer:
         elif known is None:
             raise QueueProtocolError(f"sampler rank {self.rank} named slot {number}, whose memory it never sent")
         elif isinstance(known, Slot) and num_bytes > known.num_bytes:
+            # The file has grown under the same descriptor.
             known.remap()
         self._filled.add(number)
         return True
 
     def lend(self, number: int, payload: Payload) -> MiniBatch:
-        """The mini-batch in a slot, which is free again when its last tensor is gone.
+        """Returns the mini-batch in a slot, which is free again when its last tensor is gone.
 
-        From a device's slot, a copy on this process's device, as work of the current stream; the slot is free when
-        that is done.
+        From a device's slot it is copied to this process's device, as work of the current stream; the slot is free
+        when the copy is done.
         """
         slot = self._slots[number]
         if isinstance(slot, Slot):
@@ -118,7 +123,7 @@ class SamplerPeer:
         return payload.view(copied)
 
     def is_on_device(self, number: int) -> bool:
-        """A slot lies in the sampler's device memory, which ends with the sampler."""
+        """Whether a slot lies in the sampler's device memory, which ends with the sampler."""
         return isinstance(self._slots.get(number), OpenedSlot)
 
     @property
@@ -153,6 +158,7 @@ class SamplerPeer:
         if self.channel is not None:
             self.channel.close()
             self.channel = None
+        # Slots in use are closed one by one as they come free, or with close().
         for number in self._slots.keys() - self._filled:
             self._slots.pop(number).close()
 

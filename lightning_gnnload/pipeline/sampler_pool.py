@@ -1,4 +1,4 @@
-"""SamplerPool: the samplers of a machine, as one trainer sees them; who comes, who is lost, and what they say."""
+"""SamplerPool: a trainer's connections to the samplers of its machine: which come, which are lost, what they send."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class SamplerPool:
         takeover: go on without a sampler that is lost; else its loss is raised.
         stall_timeout_s: for messages: what others mean when they say that a sampler stalled.
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
-        device: by which this trainer reads samplers' device memory, if it does.
+        device: name of the device by which this trainer reads samplers' device memory, if it does.
 
     Attributes:
         peers: the samplers, by index.
-        report: what the last sampler that raised said of it, with its traceback.
+        report: the error that the last sampler that raised has reported, with its traceback.
         on_message: called with a sampler's message and file descriptors, which it owns if it returns True.
         on_lost: called with a sampler that makes no more mini-batches.
-        on_welcome: called with one that is ready to.
+        on_welcome: called with a sampler that is ready to make mini-batches.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class SamplerPool:
         self.on_lost: Callable[[SamplerPeer], None] = lambda _: None
         self.on_welcome: Callable[[SamplerPeer], None] = lambda _: None
         self._departed: list[SamplerPeer] = []
+        # Up before the first hello: a sampler that comes back waits for those whose flags it sees.
         self._flags = [Flag(flags.trainer_alive(job, trainer))]
 
     @property
@@ -93,13 +94,16 @@ class SamplerPool:
             self.pump(_CONNECT_INTERVAL_S)
 
     def call_lost(self) -> None:
-        """Connects to those that are gone, where somebody listens: another process of the rank, or a late one."""
+        """Connects to the samplers that are gone, where a process listens: another one of that rank, or a late one."""
         for peer in self.peers:
             if peer.end is not None and peer.channel is None:
                 self._call_successor(peer)
 
     def pump(self, timeout_s: float) -> bool:
-        """Handles a message of each sampler that sent one, waiting for one at most so long; whether there was one.
+        """Handles one message of each sampler that sent any, waiting for the first at most so long.
+
+        Returns:
+            Whether there was one.
 
         Raises:
             PeerError: a trainer has ended, or without ``takeover`` a sampler.
@@ -144,9 +148,10 @@ class SamplerPool:
         self.on_lost(peer)
 
     def lose_stalled(self, peer: SamplerPeer, step: int) -> None:
-        """Ends a sampler that owes a step and is silent, lest it wake up one day and serve those who gave it up."""
+        """Kills a sampler that owes a step and is silent, lest it wake up and serve trainers that gave it up."""
         reason = stalled(peer.rank, f"step {step}", self.stall_timeout_s)
         if self.takeover:
+            # Up before it is killed: the other trainers see its connection end, and look for the reason then.
             self._flags.append(Flag(flags.sampler_stalled(self.job, peer.pid)))
             _kill(peer.pid)
         self.lose(peer, reason)
@@ -172,7 +177,7 @@ class SamplerPool:
         return [other for other in others if not flags.is_up(flags.trainer_alive(self.job, other))]
 
     def goodbye(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
-        """Says goodbye to all, in peace or in failure, and closes the outcome."""
+        """Says goodbye to all samplers, or tells them of a failure, and closes the outcome."""
         for peer in self.peers:
             if failure is None:
                 told = () if outcome is None else (outcome.fd,)
@@ -183,6 +188,7 @@ class SamplerPool:
                 peer.channel.finish()
         if outcome is not None:
             outcome.close()
+        # All have been told before any is waited for, and end side by side.
         for channel in [peer.channel for peer in self.peers if peer.channel is not None]:
             channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
             if failure is not None and not wire.readable([channel], 0):
@@ -219,6 +225,7 @@ class SamplerPool:
             return
         peer.heard_at = time.monotonic()
         kind = message["kind"]
+        # Who has not said welcome may say nothing else, but that the job failed.
         if peer.pid and self.on_message(peer, message, fds):
             return
         for fd in fds:

@@ -1,4 +1,4 @@
-"""Sealed values: what a script may hold, plain values and tensors, on its way to another process.
+"""Sealed values: plain values and tensors, written to memory that another process can read.
 
 No pickle: what came is data, checked before anything is made of it. A memory file holds the length of a description,
 the description (JSON), and the tensors' bytes, each at a multiple of 64.
@@ -32,7 +32,7 @@ class NotPlainError(TypeError):
 
 
 def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
-    """A value as JSON, and the tensors and arrays that it refers to by number; one that occurs twice is there once.
+    """Returns a value as JSON, and the tensors and arrays that it refers to by number, each of them once.
 
     Plain are None, bool, int, float, str, bytes, ``Path``, ``torch.dtype``, ``torch.device``; numpy's arrays and
     numbers; and lists, tuples, sets and dicts of these. Subclasses are not: they would come back as another type.
@@ -49,6 +49,7 @@ def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
             raise NotPlainError(f"a tensor or an array of {tensor.dtype}, sparse, quantized, or without memory")
         if id(tensor) not in numbers:
             numbers[id(tensor)] = len(tensors)
+            # The list keeps each one alive, so that no other object gets its id.
             tensors.append(tensor)
         return numbers[id(tensor)]
 
@@ -68,6 +69,7 @@ def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
             return {"array" if kind is np.ndarray else "number": number(np.asarray(value))}
         if kind is bytes:
             return {"bytes": base64.b64encode(value).decode()}
+        # By isinstance, unlike the others: Path() makes an object of a subclass.
         if isinstance(value, Path):
             return {"path": str(value)}
         if kind in (torch.dtype, torch.device):
@@ -111,13 +113,13 @@ def seal(value: Any) -> MemoryFile:
 
 
 def unseal(file: MemoryFile) -> Any:
-    """The value that another process sealed.
+    """Returns the value that another process sealed.
 
     Its tensors are views of one private mapping, which stays until the last of them is gone: clone what outlives the
     others. They can be written to, which nobody else sees.
 
     Raises:
-        QueueProtocolError: it is none.
+        QueueProtocolError: the memory holds no such value.
     """
     try:
         memory = mmap.mmap(file.fd, len(file.array), access=mmap.ACCESS_COPY)
@@ -139,11 +141,12 @@ def unseal(file: MemoryFile) -> Any:
             end = begin + offset + tensors[-1].nbytes
         return _value(parts["value"], tensors)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error, RuntimeError) as error:
+        # A RecursionError, of JSON that is nested too deeply, is a RuntimeError, as are torch's own errors.
         raise QueueProtocolError(f"a malformed value came from another rank: {error!r:.200}") from error
 
 
 def adopt_sealed(fd: int, num_bytes: int) -> MemoryFile:
-    """The memory that came with a message. The descriptor is the new object's, or closed.
+    """Opens the memory that came with a message. The descriptor belongs to the new object, or is closed.
 
     Raises:
         QueueProtocolError: it is of another size, or could still change it.
@@ -173,7 +176,7 @@ def _value(node: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _name(kind: Any) -> str:
-    """The name of a dtype, torch's or numpy's, or of a device."""
+    """Returns the name of a dtype, torch's or numpy's, or of a device."""
     return str(kind).removeprefix("torch.")
 
 

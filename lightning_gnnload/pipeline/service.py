@@ -31,9 +31,9 @@ from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 
-_POLL_S = 0.5
+_POLL_S = 0.5  # flags, and the time by which trainers must connect, wake nobody up
 _GOODBYE_S = 2.0
-_HEARTBEAT_S = 1.0
+_HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
 
 
 class SamplerService:
@@ -57,8 +57,7 @@ class SamplerService:
     Attributes:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called in the reading thread, under the
             service's lock, with the trainer and the message.
-
-        companions: what runs beside sampling, in threads of their own; each ends when ``is_over``.
+        companions: functions that run beside sampling, each in a thread of its own; each returns when ``is_over``.
         is_successor: another process served at this socket, and was lost.
 
     Source: GNNLab (EuroSys'22), section 5.2 (samplers, trainers and a queue); the bound is DSP (PPoPP'23), section 5.
@@ -93,6 +92,7 @@ class SamplerService:
         self._open_source = open_source
         self._connect_by = time.monotonic() + connect_timeout_s
         self._listener = wire.listen(job, sampler)
+        # Over a lock that its owner may take again: _is_over() and _handle() are called under it, and fail the job.
         self._changed = threading.Condition()
         self._trainers: list[TrainerPeer] = []
         self._slot_bytes = FIRST_SLOT_BYTES
@@ -128,6 +128,7 @@ class SamplerService:
             thread.start()
         try:
             self._work()
+            # After a breakdown, too: this sampler still tells trainers of the failures that it sees.
             with self._changed:
                 while not self._is_over():
                     self._changed.wait(_POLL_S)
@@ -150,21 +151,26 @@ class SamplerService:
         return len(self._trainers) >= self.num_trainers
 
     def wait_until_idle(self, timeout_s: float) -> bool:
-        """Whether, before the time is over, there comes a moment when no mini-batch can be made: none is asked for,
-        or all slots are out. False also when the service is over. For threads that use the time otherwise."""
+        """Waits for a moment when no mini-batch can be made: none is asked for, or all slots are out.
+
+        For threads that use such time otherwise.
+
+        Returns:
+            Whether it came before the time was over, and before the service was.
+        """
         with self._changed:
             idle = self._changed.wait_for(lambda: self.is_over or not (self._ready() or self._unopened()), timeout_s)
             return idle and not self.is_over
 
     def stream_of(self, rank: int, phase: str) -> Stream | None:
-        """The newest open stream of a phase that trainer ``rank`` reads."""
+        """Returns the newest open stream of a phase that trainer ``rank`` reads, or None."""
         with self._changed:
             found = [s for trainer in self._trainers if trainer.rank == rank for s in trainer.streams.values()]
             return max((s for s in found if s.spec.phase == phase), key=lambda s: s.number, default=None)
 
     @property
     def is_over(self) -> bool:
-        """It samples no more."""
+        """Whether it samples no more."""
         return self._stopping or self._failure is not None or self._breakdown is not None
 
     # The sampling threads.
@@ -184,33 +190,36 @@ class SamplerService:
             self._end_with(error, stage)
 
     def _next_job(self) -> tuple[Stream, int, SharedSlot] | None:
-        """The most urgent step that has a slot; waits for one. None when there is nothing more to do."""
+        """Waits for a step that has a slot, and takes the most urgent one. None when there is nothing more to do."""
         with self._changed:
             while not self._is_over() and self._breakdown is None:
                 if ready := self._ready():
                     # Evaluation interrupts training, so it comes first; then the step that is needed first.
                     stream = min(ready, key=lambda s: (s.spec.phase == "train", s.next_step))
                     step = stream.pop_step()
+                    # Step and slot are taken together: slots go to the lowest steps, on which trainers rely.
                     return stream, step, stream.trainer.take_slot(stream, step, self._slot_bytes)
                 self._changed.wait(_POLL_S)
             return None
 
     def _ready(self) -> list[Stream]:
-        """Streams with a step that can be made now."""
+        """Returns the streams with a step that can be made now."""
         return [stream for trainer in self._trainers for stream in trainer.streams.values() if stream.is_ready]
 
     def _unopened(self) -> list[Stream]:
-        """Streams whose mini-batches are yet to be found."""
+        """Returns the streams whose sources are yet to be opened."""
         return [stream for trainer in self._trainers for stream in trainer.streams.values() if stream.source is None]
 
     def _publish(self, stream: Stream, step: int, slot: SharedSlot, payload: Payload) -> None:
         with self._changed:
+            # New slots begin at the size that others grew to, and seldom have to grow.
             self._slot_bytes = max(self._slot_bytes, slot.memory.num_bytes)
             if stream.closed:
                 stream.trainer.take_back(slot)
                 self._changed.notify_all()
                 return
             memory = slot.memory.fd, slot.memory.memory_handle
+            # The trainer keeps the memory open, and takes a second descriptor of it for an error.
             is_new, slot.sent = slot.sent != memory, memory
             try:
                 stream.trainer.channel.send(
@@ -240,7 +249,7 @@ class SamplerService:
             self._end_with(error, "setup")
 
     def _next_unopened(self) -> Stream | None:
-        """Waits for one; None when there is nothing more to do."""
+        """Waits for a stream to open. None when there is nothing more to do."""
         with self._changed:
             while not self._is_over() and self._breakdown is None:
                 if unopened := self._unopened():
@@ -286,6 +295,7 @@ class SamplerService:
                 f"version {wire.PROTOCOL_VERSION}: install one release for all ranks."
             )
         trainer = TrainerPeer(channel, message["trainer"], message["rank"], message["device"])
+        # Under one lock, so that nothing (a heartbeat, a batch, a failure) goes to the trainer before the welcome.
         with self._changed:
             self._trainers.append(trainer)
             with contextlib.suppress(OSError):  # it is gone already: its end will be read next
@@ -314,6 +324,7 @@ class SamplerService:
         elif kind == "close":
             stream = trainer.streams.pop(number, None)
             if stream is not None:
+                # Threads may be making steps of it, which _publish() then drops.
                 stream.closed = True
         elif kind == "free":
             trainer.take_back(trainer.slot(message["slot"]))
@@ -338,7 +349,7 @@ class SamplerService:
     # The end.
 
     def _is_over(self) -> bool:
-        """All trainers have parted, or something ended the job. Asked under the lock."""
+        """Whether all trainers have parted, or something ended the job. Called under the lock."""
         missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
         if missing and (self.is_successor or time.monotonic() > self._connect_by):
             # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
@@ -347,19 +358,21 @@ class SamplerService:
             if (never := missing - self._seen) and not self.is_successor:
                 text = f"{len(never)} of {self.num_trainers} trainers did not connect in time."
                 self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
+            # Those in `_seen` whose flags are down have parted since, and need no sampler.
             missing = living
         if self._failure is not None or self._error is not None or self._stopping:
             return True
         return not missing and all(trainer.said_bye for trainer in self._trainers)
 
     def _end_with(self, error: BaseException, stage: str) -> None:
+        # An interrupt is meant for the whole job, and after a FINAL error nobody is to take over.
         if self.takeover and isinstance(error, Exception) and not isinstance(error, FINAL):
             self._break_down(error, stage)
         else:
             self._fail_with(error, stage)
 
     def _break_down(self, error: Exception, stage: str) -> None:
-        """Samples no more; the others take over. Stays to say what becomes of the trainers, and to end with them."""
+        """Ends sampling here; others take over. The service still tells of trainers' failures, and ends with them."""
         with self._changed:
             if self._breakdown is None:
                 self._breakdown = Failure.of(error, role="sampler", rank=self.rank, stage=stage)
@@ -368,12 +381,13 @@ class SamplerService:
 
     def _fail_with(self, error: BaseException, stage: str) -> None:
         with self._changed:
+            # The first failure is the cause: what is raised here after it is not reported in its place.
             if self._failure is None:
                 self._error = error
                 self._fail(Failure.of(error, role="sampler", rank=self.rank, stage=stage))
 
     def _fail(self, failure: Failure) -> None:
-        """The first failure counts. Trainers hear of it at once, as a batch in the making may take long yet."""
+        """Notes the first failure and tells the trainers at once, as a batch in the making may take long yet."""
         with self._changed:
             if self._failure is None:
                 self._failure = failure
@@ -386,10 +400,11 @@ class SamplerService:
                 trainer.channel.send("failed", **failure.to_json())
 
     def close(self) -> None:
-        """Ends what is not serving, or no more."""
+        """Closes the socket and all connections of a service that does not serve, or no longer does."""
         self._listener.close()
         if self._failure is not None:
             self._tell(self._failure)  # again, for those who came after
+        # All hear of the end before any is waited for.
         for trainer in self._trainers:
             trainer.channel.finish()
         for trainer in self._trainers:

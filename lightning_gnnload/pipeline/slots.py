@@ -69,12 +69,12 @@ class Slot:
         self._map(max(num_bytes, self.num_bytes))
 
     def remap(self) -> None:
-        """Maps a slot again, which its writer has grown."""
+        """Maps a slot again that its writer has grown."""
         self._map(os.fstat(self.fd).st_size)
 
     @property
     def memory_handle(self) -> dict[str, Any]:
-        """What a reader needs beside the descriptor: nothing."""
+        """What a reader needs beside the descriptor, which for memory of the host is nothing."""
         return {}
 
     def put(self, offset: int, tensor: torch.Tensor) -> None:
@@ -83,7 +83,7 @@ class Slot:
         place.copy_(tensor.view(torch.uint8), non_blocking=True)
 
     def buffer(self) -> Any:
-        """The memory for ``torch.frombuffer``. Who has it keeps the mapping alive, and the slot."""
+        """Returns the memory for ``torch.frombuffer``; it keeps the mapping alive, and the slot."""
         buffer: Any = (ctypes.c_char * self.num_bytes).from_buffer(self._memory)
         buffer.slot = self
         return buffer
@@ -147,7 +147,7 @@ class LentBuffers(Generic[Token]):
         self._out: dict[int, _LentBuffer[Token]] = {}  # a weak reference must be kept for its callback to come
 
     def lend(self, slot: Slot, token: Token) -> Any:
-        """A buffer over ``slot`` for ``torch.frombuffer``; ``token`` names it when it comes back."""
+        """Returns a buffer over ``slot`` for ``torch.frombuffer``; ``token`` names it when it comes back."""
         buffer = slot.buffer()
         reference: _LentBuffer[Token] = _LentBuffer(buffer, self._returned.append)
         reference.token = token
@@ -155,14 +155,14 @@ class LentBuffers(Generic[Token]):
         return buffer
 
     def returned(self) -> Iterator[Token]:
-        """The tokens of what came back since the last call."""
+        """Yields the tokens of the buffers that came back since the last call."""
         while self._returned:
             reference = self._returned.popleft()
             self._out.pop(id(reference), None)  # Ctrl-C may have come before it was put there
             yield reference.token
 
     def __len__(self) -> int:
-        """How many are out, or came back unnoticed as yet."""
+        """Counts the buffers that are out, or came back since :meth:`returned` was last called."""
         return len(self._out)
 
 
@@ -181,17 +181,20 @@ class SlotPool:
         self._lock = threading.Lock()
 
     def initializer(self) -> Callable[[], None] | None:
-        """The initializer of threads that take slots, which are page-locked on the device of whoever calls this: a new
-        thread's would be the first one."""
+        """Returns an initializer for threads that take slots: it gives them the caller's current device.
+
+        Slots are page-locked on that of their thread, which in a new thread would be the first one.
+        """
         return partial(torch.cuda.set_device, torch.cuda.current_device()) if self.pinned else None
 
     def take(self) -> Slot:
-        """A slot to write to: one that came back, or a new one."""
+        """Returns a slot to write to: one that came back, or a new one."""
         with self._lock:
             self._free.extend(self._lent.returned())
             if self._free:
                 return self._free.pop()
             num_bytes = self._num_bytes
+        # Outside the lock: other threads need not wait while the system maps and page-locks memory.
         return Slot(num_bytes, pinned=self.pinned)
 
     def give(self, slot: Slot) -> None:
@@ -201,7 +204,7 @@ class SlotPool:
             self._free.append(slot)
 
     def lend(self, slot: Slot) -> Any:
-        """A buffer over ``slot``, which returns to the pool when the buffer's last user is gone."""
+        """Returns a buffer over ``slot``, which goes back to the pool when the buffer's last user is gone."""
         with self._lock:
             self._num_bytes = max(self._num_bytes, slot.num_bytes)
             return self._lent.lend(slot, slot)

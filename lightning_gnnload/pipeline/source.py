@@ -35,7 +35,7 @@ Gathered = TypeVar("Gathered")
 def timed(
     draw: Callable[[], Drawn], gather: Callable[[Drawn], Gathered], made_by: int
 ) -> tuple[Drawn, Gathered, Timing]:
-    """The two halves of making a mini-batch, on the host or on a device: what each gives, and how long it took."""
+    """Runs the two halves of making a mini-batch; returns what each gives, and how long it took."""
     began, cpu_began = time.monotonic(), time.thread_time()
     drawn = draw()
     sampled = time.monotonic()
@@ -58,8 +58,8 @@ class BatchSource:
     Args:
         data: graph, features and labels.
         workload: which mini-batches there are.
-        features: stores to gather from instead of the data's own, by their names in :attr:`.GraphData.stores`: caches
-            in front of them.
+        features: stores to gather from instead of the data's own (caches in front of them, say), by their names in
+            :attr:`.GraphData.stores`.
         announces: tell the stores which mini-batch comes; False for another phase than they were filled for.
 
     Raises:
@@ -85,11 +85,11 @@ class BatchSource:
         self.features: dict[str, FeatureStore] = {**data.stores, **(features or {})}
 
     def plan(self, num_ranks: int) -> StepPlan:
-        """Raises SeedError: fewer seeds than ranks."""
+        """Returns the plan of an epoch's steps. Raises SeedError: fewer seeds than ranks."""
         return self.workload.plan(num_ranks)
 
     def open(self) -> None:
-        """Makes the features ready, which takes long where a cache is filled; the first mini-batch does otherwise."""
+        """Opens the feature stores, which takes long where a cache is filled; else the first mini-batch does."""
         for store in self.features.values():
             store.open()
 
@@ -125,7 +125,7 @@ class BatchSource:
         )
 
     def without_features(self) -> BatchSource:
-        """The same mini-batches with labels alone, for a trainer that gathers features itself."""
+        """Returns a source of the same mini-batches with labels alone, for a trainer that gathers features itself."""
         bare = copy(self.data)
         bare.x, bare.tables, bare.edge_x, bare.edge_tables = None, {}, None, {}
         return BatchSource(bare, self.workload)
@@ -135,13 +135,17 @@ class BatchSource:
         return False
 
     def new_slot(self, num_bytes: int, *, on_device: bool) -> AnySlot:
-        """A slot for :meth:`make` that another process can open, in the device's memory where it :meth:`can_write_to`
-        that one's."""
+        """Makes a slot for :meth:`make` that another process can open.
+
+        With ``on_device`` it lies in the device's memory; allowed where it :meth:`can_write_to` that process's device.
+        """
         return Slot.shared(num_bytes)
 
     def labels_of(self, seeds: np.ndarray) -> torch.Tensor | None:
-        """In memory of the host, which knows the seeds of a mini-batch that is made on a device: they are few rows, and
-        the device need not hold the labels of all nodes."""
+        """Gathers the labels of seeds in memory of the host, for a mini-batch that is made on a device.
+
+        They are few rows, and the device need not hold the labels of all nodes.
+        """
         if self.data.y is None:
             return None
         labels = torch.empty((len(seeds), *self.data.y.shape[1:]), dtype=self.data.y.dtype)
@@ -149,6 +153,7 @@ class BatchSource:
         return labels
 
     def _draw(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> tuple[SampleLayout, MiniBatch, TablePlaces]:
+        # A batch is a pure function of its key: drawn anew into a larger slot, it is the same.
         while True:
             try:
                 layout = self._sample_into(seeds, key, slot)
@@ -159,6 +164,7 @@ class BatchSource:
                 # A quarter more than this batch needs, so that the next ones fit as well.
                 needed = (slot.num_bytes + places.end - layout.free_end) * 5 // 4
             except ArenaTooSmall as small:
+                # needed_bytes are of the part that failed; later parts may need more, and doubling bounds the tries.
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
 
@@ -169,7 +175,7 @@ class BatchSource:
         return reads
 
     def _sample_into(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> SampleLayout:
-        """Raises ArenaTooSmall: again, into a larger slot."""
+        """Samples into the slot. Raises ArenaTooSmall: it has to be done again, into a larger one."""
         return self.workload.sampler.sample_into(self.data.graph, seeds, key, slot.array)
 
 
@@ -177,7 +183,7 @@ class Draws(Protocol):
     """The interface of what draws for a device: :class:`.DeviceSampler` or :class:`.UploadingSampler`."""
 
     def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
-        """Raises SeedError: a seed is not a node, or repeats."""
+        """Draws a mini-batch. Raises SeedError: a seed is not a node, or repeats."""
 
 
 class DeviceSource(BatchSource):
@@ -202,6 +208,7 @@ class DeviceSource(BatchSource):
         self._exporter = exporter
 
     def can_write_to(self, device: str) -> bool:
+        # With features the host has to write to the slot, and it cannot to one of a device.
         return not self.features and self._exporter is not None and self._exporter.is_open_to(device)
 
     def new_slot(self, num_bytes: int, *, on_device: bool) -> AnySlot:
@@ -248,4 +255,5 @@ class DeviceSource(BatchSource):
     def _put(self, pieces: list[tuple[int, torch.Tensor]], slot: AnySlot) -> None:
         for offset, tensor in pieces:
             slot.put(offset, tensor)
+        # The host waits: what is read next, by the host here or by another process, knows nothing of the stream.
         self._device.record().synchronize()

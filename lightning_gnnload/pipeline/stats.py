@@ -73,7 +73,7 @@ class Delivery(Timing):
         convert_s: tuple[float, float],
         fill: QueueFill,
     ) -> Delivery:
-        """What its maker tells of a mini-batch, and what the loader saw of its way."""
+        """Joins what its maker tells of a mini-batch and what the loader saw of its way."""
         return cls(
             **vars(made.timing),
             step=step,
@@ -99,7 +99,7 @@ class Delivery(Timing):
 
     @property
     def wait_ms(self) -> float:
-        """The trainer waited for it."""
+        """How long the trainer waited for it."""
         return (self.taken_s - self.asked_s) * 1e3
 
     @property
@@ -108,7 +108,7 @@ class Delivery(Timing):
 
     @property
     def trainer_converts(self) -> bool:
-        """The trainer converted it, after taking it; else its maker did."""
+        """Whether the trainer converted it, after taking it; else its maker did."""
         return self.convert_s[0] >= self.taken_s
 
 
@@ -162,5 +162,5 @@ class LoaderStats:
 
 
 def _difference(after: Reads, before: Reads) -> Reads:
-    """What was read in between, by tier."""
+    """Returns what was read in between, by tier."""
     return summed_reads((after, tuple(TierReads(tier, -rows, -num_bytes) for tier, rows, num_bytes in before)))

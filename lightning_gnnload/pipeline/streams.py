@@ -1,4 +1,4 @@
-"""Streams: what a trainer asks of a sampler, and what each keeps of it."""
+"""Streams: the ranges of steps that trainers ask samplers for, and what either side keeps of them."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Stream:
     closed: bool = False
 
     def add_share(self, ranges: list[Any], more_slots: int) -> None:
-        """Steps to make, each range as ``[start, stop, stride]``.
+        """Adds steps to make, each range as ``[start, stop, stride]``.
 
         Raises:
-            QueueProtocolError: no steps of this stream.
+            QueueProtocolError: they are no steps of this stream.
         """
         shares = [steps for each in ranges if (steps := _steps(each)) and self._has(steps)]
         if len(shares) < len(ranges) or more_slots < 0:
@@ -78,7 +78,7 @@ class Stream:
 
     @property
     def is_ready(self) -> bool:
-        """There is a step to make, and a slot for it."""
+        """Whether there is a step to make, and a slot for it."""
         return self.source is not None and bool(self.shares) and self.num_out < self.depth
 
     @property
@@ -125,7 +125,8 @@ class TrainerPeer:
     slow trainer takes none from the others.
 
     Attributes:
-        device: by which it reads other processes' device memory; empty where there is none, or that has failed.
+        device: name of the device by which it reads other processes' device memory; empty where there is none, or
+            where that has failed.
     """
 
     channel: Channel
@@ -138,8 +139,9 @@ class TrainerPeer:
     said_bye: bool = False
 
     def take_slot(self, stream: Stream, step: int, num_bytes: int) -> SharedSlot:
-        """A slot to write to: one that came back, or a new one of that size."""
+        """Returns a slot to write to: one that came back, or a new one of that size."""
         on_device = stream.opened.can_write_to(self.device)
+        # Both kinds may be free: streams with features are written by the host, those without perhaps on a device.
         fitting = [slot for slot in self.free if slot.is_on_device == on_device]
         if fitting:
             slot = fitting[-1]
@@ -157,6 +159,7 @@ class TrainerPeer:
         except CudaCallError as error:
             if not on_device:
                 raise
+            # For good: a device that is out of memory would else be asked anew for each slot.
             self.go_over_host(str(error))
             return stream.opened.new_slot(num_bytes, on_device=False)
 
@@ -169,7 +172,7 @@ class TrainerPeer:
         self.device = ""
 
     def refuse(self, slot: SharedSlot, reason: str) -> None:
-        """It cannot open the memory of a slot, whose step is yet to be made.
+        """Notes that the trainer cannot open the memory of a slot, whose step is to be made again in another.
 
         Raises:
             QueueProtocolError: the slot holds no mini-batch, or lies in memory that anyone can open.
@@ -177,17 +180,22 @@ class TrainerPeer:
         if slot.stream is None or not slot.is_on_device:
             raise QueueProtocolError(f"trainer rank {self.rank} refused slot {slot.number}, which is none of a device")
         self.go_over_host(reason)
+        # Before the slot is taken back, which forgets the step's stream.
         slot.stream.shares.append(range(slot.step, slot.step + 1))
         self.take_back(slot)
 
     def slot(self, number: int) -> SharedSlot:
-        """Raises QueueProtocolError: there is no such slot."""
+        """Returns a slot by its number. Raises QueueProtocolError: there is no such slot."""
         if not 0 <= number < len(self.slots):
             raise QueueProtocolError(f"trainer rank {self.rank} freed slot {number}, of {len(self.slots)}")
         return self.slots[number]
 
     def take_back(self, slot: SharedSlot) -> None:
-        """Raises QueueProtocolError: it is free already; two mini-batches would be written to it at once."""
+        """Takes back a slot that the trainer is done with.
+
+        Raises:
+            QueueProtocolError: it is free already; two mini-batches would be written to it at once.
+        """
         if slot.stream is None:
             raise QueueProtocolError(f"slot {slot.number} was freed twice")
         slot.stream.num_out -= 1
@@ -205,6 +213,6 @@ class TrainerPeer:
 
 
 def _steps(numbers: Any) -> range:
-    """Empty where these are no ``[start, stop, stride]`` of ascending steps."""
+    """Returns the range that a message names; an empty one where these are no ascending ``[start, stop, stride]``."""
     is_range = isinstance(numbers, list) and len(numbers) == 3 and all(type(number) is int for number in numbers)
     return range(*numbers) if is_range and numbers[2] > 0 else range(0)

@@ -1,4 +1,4 @@
-"""The tables of a mini-batch: where they lie in its slot, and which rows of which store go there."""
+"""The tables of a mini-batch: their places in its slot, and which rows of which store go there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TableLayout:
 
 
 class Gather(NamedTuple):
-    """An order to gather: rows ``ids``, int64, of the store ``name`` go to ``place``."""
+    """An instruction to gather: rows ``ids``, int64, of the store ``name`` go to ``place``."""
 
     name: str
     ids: torch.Tensor
@@ -57,7 +57,7 @@ class TablePlaces(NamedTuple):
         edge_tables: edge features of all hops by name, ``"edge_x"`` among them; :func:`edge_spans` says which rows are
             whose.
         end: where they end.
-        gathers: what to gather for them; y is another matter.
+        gathers: what to gather for them; y is gathered apart, as it is in no store.
         found: what to write to ``positions``.
     """
 
@@ -72,8 +72,9 @@ class TablePlaces(NamedTuple):
 
 
 def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> TablePlaces:
-    """Places one after the other, each aligned to 64 bytes, between the nodes, at the slot's begin, and the hops, at
-    its end. Whether there is so much room is for the caller to see.
+    """Places a mini-batch's tables one after the other, each aligned to 64 bytes, in the free middle of its slot.
+
+    The nodes lie at the slot's begin, the hops at its end. The caller checks whether there is so much room.
 
     Raises:
         SamplerConfigError: the data has edge tables, but the blocks no edge ids.
@@ -114,8 +115,11 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Tab
 def fill_tables(
     places: TablePlaces, stores: Mapping[str, FeatureStore], request: BatchRequest | None, buffer: Any
 ) -> Reads:
-    """Gathers all of them, but y, into the slot, announcing the request, if there is one to announce. Returns where the
-    rows came from, where the stores count."""
+    """Gathers all tables but y into the slot, and announces the request to their stores, unless it is None.
+
+    Returns:
+        Where the rows came from, of stores that count.
+    """
     reads = []
     for name, ids, place in places.gathers:
         if request is not None:
@@ -137,12 +141,12 @@ def edge_spans(hops: Sequence[HopLayout]) -> list[slice]:
 
 
 def num_edge_rows(hops: Sequence[HopLayout]) -> int:
-    """Rows of the edge features of all hops."""
+    """Counts the rows of the edge features of all hops."""
     return max((span.stop for span in edge_spans(hops)), default=0)
 
 
 def _edge_rows(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> torch.Tensor:
-    """The rows of edge tables that the hops need, in the order of :func:`edge_spans`."""
+    """Returns the rows of edge tables that the hops need, in the order of :func:`edge_spans`."""
     rows = torch.empty(num_edge_rows(layout.hops), dtype=torch.int64)
     for block, span in zip(reversed(batch.blocks), edge_spans(layout.hops), strict=True):
         if block.edge_ids is None:

@@ -28,10 +28,12 @@ class DeviceCopies:
         self._begun: deque[torch.cuda.Event] = deque()
 
     def start(self, batch: MiniBatch, device: torch.device) -> MiniBatch:
-        """``batch`` on ``device``, for work in the current stream from now on."""
+        """Starts to copy ``batch`` to ``device``; returns it there, for work in the current stream from now on."""
+        # Copies end in the order in which they began, as they share one stream.
         while self._under_way and self._under_way[0][0].query():
             self._under_way.popleft()
         computes = torch.cuda.current_stream(device)
+        # Before the wait for this copy is queued: it happens when the device is done with the steps that it has so far.
         self._begun.append(_moment(computes))
         if len(self._begun) > _MOST_BEGUN:
             self._begun.popleft().synchronize()
@@ -42,6 +44,7 @@ class DeviceCopies:
             done = _moment(self._stream)
         self._under_way.append((done, batch))
         computes.wait_event(done)
+        # Allocated on the copying stream: without this, torch would reuse the memory while the step still computes.
         moved.record_stream(computes)
         return moved
 

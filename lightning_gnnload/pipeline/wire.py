@@ -69,7 +69,7 @@ class Channel(sockets.Channel):
 
 
 def listen(job: str, sampler: int) -> socket.socket:
-    """The socket that trainers of this machine connect to.
+    """Opens the socket that trainers of this machine connect to.
 
     Raises:
         QueueProtocolError: another process listens under this name.
@@ -83,7 +83,7 @@ def listen(job: str, sampler: int) -> socket.socket:
 
 
 def accept(listener: socket.socket) -> Channel:
-    """Raises QueueProtocolError: the process that connected runs under another user; it is cut off."""
+    """Accepts a connection. Raises QueueProtocolError: the process runs under another user; it is cut off."""
     return Channel.accept(listener)
 
 
