@@ -22,7 +22,7 @@ from lightning_gnnload.errors import (
     TrainerFailedError,
 )
 
-_MAX_TEXT = 16_000  # characters; escaped, they stay within a message
+_MAX_TEXT = 10_000  # characters; escaped, of 12 bytes each at most, they stay within a message
 _ERRORS: dict[tuple[str, bool], type[PeerError]] = {
     ("sampler", True): SamplerDiedError,
     ("sampler", False): SamplerFailedError,
