@@ -100,12 +100,14 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
     def note(number: int, frame: Any) -> None:
         nonlocal heard
         _log.info(f"[rank: {trainer.local_rank}] Received SIGTERM: {number}")
+        # Not Lightning's ``received_sigterm``, which stays unset where the signal is deferred.
         if not heard and trainer.strategy.launcher is not None:
             trainer.strategy.launcher.kill(number)
         heard = True
         if not defer():
             connector.received_sigterm = True
 
+    # On the instance: other Trainers of this process, without this strategy, keep Lightning's own.
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
@@ -136,6 +138,7 @@ def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[N
 def requeue(trainer: pl.Trainer) -> None:
     """Saves a checkpoint and has SLURM start the job again; to be called in all ranks at the same step."""
     connector = trainer._signal_connector
+    # The class's own: the instance's is :func:`requeue_deferred`'s, which would only ask again.
     type(connector)._slurm_sigusr_handler_fn(connector, signal.SIGUSR1, None)  # type: ignore[arg-type]
 
 
@@ -153,6 +156,7 @@ def no_sigterm_broadcast(trainer: pl.Trainer) -> Iterator[None]:
 def is_last_step(trainer: pl.Trainer) -> bool:
     """Within an optimizer step: whether Lightning will not begin another one in this epoch, as far as can be known."""
     loop = trainer.fit_loop.epoch_loop
+    # Lightning counts the step under way only once it is over.
     return loop._num_ready_batches_reached() or 0 <= loop.max_steps <= loop.global_step + 1
 
 

@@ -161,9 +161,11 @@ class RoleDecision:
     def _check(self) -> None:
         counts = (self.num_ranks, self.num_samplers, self.sample_cores, self.train_cores, self.batch_bytes)
         times = [time for time in (self.sample_ms, self.train_ms) if time is not None]
+        # Not isinstance: JSON's true is an int to it.
         sound = all(type(count) is int and count >= 0 for count in counts)
         sound = sound and all(type(time) in (int, float) and 0 <= time < float("inf") for time in times)
         sound = sound and isinstance(self.measured_on, dict) and isinstance(self.reason, str)
+        # A lone rank counts as a sampler too, though none is left to train.
         if not sound or not 1 <= self.num_samplers <= max(self.num_ranks - 1, 1):
             raise ValueError("its figures are impossible")
 

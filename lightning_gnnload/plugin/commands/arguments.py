@@ -51,6 +51,7 @@ def parse_module(
     parser.add_class_arguments(GraphDataModule, "data")
     for name, kind in further.items():
         parser.add_subclass_arguments(kind, name)
+    # First, as later arguments win.
     given = [] if config is None else ["--config", _data_of(config, own)]
     with _one_line(own, parser):
         # Older releases have the longer name only, newer ones warn of it.

@@ -72,6 +72,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
             for curve in chain(static, rules) if order == usual else rules:
                 curves.append(curve)
                 advance(1)
+        # A trace may take gigabytes: it is to be gone before the next one is recorded.
         del trace, static, rules
     assert speed is not None
     most = AUTO_SHARE * free_bytes() / max(store.shape[0] * store.row_bytes, 1)

@@ -184,6 +184,7 @@ def _check_place(folder: Path, overwrite: bool) -> None:
 def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
     """The hops that parts hold around their seeds: as asked for, if samplers find there what they read."""
     samplers = [module.sampler, *([module.eval_sampler] if set(options.phases) - {"train"} else [])]
+    # Parts of 0 hops hold no neighbourhood that could be too small for a sampler.
     if options.hops is not None and options.hops <= 0:
         return int(options.hops)
     for sampler in samplers:

@@ -22,7 +22,7 @@ from lightning_gnnload.plugin.gradients.profit import Timings
 
 NUM_COPIES = 2
 """Of each: one is read while the other is written."""
-_ALIGN = 64
+_ALIGN = 64  # bytes: a cache line, and what torch's own allocations are aligned to
 
 Tensors = dict[str, torch.Tensor]
 
@@ -85,6 +85,7 @@ class ParameterExchange:
     def publish(self, state: Tensors) -> int | None:
         """Writes a new version of the parameters; returns its copy, or None where the sampler still reads it."""
         copy = (self._last + 1) % NUM_COPIES
+        # Without waiting: a sampler that was stopped while it read would stop trainer 0, and thus all trainers.
         with self._locked(copy, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             if not is_ours:
                 return None
@@ -106,6 +107,8 @@ class ParameterExchange:
     @contextmanager
     def _locked(self, copy: int, how: int) -> Iterator[bool]:
         try:
+            # Record locks, not flock: both sides hold one open file, as the descriptor was passed on, and flock's locks
+            # belong to the open file. Those of lockf belong to the process, and lock a byte for each copy.
             fcntl.lockf(self.slot.fd, how, 1, copy)
         except BlockingIOError:
             yield False
@@ -241,6 +244,7 @@ class Contributors:
         """What is out, or has come, is of an epoch that is over."""
         self._stream = stream
         for member in self._members.values():
+            # ``room`` stays: what a sampler asked for in the last epoch it still waits for in this one.
             member.out.clear()
         for gradient in self.arrived:
             self.refuse(gradient)
@@ -297,6 +301,7 @@ class Contributors:
             raise QueueProtocolError(f"sampler {index} sent no memory for its gradients")
         self._forget(index)
         try:
+            # The exchange owns the descriptor once it is made; until then it is to be closed here.
             exchange = ParameterExchange(self._module, fds[0])
         except BaseException:
             os.close(fds[0])
@@ -313,6 +318,7 @@ class Contributors:
     def _on_offer(self, index: int, message: Message, fds: list[int]) -> None:
         if index in self._members:
             member = self._members[index]
+            # Bounded here too, whatever a sampler asks for.
             member.room = min(member.room + max(message["room"], 0), MAX_OUT)
             member.num_unanswered = 0
 
@@ -324,6 +330,7 @@ class Contributors:
     def _on_gradient(self, index: int, message: Message, fds: list[int]) -> None:
         if index not in self._members:
             return
+        # No version is newer than those that trainer 0 has made: its age would be negative, and pass every bound.
         if not 0 <= message["copy"] < NUM_COPIES or message["version"] > self._version():
             raise QueueProtocolError(f"sampler {index} sent {message!r:.200}, which is no gradient of ours")
         member = self._members[index]
@@ -333,6 +340,7 @@ class Contributors:
         tensors = member.exchange.gradients[message["copy"]]
         gradient = Gradient(index, message["slice"], message["copy"], message["version"], tensors)
         if self._is_out(index, message):
+            # A slice counts once: a second gradient of it is none that this sampler has out any more.
             del member.out[gradient.slice]
             self.arrived.append(gradient)
         else:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-_REMEMBERED = 9
+_REMEMBERED = 9  # few, so that the median follows a change; odd, so that it is one of them
 _JUDGED_BY = 3  # a sampler's first batch is slow, and must not be its last
 
 
@@ -70,6 +70,7 @@ class Profit:
 
     @property
     def is_worth_it(self) -> bool:
+        # A contributed slice saves all trainers ``step_ms / num_trainers``: to wait for longer would be a loss.
         return self.value_ms > 0 and self.late_ms < self.step_ms / self.num_trainers
 
     def __str__(self) -> str:

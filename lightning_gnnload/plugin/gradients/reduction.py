@@ -209,10 +209,12 @@ class DelayedReduction:
         self.stop_asked = self.stop_agreed = False
         self.save_asked = self.save_agreed = False
         self._group = dist.new_group(timeout=timeout)
+        # gloo whatever the trainers' backend: the host reads the words, and must not wait for a device to do so.
         self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._world_size = dist.get_world_size()
         self._is_first = dist.get_rank() == 0
         self._num_flushes = 0
+        # Launches by the last flush: a flush after another one, with no step between, must count for nothing.
         self._num_drained = 0
         self._is_abandoned = False
         self._current: Launch | None = None
@@ -230,6 +232,7 @@ class DelayedReduction:
             self._current = self._begin()
         self._current.buckets.append(self._send(bucket, self._current))
         devices: list[int | str | torch.device] = [bucket.buffer().device] if bucket.buffer().is_cuda else []
+        # Answered with the last bucket: to wait here would keep this step's later buckets from being sent.
         answer: Future[Tensor] = Future(devices=devices or None)
         self._answers.append((answer, bucket))
         if bucket.is_last():
@@ -284,6 +287,7 @@ class DelayedReduction:
             announced = list(self.contributions.announce()) if self._is_first else []
         if len(announced) > MAX_ANNOUNCED:
             raise StalenessError(f"{len(announced)} integers announced with a step: at most {MAX_ANNOUNCED} fit.")
+        # Only trainer 0's announcement is not zeros, so that the sum hands it to all; the flags are counts of who asks.
         said = [int(self.stop_asked), int(self.save_asked), self._num_flushes, len(announced), *announced]
         words = torch.tensor(said + [0] * (_NUM_WORDS - len(said)))
         told = dist.all_reduce(words, group=self._control, async_op=True)
@@ -296,6 +300,7 @@ class DelayedReduction:
         if taken is None:
             total = own * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
         else:
+            # The weight rides as one more element, which saves a collective and keeps sum and weight together.
             total = torch.cat([own if taken.own else torch.zeros_like(own), own.new_full((1,), taken.weight)])
             for place in places:
                 if taken.extra is not None and place.parameter in taken.extra:
@@ -315,6 +320,7 @@ class DelayedReduction:
         else:
             for answer, bucket in answers:
                 answer.set_result(torch.zeros_like(bucket.buffer()))
+        # Control words come back once the slowest trainer has launched their step: those that have not are ahead.
         self.stats.ahead = sum(not launch.told.is_completed() for launch in self._in_flight)
         self.stats.max_ahead = max(self.stats.max_ahead, self.stats.ahead)
 
@@ -323,6 +329,7 @@ class DelayedReduction:
         launch.wait()
         self.stats.wait_ms += (time.perf_counter() - began) * 1e3
         stop, save, flushes, num_announced, *announced = launch.words.tolist()
+        # One sum tells enough: where the counts differ, some trainer's own is not their average, and it raises.
         if flushes != launch.flushes * self._world_size:
             raise StalenessError(
                 f"step {launch.number}: this trainer had flushed {launch.flushes} times, all {self._world_size} of "

@@ -110,6 +110,7 @@ class SliceAllocator:
     def num_before(self, step: int) -> int:
         """Steps that the trainers train themselves before they come to ``step``."""
         between = step - self.step - 1
+        # Mostly false, as slices are given downwards; it saves the look at each merged step.
         if self._lowest_merged < step:
             between -= sum(other < step and self.is_whole(other) for other in self._merged)
         return between
@@ -167,6 +168,7 @@ class SliceScheduler:
         self._stream = -1
         self._slices = SliceAllocator(num_ranks=self._num_ranks, staleness=staleness)
         self._contributors = Contributors(queue, module, self.stats, version=version, returned=self._take_back)
+        # What the step under way takes in, from the begin of its backward pass to the end of its update.
         self._merging: list[Gradient] = []
         self._forward, self._step = Timings(), Timings()
         self._updated_at: float | None = None
@@ -177,6 +179,7 @@ class SliceScheduler:
 
     def before_backward(self) -> None:
         """Chooses the gradients that join this step; waits for those that could join no later one."""
+        # The loader opens the epoch's stream when Lightning asks it for a mini-batch, and tells nobody but the ledger.
         if self._ledger.stream != self._stream:
             self._begin_epoch()
         self._slices.pass_to(self._ledger.step)
@@ -198,6 +201,7 @@ class SliceScheduler:
         self._merging = []
         self._contributors.handle_messages()
         for member in self._contributors.members:
+            # Only who trains needs parameters: each publishing copies the whole state.
             if member.out:
                 self._publish(member, fresh=True)
         self._share_out(fresh=True)
@@ -225,6 +229,7 @@ class SliceScheduler:
     def _begin_epoch(self) -> None:
         ledger = self._ledger
         self._stream = ledger.stream
+        # Steps beyond ``max_steps`` are never trained: a slice of one would be contributed to nothing.
         num_left = self._max_steps - self._global_step() if self._max_steps >= 0 else inf
         self._slices = SliceAllocator(
             num_ranks=self._num_ranks,
@@ -241,6 +246,7 @@ class SliceScheduler:
             self._slices.give_back(number)
 
     def _share_out(self, *, fresh: bool) -> None:
+        # The first steps compile and allocate: the profit that they promise would be false.
         if not self._step.are_many:
             return
         for member in self._contributors.members:
@@ -256,8 +262,10 @@ class SliceScheduler:
 
     def _pays(self, member: Contributor, number: int) -> bool:
         step, rank = divmod(number, self._num_ranks)
+        # A sampler that has trained nothing yet is taken to be as fast as a trainer.
         each_ms = member.times.typical_ms or self._step.typical_ms
         active = self._contributors.active
+        # Given downwards: of this step, the ranks above are out or merged, and this one and those below are missing.
         num_missing = sum(len(other.out) for other in active) + rank + 1
         profit = Profit(
             # That all trainers know of a contribution takes ``staleness`` steps more.
@@ -313,11 +321,13 @@ class SliceScheduler:
         for gradient in arrived:
             lag = self._version() - gradient.version
             if len(chosen) == MAX_MERGED:
+                # It waits for the next step, where its age counts anew.
                 self._contributors.arrived.append(gradient)
             elif lag > self.bound or not self._slices.is_mergeable(gradient.slice):
                 self._contributors.refuse(gradient)
                 self._slices.give_back(gradient.slice)
             else:
+                # At once, not after the loop: whether the next one can be merged depends on what is whole by now.
                 self._slices.merge(gradient.slice)
                 self.stats.merged += 1
                 self.stats.max_lag = max(self.stats.max_lag, lag)
@@ -351,6 +361,7 @@ class SamplerGradients:
     def take(self) -> GradientTerm:
         own = not self.ledger.has(self.ledger.step, self.rank)
         if self.slice_scheduler is None or not self.slice_scheduler.merging:
+            # ``own`` may be 0, the sum of weights not: a step that is not whole has a trainer whose mini-batch counts.
             return GradientTerm(None, float(own), own)
         return GradientTerm(self._summed(self.slice_scheduler), float(own + len(self.slice_scheduler.merging)), own)
 

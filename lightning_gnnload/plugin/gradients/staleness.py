@@ -140,6 +140,7 @@ class DelayedUpdates:
                     self._apply(optimizer, self.reduction.handed_out, result, **kwargs)
                 else:
                     optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they go first
+        # Known alike in all trainers, as a flush must be: a trainer's own wish to stop would not be.
         if self.reduction.stop_agreed or compat.is_last_step(self.trainer):
             self.flush()
         return result
@@ -160,6 +161,7 @@ class DelayedUpdates:
         optimizer = self._strategy.optimizers[0]
         # Validation and checkpoints may have turned these off; an update must be as any other.
         with self._stepping(), _training(self.trainer), torch.inference_mode(False), torch.enable_grad():
+            # Validation may begin amid gradient accumulation, whose gradients so far must survive the flush.
             kept = [(parameter, parameter.grad) for parameter in self.module.parameters()]
             for parameter, _ in kept:
                 parameter.grad = None
@@ -189,6 +191,7 @@ class DelayedUpdates:
                 raise _evaluates_again(self.reduction.delay, optimizer)
             return result
 
+        # The loss was computed before: who asks for it again wants it at other parameters, and would get the old one.
         self._step(optimizer, evaluated, **kwargs)
         self.reduction.count_update(launch)
 

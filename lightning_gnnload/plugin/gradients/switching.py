@@ -137,6 +137,7 @@ class Switching:
             self._slice_scheduler.before_backward()
 
     def after_update(self) -> None:
+        # A step that was passed over takes no time, and would make the trainers look faster than they are.
         if self._slice_scheduler is not None and not self.passes:
             self._slice_scheduler.after_update()
 

@@ -77,6 +77,7 @@ class ModuleCache:
                     f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
                     f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
                 )
+        # Asked of the first phase alone: a fit's validation is gathered from the cache of its training.
         if not self._stores:
             is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
             self.phase = "train" if is_fit and len(data.train) else phase
@@ -106,6 +107,7 @@ class ModuleCache:
             module.data.put(name, store)
         if name not in self.levels:
             return CacheArguments(store, gather_group)
+        # One rank of a machine shows bars, and of these the first machine's.
         progress, epoch = gather_group.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None

@@ -263,6 +263,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
     def __getstate__(self) -> dict[str, Any]:
         """Spawned ranks get the descriptor and map the data themselves."""
         state = self.__dict__.copy()
+        # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
         state["caching"] = ModuleCache(self.cache)
         if self._dataset is not None:

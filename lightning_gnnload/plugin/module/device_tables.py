@@ -97,6 +97,7 @@ class DeviceTables:
 
         def open_caches(allowed: Allowance, peers: PeerGroup | None) -> None:
             for late, size in zip(tables, sizes, strict=True):
+                # By size, so that each table has room for the same share of its rows.
                 room = allowed.num_bytes * size // max(sum(sizes), 1)
                 cache = _on_device(late.opening, late.settings, late.workload, device, peers, room)
                 late.features.take_over(cache)
@@ -164,6 +165,7 @@ class CacheProbe:
             self._first = num_updates
         if self.is_over or num_updates - self._first < self._num_steps:
             return
+        # Before the attempt: what failed once is not tried again before each step.
         self.is_over = True
         try:
             with nullcontext() if self._membership is None else self._membership.connect() as peers:

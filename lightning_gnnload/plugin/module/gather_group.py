@@ -61,6 +61,7 @@ class GatherGroup:
     @classmethod
     def of_devices(cls, trainer: pl.Trainer | None) -> GatherGroup:
         """The group of ranks whose devices gather: those that train, whoever makes their mini-batches."""
+        # By name, as in ``of``.
         told = getattr(trainer.strategy, "training", None) if trainer is not None else None
         return cls.of(trainer) if told is None else told
 

@@ -213,6 +213,7 @@ class CollectiveSampling:
             return whole
         num_ranks = whole.num_ranks if is_local else num_parts
         if gather_group is not None and num_ranks == num_parts:
+            # Trainers of all machines were counted; each machine holds all parts, one a rank of its own.
             num_ranks = gather_group.count
         if num_ranks != num_parts:
             if phase != "train":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 UNAVAILABLE = (CudaUnavailableError, KernelCompileError, DeviceMemoryError, CudaCallError)
 """What keeps a rank from its device, and sends it to the host with ``"auto"``."""
-_MAX_TEXT = 4000
+_MAX_TEXT = 4000  # of a reason, as it travels in one message
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ class RankDevice:
             topology = place(graph, device, weighted=weighted, budget_bytes=budget_bytes, progress=progress)
             if progress:
                 print_line(f"{about}{topology.about}")
+            # The graph too: were it gone, another could get its id.
             self._placed[id(graph)] = graph, topology
         return self._placed[id(graph)][1]
 
@@ -136,6 +137,7 @@ def agreed(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
     except UNAVAILABLE as error:
         refusal = error
     if peers is not None:
+        # Also by a rank that has failed: the others wait for its word.
         told = peers.all_gather({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
         for rank, given in enumerate(told):
             if refusal is None and (text := given.fields.get("refusal")) is not None:

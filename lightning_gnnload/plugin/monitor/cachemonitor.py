@@ -82,6 +82,7 @@ class CacheMonitor(pl.Callback):
         if len(caches) > 1:
             metrics |= {f"hit_rate_{tier}": HitRate(tier) for tier in caches}
         values = {}
+        # Alike in all trainers and in one order, as each metric is a collective.
         for name, metric in metrics.items():
             metric.to(trainer.strategy.root_device)
             metric.update(reads)

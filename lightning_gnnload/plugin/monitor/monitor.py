@@ -227,6 +227,7 @@ class PipelineMonitor(pl.Callback):
     def _delivered(self, trainer: pl.Trainer) -> Delivery | None:
         """What brought this step's mini-batch; None where a loader of another kind did."""
         loader: object = trainer.train_dataloader
+        # The same delivery as before: samplers have trained this step, and no mini-batch came.
         if not isinstance(loader, EpochLoader) or loader.last is None or loader.last is self._last:
             return None
         self._last = delivery = loader.last
@@ -267,6 +268,7 @@ class PipelineMonitor(pl.Callback):
         folder, num_local = _folder(trainer), trainer.world_size // trainer.num_nodes
         first_rank = trainer.node_rank * num_local
         write_part(window.spans, folder, trainer.global_rank)
+        # All parts must be on disk before the first trainer joins them.
         trainer.strategy.barrier("gnnload_trace")
         if trainer.global_rank != first_rank:
             return

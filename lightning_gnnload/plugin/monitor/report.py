@@ -87,7 +87,7 @@ class PipelineSettings:
 
 LITTLE = 0.05
 """A share of waiting that is not worth a change."""
-_BUSY = 0.8
+_BUSY = 0.8  # from this share of the time on, threads count as busy throughout
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ class TimeReport:
     def busy_share(self) -> float:
         """The share of that time in which the threads that make mini-batches were busy."""
         loader = self.loader
+        # Of sampler ranks, no conversion: it runs in the trainers.
         made_ms = loader.sample_ms + loader.gather_ms + (0.0 if self.settings.samplers else loader.convert_ms)
         return made_ms * self.settings.trainers / max((self.wall_ms - self.first_wait_ms) * self.settings.workers, 1e-9)
 

@@ -78,6 +78,7 @@ class TraceWindow:
             if number == self.last - 1:
                 self._end_s = max((span.end_s for span in spans), default=0.0)
             return
+        # What samplers made in the window for later mini-batches belongs to it; what trainers did then does not.
         made = [span for span in spans if span.stage in ("sample", "gather", "convert")]
         self.spans += [span for span in made if span.begin_s < self._end_s]
         self._is_open = number < self.last + MOST_AHEAD and any(span.begin_s < self._end_s for span in made)
@@ -96,6 +97,7 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     tids: dict[tuple[int, str], int] = {}
     for rank, thread in rows_of(spans):
+        # Threads are numbered within their rank, as the format has it: a number is shown below its process.
         tid = sum(known == rank for known, _ in tids)
         tids[rank, thread] = tid
         if tid == 0:

@@ -68,6 +68,7 @@ def adopt(
             lost.append(name)
     for part in model.modules():
         if isinstance(part, Metric):
+            # Told while all trainers' counts were together in it; here they are its own, with nothing to go back to.
             part._is_synced, part._cache = False, None
     _adopt_search(trainer, outcome["search"])
     if lost:
@@ -145,6 +146,7 @@ def _adopt_optimizers(trainer: pl.Trainer, model: pl.LightningModule, outcome: O
     except Exception as error:
         return [f"trainer.optimizers (configure_optimizers raised {error!r})"]
     own = dict(model.named_parameters())
+    # Not strict: another number of optimizers is reported below.
     for optimizer, (groups, _) in zip(trainer.optimizers, outcome["optimizers"], strict=False):
         if all(name in own for names in groups for name in names):  # callbacks may add groups, or freeze parameters
             optimizer.param_groups = [{"params": [own[name] for name in names]} for names in groups]

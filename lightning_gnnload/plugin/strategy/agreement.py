@@ -50,6 +50,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
     # An earlier Trainer's: rank 0 must not measure in a group, and there may soon be another number of trainers.
     leave_group()
     store = launch_store(job, timedelta(seconds=job.connect_timeout_s))
+    # By place, as global ranks depend on the roles that are to be decided.
     here = job.node_rank * job.roles.num_devices + job.local_rank
     if here != 0:
         store.set(_PRESENT.format(here), "")
@@ -58,6 +59,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
         _await_all(store, job)
         decision = _decide(job, trainer, arguments)
     except BaseException as error:
+        # Even for Ctrl-C: the others wait for this key without a limit.
         failure = Failure.of(error, role="trainer", rank=0, stage="deciding roles")
         store.set(_KEY, json.dumps({"failure": failure.to_json()}))
         raise

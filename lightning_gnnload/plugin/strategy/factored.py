@@ -153,6 +153,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     @property
     def num_sampler_threads(self) -> int:
+        # The default leaves half of the cores to training, which a sampler does not do.
         shared = default_num_threads(self.roles.num_devices)
         return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
@@ -163,6 +164,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if roles.is_lone:
             return GatherGroup()
         samplers = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
+        # Without those whose process has ended: the others would wait in vain for them to come.
         ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
         if self.local_rank not in ranks:
             return GatherGroup(is_here=False)
@@ -220,6 +222,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             if self.roles.is_lone:
                 return function(*args, **kwargs)
             if self.role is Role.SAMPLER:
+                # Whoever else started the ranks (torchrun, a spawning parent) ends the job with any of them.
                 starts_ranks = getattr(self.launcher, "starts_ranks", False)
                 return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
@@ -246,6 +249,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     def process_dataloader(self, dataloader: object) -> object:
         """Puts a queue loader in a sampled loader's place."""
+        # Lightning names no loader: it passes those of a phase one by one, after the barrier that starts the count.
         index, self._next_loader = self._next_loader, self._next_loader + 1
         if not isinstance(dataloader, SampledLoader):
             pl.utilities.rank_zero.rank_zero_warn(
@@ -309,6 +313,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         super().setup(trainer)
         if switches:
             check_optimizer_switches(self.optimizers[0])
+        # Only now: Lightning makes the optimizers in its own ``setup``.
         check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:

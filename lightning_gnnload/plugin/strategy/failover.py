@@ -49,6 +49,7 @@ def serve(service: SamplerService, *, with_failover: bool, ignore: Sequence[sign
 
 
 def _serve(service: SamplerService, with_failover: bool) -> MemoryFile | None:
+    # CUDA's context does not survive a fork.
     if with_failover and torch.cuda.is_initialized():
         _log.warning("This sampler uses CUDA, and cannot fork: should its process be killed, the job ends.")
         with_failover = False
@@ -78,6 +79,7 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else what is buffered is written twice
     with _signals_to(pass_on):
+        # The service's threads start in ``serve``: a fork would copy none of them.
         pid = os.fork()
         if pid == 0:
             parent_end.close()

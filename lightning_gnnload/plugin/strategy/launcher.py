@@ -64,6 +64,7 @@ def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
     is_over = threading.Event()
 
     def watch(parent: int, who: str) -> None:
+        # If it is gone before the first look, nobody is left to tell: no time to do so is given.
         was_there = os.getppid() == parent
         while os.getppid() == parent:
             if is_over.wait(_POLL_S):
@@ -117,6 +118,7 @@ class ChildProcesses:
     @property
     def exit_codes(self) -> dict[int, int]:
         """The exit codes of the local ranks whose processes have ended."""
+        # A copy of the keys: the watching thread adds to them.
         return {local_rank: self.processes[local_rank - 1].returncode for local_rank in list(self._ended)}
 
     def send_signal(self, number: int) -> None:
@@ -132,6 +134,7 @@ class ChildProcesses:
         while not codes:
             for local_rank, process in enumerate(self.processes, 1):
                 if process.poll() is not None and local_rank not in self._ended:
+                    # Kept: a flag goes down with its socket.
                     self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
             # Asked of all each time: roles change from launch to launch, and when they are decided.
             codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
@@ -188,6 +191,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
             with end_with_parent(self._can_tell):
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except BaseException as error:
+            # A tuner's exit ends a search, not the job: this process goes on, and so must the others.
             if ScriptLauncher._children is not None and not isinstance(error, TunerExit):
                 ScriptLauncher._children.expect_end()
             raise

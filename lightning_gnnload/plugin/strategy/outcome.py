@@ -58,6 +58,7 @@ class Watch:
             result: what the call returned here.
         """
         trainer, model = self._trainer, self._model
+        # Before the attributes are compared, as the look-up sets one.
         for logger in trainer.loggers:
             if "_version" in vars(logger):
                 _ = logger.version  # looked up by the first who asks
@@ -80,6 +81,7 @@ class Watch:
         told["search"] = _search(trainer)
         told["optimizers"] = told["schedulers"] = []
         if trainer.state.fn == TrainerFn.FITTING:
+            # By name: optimizers hold parameters by identity, which no other process shares.
             names = {id(each): name for name, each in model.named_parameters()}
             told["optimizers"] = [
                 (

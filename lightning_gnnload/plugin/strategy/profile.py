@@ -195,6 +195,7 @@ class _Making:
                 os.sched_setaffinity(0, setting.sampler_cores)  # of this thread alone
 
         with ThreadPoolExecutor(num_threads, "gnnload-measure", initializer=to_cores) as threads:
+            # The first mini-batches pay for memory and caches: they only tell how many to time.
             warm = list(threads.map(self._make, range(num_threads + 1)))
             estimate_ms = max(statistics.median(warm), 1e-3) / num_threads
             count = min(max(int(_LIMIT_S * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
@@ -237,6 +238,7 @@ class _ReadyBatches:
 
     @property
     def train_ms(self) -> float:
+        # From request to request: with batches ready, a step is all that lies between.
         steps = np.diff(self._asked_s) * 1e3
         return float(np.median(steps[min(_WARM_UP_STEPS, len(steps) // 2) :]))
 
@@ -247,6 +249,7 @@ def _copies(trainer: pl.Trainer, arguments: dict[str, Any]) -> tuple[pl.Lightnin
     The data module is copied one level deep: the graph is shared, and what ``setup`` sets stays with the copy.
     """
     model, datamodule, loaders = (arguments.get(name) for name in ("model", "datamodule", "train_dataloaders"))
+    # ``fit`` takes a data module by the loaders' place, too.
     if isinstance(loaders, pl.LightningDataModule):
         datamodule, loaders = loaders, None
     assert model is not None

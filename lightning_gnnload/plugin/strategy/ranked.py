@@ -98,6 +98,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
             # Under torchrun and SLURM these setters do nothing, and RANK counts the samplers too.
             self.cluster_environment.set_global_rank(self.global_rank)
             self.cluster_environment.set_world_size(self.world_size)
+        # Lightning's ``rank_zero_only`` has guessed a rank from the environment, where samplers count.
         compat.set_process_rank(self.global_rank)
 
     @property

@@ -153,6 +153,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         takeover=job.takeover,
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
+        # It hangs itself on the service, as handlers and a thread, and must do so before the service starts.
         Standby(service, partial(ModelReplica, trainer, sources.datamodule), sources.loader)
     try:
         with_failover = job.takeover and ends_with_any_rank
@@ -177,6 +178,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         if not job.takeover:
             raise OutcomeError(text) from error
         _log.warning("%s It leaves the job; the trainers go on, and sample themselves where no sampler is left.", text)
+        # A status of 0, as others would end the whole job with a rank that fails.
         sys.exit(0)
     finally:
         if outcome is not None:

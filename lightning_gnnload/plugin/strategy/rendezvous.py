@@ -48,12 +48,14 @@ def launch_store(job: Job, timeout: timedelta | None) -> Store:
     _choose_interface(address, port, is_local)
     is_host = job.node_rank == 0 and job.local_rank == 0
     store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
+    # A later launch finds the same store, and must not find this one's keys.
     return PrefixStore(f"gnnload/{job.session}", store)
 
 
 def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: timedelta | None) -> Store:
     """The job's store, one for the life of the process."""
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    # torchrun's agent keeps its own store, at the address that it has told.
     if is_local and not is_agents:
         address = LOOPBACK
     if (address, port) not in _stores:
@@ -218,6 +220,7 @@ class FailureStore:
         """Posts a failure for ranks on other machines; the first one counts."""
         with suppress(DistError):  # the one who keeps the store is gone, which the others will see for themselves
             if (store := self._store()) is not None:
+                # Later failures are mostly consequences of the first.
                 store.compare_set(_KEY, "", json.dumps(failure.to_json()))
 
     def find(self, timeout_s: float = 0.0) -> PeerError | None:

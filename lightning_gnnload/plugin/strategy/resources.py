@@ -88,6 +88,7 @@ def divide_cores(cores: Collection[int], plan: RolePlan, decision: RoleDecision 
     """
     sample_ms = train_ms = 1.0
     if decision is not None and decision.sample_ms is not None and decision.train_ms is not None:
+        # A step takes a mini-batch for each trainer; measured on several cores, it is as much more work for one.
         sample_ms = plan.num_trainers * decision.sample_ms * decision.sample_cores
         train_ms = plan.num_trainers * decision.train_ms * decision.train_cores
     else:
@@ -112,6 +113,7 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
         yield
         return
     own = os.sched_getaffinity(0)
+    # Thread by thread, as an affinity set for the process is that of the calling thread alone.
     before = {thread: mask for thread in _threads() if (mask := _mask(thread)) is not None}
     num_threads = torch.get_num_threads()
     _move({thread: set(cores) for thread in before})
@@ -120,6 +122,7 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
         yield
     finally:
         torch.set_num_threads(num_threads)
+        # Threads that started meanwhile have inherited the narrow mask, and get the caller's.
         _move({thread: before.get(thread, own) for thread in _threads()})
 
 

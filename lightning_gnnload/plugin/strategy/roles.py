@@ -65,6 +65,7 @@ def save_decision(decision: RoleDecision, folder: str) -> None:
     if "://" in folder:
         return
     path = Path(folder) / FILE_NAME
+    # By process: jobs that share the folder must not write into each other's.
     temporary = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -84,6 +84,7 @@ class SamplerDevice:
         from lightning_gnnload.sample.placement import budget_alone, budget_beside_model
 
         device, graph, trainer = open_device(self._job.device), source.workload.graph, getattr(module, "trainer", None)
+        # A sampler that switches trains on its device too; ranks that share one may have a trainer's model there.
         is_shared = self._job.shares_devices or self._job.switching
         room = budget_beside_model(device) if is_shared else budget_alone(device)
         place = partial(
