@@ -59,7 +59,7 @@ class GraphFolder(Dataset):
     folder: str
 
     def prepare(self) -> None:
-        """It is there, or :meth:`load` says so."""
+        """Does nothing: the folder is there, or :meth:`load` says that it is not."""
 
     def load(self) -> GraphData:
         return load_graph_data(self.folder)
@@ -170,7 +170,7 @@ def _depth(partition: Partition) -> str:
 
 
 def _check_place(folder: Path, overwrite: bool) -> None:
-    """What is there may be replaced if it is a partition, and no other folder is ever removed."""
+    """Checks that ``folder`` is free, or a partition to be replaced: no other folder is ever removed."""
     if not folder.exists():
         return
     if not overwrite:
@@ -182,7 +182,7 @@ def _check_place(folder: Path, overwrite: bool) -> None:
 
 
 def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
-    """The hops that parts hold around their seeds: as asked for, if samplers find there what they read."""
+    """Returns the hops that parts hold around their seeds: as asked for, if samplers find there what they read."""
     samplers = [module.sampler, *([module.eval_sampler] if set(options.phases) - {"train"} else [])]
     # Parts of 0 hops hold no neighbourhood that could be too small for a sampler.
     if options.hops is not None and options.hops <= 0:
@@ -261,7 +261,7 @@ def _sampler_arguments(options: argparse.Namespace, settings: Sequence[str], own
 
 
 def _names(kind: type) -> set[str]:
-    """The names of all classes of a kind, which may be given without their module."""
+    """Returns the names of all classes of a kind, which may be given without their module."""
     return {kind.__name__}.union(*map(_names, kind.__subclasses__()))
 
 
@@ -309,7 +309,8 @@ POLICY = "presample"
 def cache_rates(
     workload: Workload, partition: Partition, ratio: float, *, advance: Callable[[float], object] = lambda share: None
 ) -> CacheRates:
-    """Hit rates over one epoch of the parts' own caches, and of one cache for the trainers of all parts together.
+    """Measures hit rates over one epoch of the parts' own caches, and of one cache for the trainers of all parts
+    together.
 
     Four epochs are sampled: for each of the two, one to rank rows by, and the one that is measured.
 

@@ -22,7 +22,7 @@ class Timings:
 
     @property
     def typical_ms(self) -> float:
-        """0 before the first one is known."""
+        """The median; 0 before the first duration is known."""
         return median(self.recent) if self.recent else 0.0
 
     @property
@@ -65,7 +65,7 @@ class Profit:
 
     @property
     def value_ms(self) -> float:
-        """P."""
+        """The profit P, in milliseconds."""
         return self.num_left * self.step_ms / self.num_trainers - self.needed_ms
 
     @property

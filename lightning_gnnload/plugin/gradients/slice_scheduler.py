@@ -71,14 +71,14 @@ class SliceAllocator:
             self.merge(number)
 
     def pass_to(self, step: int) -> None:
-        """The trainers come to ``step``."""
+        """Notes that the trainers have come to ``step``, which no slice may be given of any more."""
         for passed in range(self.step, step + 1):
             self._merged.pop(passed, None)
         self.step = step
         self._returned = {number for number in self._returned if number // self.num_ranks > step}
 
     def candidate(self) -> int | None:
-        """The last slice ahead that nobody has."""
+        """Returns the last slice ahead that nobody has; None where there is none."""
         if self._returned:
             return max(self._returned)
         while self._next % self.num_ranks in self._merged.get(self._next // self.num_ranks, ()):
@@ -86,7 +86,7 @@ class SliceAllocator:
         return self._next if self._next // self.num_ranks > self.step else None
 
     def give(self) -> int | None:
-        """Takes the candidate."""
+        """Gives the candidate away, and returns it."""
         number = self.candidate()
         if number is not None:
             self._returned.discard(number)
@@ -108,7 +108,7 @@ class SliceAllocator:
         return len(self._merged.get(step, ())) == self.num_ranks
 
     def num_before(self, step: int) -> int:
-        """Steps that the trainers train themselves before they come to ``step``."""
+        """Counts the steps that the trainers train themselves before they come to ``step``."""
         between = step - self.step - 1
         # Mostly false, as slices are given downwards; it saves the look at each merged step.
         if self._lowest_merged < step:
@@ -128,7 +128,7 @@ class SliceAllocator:
 
 
 MAX_MERGED = 8
-"""Gradients that join one step: they are announced with it."""
+"""At most so many gradients join one step, as each is announced with it."""
 _POLL_S = 0.005
 
 
@@ -191,7 +191,7 @@ class SliceScheduler:
         self._share_out(fresh=False)
 
     def after_update(self) -> None:
-        """The optimizer is done with this step, whether or not it had something to apply."""
+        """Ends this step once the optimizer is done with it, whether or not it had something to apply."""
         now = time.perf_counter()
         if self._updated_at is not None:
             self._step.add((now - self._updated_at) * 1e3 - self._awaited_ms)
@@ -207,7 +207,7 @@ class SliceScheduler:
         self._share_out(fresh=True)
 
     def pause(self) -> None:
-        """What comes now is no training, and counts for no step's time."""
+        """Stops the clock: what comes now is no training, and counts for no step's time."""
         self._updated_at = None
 
     @property
@@ -216,7 +216,7 @@ class SliceScheduler:
         return [gradient.slice for gradient in self._merging]
 
     def gradients(self) -> Iterator[Tensors]:
-        """The gradients that join this step, by parameter name; valid until the optimizer's step."""
+        """Yields the gradients that join this step, by parameter name; valid until the optimizer's step."""
         for gradient in self._merging:
             yield gradient.tensors
 
@@ -289,7 +289,7 @@ class SliceScheduler:
         self._contributors.publish(member, global_step=self._global_step(), **due)
 
     def _due_ms(self, *, fresh: bool) -> float:
-        """The time from a version's publishing to the last backward pass that may take a gradient of it.
+        """Estimates the time from a version's publishing to the last backward pass that may take a gradient of it.
 
         Args:
             fresh: published right after the update that made it; else at the begin of a backward pass.
@@ -299,7 +299,7 @@ class SliceScheduler:
     # Gradients.
 
     def _await_due(self) -> None:
-        """Waits no longer than a gradient saves: a late one is computed again."""
+        """Waits for gradients that are due now, but no longer than one saves: a late one is computed again."""
         began = time.perf_counter()
         worth_s = self._step.typical_ms / self._num_ranks / 1e3
         while any(self._is_due(member) for member in self._contributors.members):
@@ -311,7 +311,7 @@ class SliceScheduler:
         self.stats.awaited_ms += self._awaited_ms
 
     def _is_due(self, member: Contributor) -> bool:
-        """What it has begun could still be merged, but would be too old at the next step."""
+        """Whether the sampler has begun a gradient that can be merged now, but will be too old at the next step."""
         oldest = self._version() - self.bound
         return any(version == oldest and self._slices.is_mergeable(number) for number, version in member.out.items())
 

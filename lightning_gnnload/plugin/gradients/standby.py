@@ -60,7 +60,7 @@ class ModelReplica:
             setattr(self.module, log, _log_nothing)
 
     def train(self, batch: Any, step: int, *, global_step: int, seed: int) -> dict[str, torch.Tensor | None]:
-        """The gradients of one mini-batch, by parameter name; None where a parameter has none.
+        """Computes the gradients of one mini-batch, by parameter name; None where a parameter has none.
 
         Raises:
             SwitchingError: ``training_step`` returned no loss.
@@ -86,7 +86,7 @@ class ModelReplica:
         return gradients
 
     def restore(self) -> None:
-        """The module is its script's again."""
+        """Gives the module back to the script: ``self.log`` logs again."""
         for log in ("log", "log_dict"):
             delattr(self.module, log)
 
@@ -109,7 +109,7 @@ class ModelReplica:
 
 
 def seed_of(seed: int, epoch: int, number: int) -> int:
-    """What dropout draws from, for one slice of an epoch."""
+    """Returns the seed that dropout draws from, for one slice of an epoch."""
     said = hashlib.blake2b(f"{seed}/{epoch}/{number}".encode(), digest_size=8)
     return int.from_bytes(said.digest(), "big") >> 1
 
@@ -221,7 +221,7 @@ class Standby:
             self._send("offer", room=room)
 
     def _next_task(self) -> tuple[Stream, int] | None:
-        """A slice of an epoch that goes on, and memory for its gradient; waits a while."""
+        """Returns a slice of an epoch that goes on, once there is memory for its gradient; waits a while for both."""
         with self._news:
             if not self._news.wait_for(lambda: self._tasks and self._free_copies, _POLL_S):
                 return None
@@ -265,8 +265,8 @@ class Standby:
         self._send("gradient", stream=stream.number, slice=number, copy=copy, version=version.number, ms=elapsed_ms)
 
     def _timely_version(self, stream: Stream) -> _Version | None:
-        """The newest parameters, once a gradient of them can come in time: trainers that waited for it would lose more
-        than this sampler does. None when the epoch is over first."""
+        """Returns the newest parameters, once a gradient of them can come in time: trainers that waited for it would
+        lose more than this sampler does. None when the epoch is over first."""
         needed_ms = self._times.typical_ms
 
         def is_timely() -> bool:

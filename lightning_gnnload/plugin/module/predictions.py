@@ -108,7 +108,7 @@ class PredictionWriter(pl.Callback):
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """All of it or nothing: another process may be reading."""
+    """Writes all of it or nothing, as another process may be reading."""
     partial = path.with_name(f"{path.name}.partial")
     with open(partial, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

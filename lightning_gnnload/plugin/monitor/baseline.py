@@ -70,7 +70,7 @@ class NoGraphBaseline(pl.Callback):
         Console().print(table)
 
     def train(self, data: GraphData) -> float:
-        """Test accuracy of the perceptron, at the epoch with the best validation accuracy.
+        """Trains the perceptron; returns its test accuracy at the epoch with the best validation accuracy.
 
         Raises:
             LoaderConfigError: no features, or no integer class labels.

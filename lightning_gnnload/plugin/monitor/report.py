@@ -86,7 +86,7 @@ class PipelineSettings:
 
 
 LITTLE = 0.05
-"""A share of waiting that is not worth a change."""
+"""A smaller share of waiting is not worth a change."""
 _BUSY = 0.8  # from this share of the time on, threads count as busy throughout
 
 
@@ -111,7 +111,7 @@ class TimeReport:
 
     @property
     def other_ms(self) -> float:
-        """Neither waiting nor training: logging, checkpoints, progress bars, moving batches."""
+        """The time of neither waiting nor training: logging, checkpoints, progress bars, moving batches."""
         return max(self.wall_ms - self.loader.wait_ms - self.train_ms, 0.0)
 
     @property
@@ -141,7 +141,7 @@ class TimeReport:
 
 
 def advice(report: TimeReport) -> str:
-    """Who was the bottleneck, and what to change."""
+    """Says who was the bottleneck, and what to change."""
     text = _bottleneck(report)
     if report.first_wait_ms > LITTLE * report.wall_ms:
         text += f" (The first mini-batch came after {report.first_wait_ms / 1e3:.1f} s, which is left out of this.)"
@@ -191,7 +191,7 @@ def _bottleneck(report: TimeReport) -> str:
 
 
 def as_table(report: TimeReport) -> Table:
-    """The report as a table for people."""
+    """Makes a table of the report, for people."""
     batches = max(report.loader.num_batches, 1)
     table = Table(title=f"Where the time went: {batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training")
     for heading, justify in (
@@ -209,7 +209,7 @@ def as_table(report: TimeReport) -> Table:
 
 
 def draw(report: TimeReport, file: Path) -> None:
-    """The report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
+    """Draws the report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
     # Drawn on a canvas of its own, so that a user's pyplot state and backend stay as they are.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -237,7 +237,7 @@ _LOW = 0.5
 
 
 def tier_table(reads: Reads, num_batches: int) -> Table | None:
-    """Rows and bytes by tier, nearest first, as a table for people; None where nothing was counted."""
+    """Makes a table of rows and bytes by tier, nearest first; None where nothing was counted."""
     rows = rows_read(reads)
     if not rows:
         return None
@@ -252,7 +252,7 @@ def tier_table(reads: Reads, num_batches: int) -> Table | None:
 
 
 def faster_gathering(reads: Reads) -> str:
-    """What to change where gathering features is what takes the time."""
+    """Says what to change where gathering features takes the time."""
     if not has_cache(reads):
         return 'keep the features in memory, or in a smaller dtype, or give GraphDataModule(cache="auto")'
     rate = hit_rate(reads)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lightning_gnnload.pipeline.stats import Delivery
 
 MOST_AHEAD = 256
-"""After the window, so many mini-batches are looked at for what samplers did during it."""
+"""At most so many mini-batches after the window are searched for what samplers did during it."""
 
 
 class Span(NamedTuple):
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 
 def spans_of(delivery: Delivery, *, number: int, rank: int, thread: str) -> list[Span]:
-    """How a mini-batch came to trainer ``rank``, whose loop runs in ``thread``."""
+    """Returns the spans by which a mini-batch came to trainer ``rank``, whose loop runs in ``thread``."""
     maker = delivery.made_by, delivery.thread
     converter = (rank, thread) if delivery.trainer_converts else maker
     spans = [
@@ -71,7 +71,7 @@ class TraceWindow:
         return self._is_open and number >= self.first
 
     def add(self, number: int, spans: Iterable[Span]) -> None:
-        """The spans of mini-batch ``number``, in order of numbers."""
+        """Adds the spans of mini-batch ``number``; to be called in order of numbers."""
         spans = list(spans)
         if number < self.last:
             self.spans += spans
@@ -85,7 +85,7 @@ class TraceWindow:
 
 
 def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
-    """The Chrome trace of some spans: a process is a rank, times are microseconds from the first span.
+    """Makes the Chrome trace of some spans: a process is a rank, times are microseconds from the first span.
 
     Args:
         spans: of one machine.
@@ -123,7 +123,7 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
 
 
 def rows_of(spans: Iterable[Span]) -> list[tuple[int, str]]:
-    """The (rank, thread) pairs that did something: by rank, a trainer's own loop first, then by name."""
+    """Lists the (rank, thread) pairs that did something: by rank, a trainer's own loop first, then by name."""
     loops = {(span.rank, span.thread) for span in spans if span.stage in ("wait", "train")}
     return sorted({(span.rank, span.thread) for span in spans}, key=lambda row: (row[0], row not in loops, row[1]))
 
@@ -139,7 +139,7 @@ def write_part(spans: Iterable[Span], folder: Path, rank: int) -> None:
 
 
 def join_parts(folder: Path, ranks: Iterable[int]) -> list[Span]:
-    """The spans of all trainers of a machine, whose parts are then gone."""
+    """Reads the spans of all trainers of a machine, and removes their parts."""
     spans = []
     for rank in ranks:
         part = _part(folder, rank)
@@ -172,7 +172,7 @@ COLORS = {
     "validate": "#aa3377",
     "other": "#bbbbbb",
 }
-"""Of the stages, in all figures."""
+"""The colours of the stages, in all figures."""
 _WIDTH_IN = 12.0
 _DIGIT_SHARE = 0.007  # of the axis, that a digit of a mini-batch's number takes
 
@@ -229,8 +229,8 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
 def _labels(
     spans: Sequence[Span], rows: Sequence[tuple[int, str]], start_s: float, end_s: float
 ) -> list[tuple[int, int, float, float, float]]:
-    """(mini-batch, row, begin, end, begin of the row's next bar) in milliseconds, for each bar that gets a number: one
-    for the making of a mini-batch, and one for the training on it."""
+    """Returns (mini-batch, row, begin, end, begin of the row's next bar), in milliseconds, for each bar that gets a
+    number: one for the making of a mini-batch, and one for the training on it."""
     extents: dict[tuple[int, int, bool], tuple[float, float]] = {}
     for span in spans:
         if span.stage in ("sample", "gather", "train") and span.end_s > start_s and span.begin_s < end_s:
@@ -246,7 +246,7 @@ def _labels(
 
 
 def _row_names(rows: Sequence[tuple[int, str]], spans: Sequence[Span], world_size: int) -> list[str]:
-    """ "trainer 0", and where a rank has several threads, "sampler 1, thread 0"."""
+    """Names the rows: "trainer 0", and where a rank has several threads, "sampler 1, thread 0"."""
     loops = {(span.rank, span.thread) for span in spans if span.stage in ("wait", "train")}
     names = []
     for rank, thread in rows:

@@ -1,4 +1,4 @@
-"""On a sampler: what trainer 0 has told becomes what the sampler's script holds."""
+"""Adoption: a sampler's script takes over what trainer 0 has told of the training."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
 
 
 def _fill(holders: dict[str, Any], attributes: dict[str, Any]) -> list[str]:
-    """Returns what could not be."""
+    """Sets the told attributes of each holder; returns the names of those that could not be set."""
     lost = []
     for name, changes in attributes.items():
         if name not in holders:
@@ -113,7 +113,7 @@ def _fill(holders: dict[str, Any], attributes: dict[str, Any]) -> list[str]:
 
 
 def _set(holder: Any, key: str, value: Any, *, is_exact: bool) -> bool:
-    """Fills a container that is there, as others may hold it too; else sets the attribute. False: it cannot be."""
+    """Fills a container that is there, as others may hold it too; else sets the attribute. Returns whether it could."""
     there = vars(holder).get(key)
     if isinstance(there, dict | list | set | deque) and type(items_of(there)) is type(value):
         there.clear()

@@ -71,7 +71,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             loader; None takes an eighth of its memory.
         pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
             torch leaves the sampling threads theirs. For machines that the job has for itself.
-        sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
+        sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 8;
+            on a lone device half of them, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
         takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
@@ -142,7 +143,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     @property
     def is_undecided(self) -> bool:
-        """The ranks must measure, and agree, before they play roles."""
+        """Whether the ranks must measure, and agree, before they take roles."""
         return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
 
     def decide(self, decision: RoleDecision) -> None:
@@ -159,7 +160,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     @property
     def gather_group(self) -> GatherGroup:
-        """The samplers of this machine that have a process; in trainers, that they leave it to these."""
+        """The group of this machine's living samplers, which gather for its trainers; trainers are not in it."""
         roles = self.roles
         if roles.is_lone:
             return GatherGroup()

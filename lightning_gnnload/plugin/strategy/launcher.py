@@ -30,7 +30,7 @@ from lightning_gnnload.plugin.job import Role, RoleDecision
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 
 GRACE_S = 5.0
-"""Ranks that see another one end need so long to say why, and to stop in good order."""
+"""Ranks that see another one end get so long to say why, and to stop in good order."""
 _POLL_S = 0.2
 _PARENT = "GNNLOAD_PARENT_PID"
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def parent_pid_told() -> Iterator[None]:
-    """The processes started meanwhile can :func:`end_with_parent`."""
+    """Tells processes that are started meanwhile who their parent is, so that they can :func:`end_with_parent`."""
     os.environ[_PARENT] = str(os.getpid())
     try:
         yield
@@ -47,7 +47,7 @@ def parent_pid_told() -> Iterator[None]:
 
 
 def is_child() -> bool:
-    """This process was started while :func:`parent_pid_told`."""
+    """Whether this process was started within :func:`parent_pid_told`."""
     return _PARENT in os.environ
 
 
@@ -112,7 +112,7 @@ class ChildProcesses:
         atexit.register(self._at_exit)
 
     def begin_launch(self, may_end: Callable[[int], bool]) -> None:
-        """Another Trainer's turn, in which ranks may have other roles."""
+        """Begins another Trainer's launch, in which ranks may have other roles."""
         self._may_end = may_end
 
     @property
@@ -126,7 +126,7 @@ class ChildProcesses:
             process.send_signal(number)
 
     def expect_end(self) -> None:
-        """This process has failed, and will end: the others must too."""
+        """Notes that this process has failed and will end, and that the others must too."""
         self._ending = True
 
     def _watch(self) -> None:
@@ -179,7 +179,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
     @property
     def starts_ranks(self) -> bool:
-        """This launcher started them, or in this process's parent one did."""
+        """Whether this launcher, or the one of this process's parent, has started the ranks."""
         return ScriptLauncher._children is not None or is_child()
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
@@ -218,11 +218,11 @@ class ScriptLauncher(SubprocessScriptLauncher):
                 raise Failure("trainer", rank, True, "start", text).error()
 
     def _can_tell(self) -> bool:
-        """A trainer fails with its group once that is formed, and a sampler knows its trainers."""
+        """Whether this rank notices an end by itself: a trainer by its group once that is formed, a sampler at once."""
         return dist.is_initialized() or (not self._ranked.job.is_undecided and self._ranked.role is Role.SAMPLER)
 
     def _may_end(self, local_rank: int) -> bool:
-        """The others take over what such a rank does. While roles are open, each rank is needed."""
+        """Whether the others take over what the rank does. While roles are undecided, each rank is needed."""
         if self._ranked.job.is_undecided:
             return False
         return self._ranked.job.takeover and self._ranked.roles.role(local_rank) is Role.SAMPLER

@@ -38,7 +38,7 @@ class PipelineStage:
 
 
 def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...] | None:
-    """Cores a worker of each stage, so that the slowest stage is as fast as it can be.
+    """Divides cores among the workers of all stages, so that the slowest stage is as fast as it can be.
 
     The slowest stage decides how fast batches come. Any better division gives it more than its present count and no
     other stage fewer than it needs, so giving the slowest one more, again and again, ends at the best division.
@@ -71,7 +71,7 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
 
 
 def divide_cores(cores: Collection[int], plan: RolePlan, decision: RoleDecision | None, on_gpu: bool) -> list[set[int]]:
-    """The cores of each local rank of a machine, by local rank; empty when there are fewer cores than ranks.
+    """Returns the cores of each local rank of a machine, by local rank; empty when there are fewer cores than ranks.
 
     A sampler's threads both sample and gather, so these are one stage; training is the other. Where nothing was
     measured, each rank gets the same number of cores.
@@ -150,7 +150,7 @@ def own_cores(job: Job) -> Iterator[Collection[int]]:
 
 
 def queue_depth(batch_bytes: int, plan: RolePlan, memory_bytes: int) -> int:
-    """Slots that each trainer may have at each sampler, so that a machine's slots take ``memory_bytes`` together.
+    """Returns how many slots each trainer may have at each sampler: all of a machine's take ``memory_bytes`` together.
 
     At least 2, as sampling would not overlap training else, and at most 16, beyond which nothing is won.
 
@@ -161,7 +161,7 @@ def queue_depth(batch_bytes: int, plan: RolePlan, memory_bytes: int) -> int:
 
 
 def default_queue_memory_bytes() -> int:
-    """An eighth of the machine's memory, or of the container's where that is less."""
+    """Returns an eighth of the machine's memory, or of the container's where that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):  # of control groups, versions 2 and 1
         with suppress(OSError, ValueError):  # no such file, or "max"
