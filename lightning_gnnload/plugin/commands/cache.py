@@ -35,6 +35,7 @@ Results go to FOLDER/cache.json and FOLDER/cache.png.
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
+    # Tables that go to a file or pipe are not to be folded to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         options, module = _parse(arguments)

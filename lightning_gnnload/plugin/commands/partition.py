@@ -67,6 +67,7 @@ class GraphFolder(Dataset):
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
+    # Tables that go to a file or pipe are not to be folded to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         if list(arguments[:1]) == ["report"]:
@@ -322,6 +323,7 @@ def cache_rates(
 
     Source: PaGraph (TPDS'21), section 5.5, figure 17a: "PaGraph" and "DGL+Cache".
     """
+    # 0.29 of 100 is 28.999... in floats.
     num_places = int(ratio * partition.num_nodes + 1e-9)
     own = []
     for part in partition.parts:

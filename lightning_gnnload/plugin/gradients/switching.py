@@ -171,6 +171,7 @@ class StepSkippingDDP(pl.strategies.DDPStrategy):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self._switch is not None:
+            # Set at each step's begin, before any hook below asks for it.
             self._switch.passes = isinstance(batch, ContributedStep)
         super().on_train_batch_start(batch, batch_idx)
 

@@ -130,6 +130,7 @@ class ModuleCache:
         store = deferred.behind = opening.store
         if opening.workload is None:
             return store
+        # A device's cache is opened by its trainer; to come here means that the host gathers.
         if any(level.device == "cuda" for level in opening.levels):
             raise CacheConfigError(
                 f"the cache of {name!r} has to lie on a device (device='cuda'), but the host gathers these features; "

@@ -246,6 +246,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
             self._sampling.begin_step(self.trainer.global_step)
         if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:

@@ -74,7 +74,7 @@ class PredictionWriter(pl.Callback):
                 )
             # A copy even from host memory: a view of the batch would keep the batch's slot to the end.
             values = values.detach().to("cpu", copy=True)
-            self._keep(name, (values.float() if values.dtype is torch.bfloat16 else values).numpy())
+            self._keep(name, (values.float() if values.dtype is torch.bfloat16 else values).numpy())  # NumPy has none
         self._keep("ids", ids)
         # Of the order of all ranks' rows: by steps, and in a step by ranks.
         self._keep("place", np.full(len(ids), batch_idx * loader.num_ranks + loader.rank))

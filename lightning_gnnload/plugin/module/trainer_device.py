@@ -85,6 +85,7 @@ class TrainerDevice:
                 raise
             self._refused.add(sampler)
             self._drawings.pop(sampler, None)
+            # Another phase may still draw from the graph that lies there.
             if not self._drawings:
                 self._device.clear()
             self._device.say(str(error))

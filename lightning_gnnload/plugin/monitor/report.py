@@ -156,6 +156,7 @@ def _bottleneck(report: TimeReport) -> str:
         text = (
             f"The trainer is the bottleneck: it waited for {waited} of the time, and faster loading would gain no more."
         )
+        # With one fewer, the others would still be busy for less than ``_BUSY`` of the time.
         if settings.samplers > 1 and report.busy_share < (settings.samplers - 1) / settings.samplers * _BUSY:
             text += f" The samplers were busy for {busy} of it: fewer of them would do."
         return text

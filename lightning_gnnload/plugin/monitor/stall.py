@@ -84,6 +84,7 @@ class StallWatch:
 
     def look(self, step: StepTimes, settings: PipelineSettings) -> str | None:
         """Returns a warning if this step stalled and none was given of late, else None."""
+        # Before this step is added: what is usual must not depend on it.
         earlier = list(self._steps)
         self._steps.append(step)
         # Most steps end here: medians take longer than all else that the monitor does.

@@ -106,6 +106,7 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
         events.append(_metadata("thread_name", rank, tid, name=thread))
     # Longest first where two begin together, so that what contains comes before what it contains.
     for span in sorted(spans, key=lambda span: (span.begin_s, -span.end_s)):
+        # Ends are rounded, not lengths: spans that touch must not overlap.
         begin_ns, end_ns = (round((moment - start_s) * 1e9) for moment in (span.begin_s, span.end_s))
         events.append(
             {

@@ -120,6 +120,7 @@ def _set(holder: Any, key: str, value: Any, *, is_exact: bool) -> bool:
         fill: Any = there.extend if isinstance(there, list | deque) else there.update
         fill(value)
     elif is_exact:
+        # Past properties and ``nn.Module.__setattr__``, as the value was read from there, too.
         vars(holder)[key] = value
     return is_exact or there is not None
 

@@ -322,6 +322,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             super()._register_ddp_hooks()
             return
         assert isinstance(self.model, DistributedDataParallel)
+        # With switching alone, the hook delays nothing; it is there to take the contributions in.
         contributions = self._switch.contributions if self._switch is not None else None
         reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
         self._updates = DelayedUpdates(self, super().optimizer_step, reduction)

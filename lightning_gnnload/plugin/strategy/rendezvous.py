@@ -119,6 +119,7 @@ def _listen(address: str, port: int, is_local: bool) -> int:
     if not is_local and is_loopback(str(where[0])):
         where = everywhere  # Debian has a host's own name mean 127.0.1.1, where no other machine gets
     bound = socket.socket(family, socket.SOCK_STREAM)
+    # For a job that follows another one at once: the port's old connections linger for a minute.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(where)
@@ -136,6 +137,7 @@ def _interface_towards(address: str, port: int) -> str | None:
         try:
             probe.connect((address, port))  # sends nothing: the kernel looks up the route
             own = probe.getsockname()[0]
+            # The address is this machine's own: it does not tell by which interface the others come.
             if is_loopback(own):
                 return None
             for _, name in socket.if_nameindex():
