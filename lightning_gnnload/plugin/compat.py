@@ -23,12 +23,13 @@ from torch.nn import SyncBatchNorm
 from lightning_gnnload.errors import LightningCompatibilityError
 
 PACKAGE_VARIABLE = "GNNLOAD_LIGHTNING"
-"""An environment variable that chooses: ``pytorch_lightning`` or ``lightning``."""
+"""The environment variable that chooses between ``pytorch_lightning`` and ``lightning``."""
 PACKAGES = {"pytorch_lightning": "pytorch_lightning", "lightning": "lightning.pytorch"}
 
 
 def _package() -> str:
-    """What the environment says; else what the user has imported; else ``pytorch_lightning``, where it is there."""
+    """Names the Lightning that the environment chooses; else the one that the user has imported; else
+    ``pytorch_lightning``, where it is installed."""
     chosen = os.environ.get(PACKAGE_VARIABLE)
     if chosen is None:
         only_unified = "lightning.pytorch" in sys.modules and "pytorch_lightning" not in sys.modules
@@ -76,7 +77,7 @@ LOADER_BARRIERS = {f"{phase}_dataloader()": phase for phase in ("train", "val", 
 
 LOOPS = ("fit_loop", "validate_loop", "test_loop", "predict_loop")
 CONNECTORS = ("_logger_connector", "_checkpoint_connector", "_signal_connector")
-"""Of the Trainer: what keeps its metrics, the checkpoint that it started from, and the signals that it heard."""
+"""The Trainer's attributes that keep its metrics, the checkpoint that it started from, and the signals it heard."""
 
 STRATEGY_OVERRIDES = (
     "_configure_launcher",
@@ -100,17 +101,19 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
     def note(number: int, frame: Any) -> None:
         nonlocal heard
         _log.info(f"[rank: {trainer.local_rank}] Received SIGTERM: {number}")
+        # Not Lightning's ``received_sigterm``, which stays unset where the signal is deferred.
         if not heard and trainer.strategy.launcher is not None:
             trainer.strategy.launcher.kill(number)
         heard = True
         if not defer():
             connector.received_sigterm = True
 
+    # On the instance: other Trainers of this process, without this strategy, keep Lightning's own.
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
 
 def logging_step(trainer: pl.Trainer) -> int | None:
-    """The step under which Lightning logs the training step that ends, or None where it does not log this one."""
+    """Returns the step under which Lightning logs the training step that ends; None where it does not log it."""
     if not trainer._logger_connector.should_update_logs:
         return None
     return trainer.fit_loop.epoch_loop._batches_that_stepped
@@ -123,8 +126,8 @@ def end_by_sigterm(trainer: pl.Trainer) -> None:
 
 @contextmanager
 def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[None]:
-    """Where SLURM announces a job's end, Lightning saves a checkpoint from the signal's handler, wherever each rank is.
-    Here the handler asks for it instead; :func:`requeue` does it. To be entered before a fit's handlers are set."""
+    """Replaces the handler of SLURM's warning. Lightning's saves a checkpoint at once, wherever each rank is.
+    This one asks for it instead; :func:`requeue` does it. To be entered before a fit's handlers are set."""
     connector = trainer._signal_connector
     connector._slurm_sigusr_handler_fn = lambda number, frame: ask()  # type: ignore[method-assign,assignment]
     try:
@@ -136,12 +139,13 @@ def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[N
 def requeue(trainer: pl.Trainer) -> None:
     """Saves a checkpoint and has SLURM start the job again; to be called in all ranks at the same step."""
     connector = trainer._signal_connector
+    # The class's own: the instance's is :func:`requeue_deferred`'s, which would only ask again.
     type(connector)._slurm_sigusr_handler_fn(connector, signal.SIGUSR1, None)  # type: ignore[arg-type]
 
 
 @contextmanager
 def no_sigterm_broadcast(trainer: pl.Trainer) -> Iterator[None]:
-    """Lightning 2.5.2 and later begin each training step with a broadcast from rank 0, which binds all ranks to it."""
+    """Turns off the broadcast from rank 0 by which Lightning 2.5.2 and later begin each step, as it binds all ranks."""
     loop = trainer.fit_loop.epoch_loop
     loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     try:
@@ -151,13 +155,15 @@ def no_sigterm_broadcast(trainer: pl.Trainer) -> Iterator[None]:
 
 
 def is_last_step(trainer: pl.Trainer) -> bool:
-    """Within an optimizer step: whether Lightning will not begin another one in this epoch, as far as can be known."""
+    """Whether the optimizer step under way is the last one of this epoch, as far as can be known."""
     loop = trainer.fit_loop.epoch_loop
+    # Lightning counts the step under way only once it is over.
     return loop._num_ready_batches_reached() or 0 <= loop.max_steps <= loop.global_step + 1
 
 
 def collectives_each_step(trainer: pl.Trainer) -> list[str]:
-    """What makes all ranks wait for each other in every training step, in a user's words. After a step's logging."""
+    """Lists what makes all ranks wait for each other in every training step, in a user's words. To be called after a
+    step's logging."""
     results = trainer.fit_loop.epoch_loop._results.values()
     reduced = {each.meta.name for each in results if each.meta.on_step and each.meta.sync.should}
     found = [f"self.log({name!r}, sync_dist=True) with on_step=True" for name in sorted(reduced)]
@@ -172,7 +178,7 @@ def collectives_each_step(trainer: pl.Trainer) -> list[str]:
 
 
 def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
-    """The training epoch, and how many of its batches are processed; above 0 when a restart goes on in mid-epoch.
+    """Returns the training epoch, and how many of its batches are processed: above 0 on a restart in mid-epoch.
 
     The epoch is not always the one that Lightning announces to loaders: a restart from an epoch's end counts that
     epoch as processed twice where ``max_steps`` is set."""
@@ -181,7 +187,7 @@ def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
 
 
 def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:
-    """What SLURM warns its tasks by before it ends them, if Lightning then saves a checkpoint and requeues the job."""
+    """Returns the signals by which SLURM warns its tasks of their end, if Lightning then requeues the job."""
     environment = trainer._accelerator_connector.cluster_environment
     if not isinstance(environment, environments.SLURMEnvironment) or not environment.auto_requeue:
         return []
@@ -217,7 +223,7 @@ def make_optimizers(trainer: pl.Trainer) -> None:
 
 
 def before_transfer(module: pl.LightningModule, batch: Any) -> Any:
-    """What Lightning asks of a batch before it calls the strategy's ``batch_to_device``."""
+    """Prepares a batch as Lightning does before it calls the strategy's ``batch_to_device``."""
     batch = module.trainer.precision_plugin.convert_input(batch)
     return module._on_before_batch_transfer(batch, dataloader_idx=0)
 
@@ -240,7 +246,7 @@ def takes_batch_idx(module: pl.LightningModule) -> bool:
 
 
 def converts_input(precision: Any) -> bool:
-    """Whether a Trainer's precision plugin makes other floats of a batch's."""
+    """Whether a Trainer's precision plugin changes the dtype of a batch's floats."""
     return type(precision).convert_input is not pl.plugins.Precision.convert_input
 
 
@@ -257,7 +263,7 @@ def refuse(what: str) -> NoReturn:
 
 
 def refuse_by_name(names: Iterable[str]) -> None:
-    """Strategies that the other Lightning, where it is imported already, shall know well enough to refuse."""
+    """Registers strategies with the other Lightning, where it is imported already, only to refuse them by name."""
     if _OTHER in sys.modules:
         registry = import_module(_OTHER).strategies.StrategyRegistry
         for name in names:
@@ -282,7 +288,7 @@ class OneLightningMixin:
         self._trainer = trainer
 
     def __iter__(self) -> NoReturn:
-        """A Trainer of the other Lightning takes it for a loader."""
+        """Raises LightningCompatibilityError, as a Trainer of the other Lightning takes the module for a loader."""
         raise LightningCompatibilityError(
             f"{type(self).__name__} is no loader: iterate over train_dataloader() or another of its loaders. "
             f"If it was given to a Trainer of {_OTHER}: {REMEDY}."

@@ -15,7 +15,7 @@ from lightning_gnnload.plugin.compat import environments
 
 FILE_NAME = "gnnload_roles.json"
 FORMAT = 1
-"""Of the file; one of another format is foreign."""
+"""The format of that file; one of another format is not read."""
 
 
 class Role(Enum):
@@ -67,7 +67,7 @@ class RolePlan:
 
     @property
     def is_lone(self) -> bool:
-        """Each machine has one rank, which trains and samples."""
+        """Whether each machine has one rank, which trains and samples."""
         return self.num_devices == 1 and self.num_samplers == 1
 
     @property
@@ -77,7 +77,7 @@ class RolePlan:
 
     @property
     def world_size(self) -> int:
-        """Trainers of all machines: Lightning's world."""
+        """The number of trainers of all machines, which are Lightning's world."""
         return self.num_nodes * self.num_trainers
 
     def role(self, local_rank: int) -> Role:
@@ -148,7 +148,7 @@ class RoleDecision:
 
     @classmethod
     def from_json(cls, text: str) -> RoleDecision:
-        """Raises ValueError: ``text`` is not what :meth:`to_json` gives."""
+        """Reads what :meth:`to_json` gave. Raises ValueError: ``text`` is none of that."""
         told = json.loads(text)
         if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
             raise ValueError(f"it is not of format {FORMAT}")
@@ -161,9 +161,11 @@ class RoleDecision:
     def _check(self) -> None:
         counts = (self.num_ranks, self.num_samplers, self.sample_cores, self.train_cores, self.batch_bytes)
         times = [time for time in (self.sample_ms, self.train_ms) if time is not None]
+        # Not isinstance: JSON's true is an int to it.
         sound = all(type(count) is int and count >= 0 for count in counts)
         sound = sound and all(type(time) in (int, float) and 0 <= time < float("inf") for time in times)
         sound = sound and isinstance(self.measured_on, dict) and isinstance(self.reason, str)
+        # A lone rank counts as a sampler too, though none is left to train.
         if not sound or not 1 <= self.num_samplers <= max(self.num_ranks - 1, 1):
             raise ValueError("its figures are impossible")
 

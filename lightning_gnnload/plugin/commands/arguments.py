@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
-    """What a parser says of a wrong option, and the option that was probably meant, where there is one."""
+    """Adds to a parser's message of a wrong option the one that was probably meant, where there is one."""
     given = re.match(r"(?:unrecognized arguments|unknown): (--[^\s=]+)", message)
     near = get_close_matches(given[1], parser._option_string_actions, 1) if given else []
     return f"{message}; did you mean {near[0]}?" if near and "did you mean" not in message else message
@@ -30,7 +30,7 @@ def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
 def parse_module(
     own: argparse.ArgumentParser, config: Path | None, arguments: Sequence[str], **further: type
 ) -> argparse.Namespace:
-    """The data module of a configuration file and of ``--data.KEY VALUE`` arguments, which go over it.
+    """Makes the data module of a configuration file and of ``--data.KEY VALUE`` arguments, which override it.
 
     Args:
         own: tells mistakes in a line, and exits.
@@ -51,6 +51,7 @@ def parse_module(
     parser.add_class_arguments(GraphDataModule, "data")
     for name, kind in further.items():
         parser.add_subclass_arguments(kind, name)
+    # First, as later arguments win.
     given = [] if config is None else ["--config", _data_of(config, own)]
     with _one_line(own, parser):
         # Older releases have the longer name only, newer ones warn of it.
@@ -60,7 +61,7 @@ def parse_module(
 
 
 def share(text: str) -> float:
-    """A number in (0, 1], for ``argparse``."""
+    """Reads a number in (0, 1], for ``argparse``."""
     try:
         value = float(text)
     except ValueError:
@@ -71,14 +72,14 @@ def share(text: str) -> float:
 
 
 def known_cause(error: BaseException | None) -> GnnLoadError | None:
-    """The error of ours that another one came of."""
+    """Finds this package's error among the causes of another one; None where there is none."""
     while error is not None and not isinstance(error, GnnLoadError):
         error = error.__cause__
     return error
 
 
 def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
-    """The part ``data`` of a configuration file, as YAML: trainer and model do not matter here."""
+    """Reads the part ``data`` of a configuration file, as YAML: trainer and model do not matter here."""
     import yaml
 
     try:

@@ -35,6 +35,7 @@ Results go to FOLDER/cache.json and FOLDER/cache.png.
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
+    # Tables that go to a file or pipe are not to be folded to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         options, module = _parse(arguments)
@@ -72,6 +73,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
             for curve in chain(static, rules) if order == usual else rules:
                 curves.append(curve)
                 advance(1)
+        # A trace may take gigabytes: it is to be gone before the next one is recorded.
         del trace, static, rules
     assert speed is not None
     most = AUTO_SHARE * free_bytes() / max(store.shape[0] * store.row_bytes, 1)

@@ -34,6 +34,7 @@ fit, validate, test and predict take a configuration, --config FILE, and single 
 
 def main() -> None:
     """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
+    # A console script has its own folder there instead, unlike ``python -m``.
     sys.path.insert(0, os.getcwd())
     command = "".join(sys.argv[1:2])
     if command in ("-h", "--help"):

@@ -31,6 +31,7 @@ probability of at most {FAMILY_ERROR:g}. The exit status is 1 if a sampler that 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
     options = _parser().parse_args(arguments)
+    # Tables that go to a file or pipe are not to be folded to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         subjects = [_users(options)] if options.sampler else own_subjects()
@@ -122,6 +123,7 @@ def _examine_all(subjects: Sequence[Subject], quick: bool, console: Console) -> 
 def _conclude(rows: Sequence[ReportRow], console: Console) -> int:
     for subject, known in {row.subject: row.known for row in rows if row.known}.items():
         console.print(f"known: {subject}: {known}.", markup=False)
+    # Other libraries' failures are findings, not errors of what is examined here.
     failed = [row for row in rows if not row.passed and not row.peer]
     num_ours = sum(not row.peer for row in rows)
     console.print(

@@ -148,6 +148,7 @@ def samples_alike(device: Device) -> bool:
     Raises:
         GnnLoadError: its kernels cannot be compiled, or run.
     """
+    # The same on every machine: what differs is the device's, its compiler's or this package's.
     src, dst = np.random.default_rng(0).integers(0, _NODES, (2, 8 * _NODES))
     graph = Graph.from_coo(src, dst, num_nodes=_NODES)
     sample = sample_neighbors(

@@ -69,6 +69,7 @@ def main(_: Sequence[str]) -> int:
             pl.LightningModule,
             GraphDataModule,
             subclass_mode_model=True,
+            # Else a second run in the same folder fails on the first one's configuration.
             save_config_kwargs={"overwrite": True},
         )
     except PeerError:
@@ -84,6 +85,7 @@ def main(_: Sequence[str]) -> int:
 
 
 def _error(parser: lightning_cli.LightningArgumentParser, message: str, cause: Exception | None = None) -> NoReturn:
+    # The class's own, in whose place this one is.
     type(parser).error(parser, with_nearest(message, parser), cause)
 
 

@@ -59,7 +59,7 @@ class GraphFolder(Dataset):
     folder: str
 
     def prepare(self) -> None:
-        """It is there, or :meth:`load` says so."""
+        """Does nothing: the folder is there, or :meth:`load` says that it is not."""
 
     def load(self) -> GraphData:
         return load_graph_data(self.folder)
@@ -67,6 +67,7 @@ class GraphFolder(Dataset):
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
+    # Tables that go to a file or pipe are not to be folded to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         if list(arguments[:1]) == ["report"]:
@@ -170,7 +171,7 @@ def _depth(partition: Partition) -> str:
 
 
 def _check_place(folder: Path, overwrite: bool) -> None:
-    """What is there may be replaced if it is a partition, and no other folder is ever removed."""
+    """Checks that ``folder`` is free, or a partition to be replaced: no other folder is ever removed."""
     if not folder.exists():
         return
     if not overwrite:
@@ -182,8 +183,9 @@ def _check_place(folder: Path, overwrite: bool) -> None:
 
 
 def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
-    """The hops that parts hold around their seeds: as asked for, if samplers find there what they read."""
+    """Returns the hops that parts hold around their seeds: as asked for, if samplers find there what they read."""
     samplers = [module.sampler, *([module.eval_sampler] if set(options.phases) - {"train"} else [])]
+    # Parts of 0 hops hold no neighbourhood that could be too small for a sampler.
     if options.hops is not None and options.hops <= 0:
         return int(options.hops)
     for sampler in samplers:
@@ -260,7 +262,7 @@ def _sampler_arguments(options: argparse.Namespace, settings: Sequence[str], own
 
 
 def _names(kind: type) -> set[str]:
-    """The names of all classes of a kind, which may be given without their module."""
+    """Returns the names of all classes of a kind, which may be given without their module."""
     return {kind.__name__}.union(*map(_names, kind.__subclasses__()))
 
 
@@ -308,7 +310,8 @@ POLICY = "presample"
 def cache_rates(
     workload: Workload, partition: Partition, ratio: float, *, advance: Callable[[float], object] = lambda share: None
 ) -> CacheRates:
-    """Hit rates over one epoch of the parts' own caches, and of one cache for the trainers of all parts together.
+    """Measures hit rates over one epoch of the parts' own caches, and of one cache for the trainers of all parts
+    together.
 
     Four epochs are sampled: for each of the two, one to rank rows by, and the one that is measured.
 
@@ -320,6 +323,7 @@ def cache_rates(
 
     Source: PaGraph (TPDS'21), section 5.5, figure 17a: "PaGraph" and "DGL+Cache".
     """
+    # 0.29 of 100 is 28.999... in floats.
     num_places = int(ratio * partition.num_nodes + 1e-9)
     own = []
     for part in partition.parts:

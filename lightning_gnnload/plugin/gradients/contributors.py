@@ -21,8 +21,8 @@ from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.profit import Timings
 
 NUM_COPIES = 2
-"""Of each: one is read while the other is written."""
-_ALIGN = 64
+"""The copies of parameters, and of gradients: one is read while the other is written."""
+_ALIGN = 64  # bytes: a cache line, and what torch's own allocations are aligned to
 
 Tensors = dict[str, torch.Tensor]
 
@@ -85,6 +85,7 @@ class ParameterExchange:
     def publish(self, state: Tensors) -> int | None:
         """Writes a new version of the parameters; returns its copy, or None where the sampler still reads it."""
         copy = (self._last + 1) % NUM_COPIES
+        # Without waiting: a sampler that was stopped while it read would stop trainer 0, and thus all trainers.
         with self._locked(copy, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             if not is_ours:
                 return None
@@ -98,7 +99,7 @@ class ParameterExchange:
             _copy(self._parameters[copy], state)
 
     def close(self) -> None:
-        """Tensors that others still have stay as they are."""
+        """Gives the memory back; tensors that others still hold stay as they are."""
         self._parameters, self.gradients = [], []
         self.slot.close()
         del self.slot  # and the mapping with it
@@ -106,6 +107,8 @@ class ParameterExchange:
     @contextmanager
     def _locked(self, copy: int, how: int) -> Iterator[bool]:
         try:
+            # Record locks, not flock: both sides hold one open file, as the descriptor was passed on, and flock's locks
+            # belong to the open file. Those of lockf belong to the process, and lock a byte for each copy.
             fcntl.lockf(self.slot.fd, how, 1, copy)
         except BlockingIOError:
             yield False
@@ -117,7 +120,7 @@ class ParameterExchange:
 
 
 def state_of(module: torch.nn.Module) -> Tensors:
-    """All parameters and buffers, by name. Buffers, so that a sampler normalises as the trainers do in evaluation."""
+    """Returns parameters and buffers by name; buffers, so that a sampler normalises as trainers do in evaluation."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -128,10 +131,10 @@ def _copy(source: Tensors, target: Tensors) -> None:
 
 
 MAX_OUT = 2
-"""Slices that one sampler has at a time: one in the making, and the next, so that it never waits for an answer."""
+"""A sampler has at most so many slices at a time: the one that it trains, and the next, so that it need not wait."""
 
 MAX_UNANSWERED = 16
-"""Versions that a sampler gets without a sign of life: one that is stopped must not fill its socket, and stop us."""
+"""A silent sampler gets at most so many versions: were its socket full, trainer 0 would wait for it to read."""
 
 
 @dataclass
@@ -189,7 +192,7 @@ class Contributor:
 
 
 class Contributors:
-    """All samplers that can train, over one fit. Used by one thread at a time, as the queue is.
+    """Keeps track of all samplers that can train, over one fit. Used by one thread at a time, as the queue is.
 
     Args:
         queue: to the samplers.
@@ -238,9 +241,10 @@ class Contributors:
         return [member for member in self._members.values() if member.room or member.out]
 
     def begin_epoch(self, stream: int) -> None:
-        """What is out, or has come, is of an epoch that is over."""
+        """Begins the epoch of ``stream``, and drops all slices and gradients of the one before."""
         self._stream = stream
         for member in self._members.values():
+            # ``room`` stays: what a sampler asked for in the last epoch it still waits for in this one.
             member.out.clear()
         for gradient in self.arrived:
             self.refuse(gradient)
@@ -261,7 +265,7 @@ class Contributors:
         self._queue.send(member.index, "task", stream=self._stream, slice=number)
 
     def publish(self, member: Contributor, *, global_step: int, due_ms: float, fresh_due_ms: float) -> None:
-        """Sends the parameters of now; not while the sampler still reads those before the last, or is silent."""
+        """Sends the current parameters, unless the sampler still reads the version before the last, or is silent."""
         if member.num_unanswered == MAX_UNANSWERED:
             return
         copy = member.exchange.publish(state_of(self._module))
@@ -282,7 +286,7 @@ class Contributors:
         self.settle(gradient)
 
     def settle(self, gradient: Gradient) -> None:
-        """Gives the gradient's memory back."""
+        """Gives the gradient's memory back to its sampler."""
         self._queue.send(gradient.sampler, "settled", copy=gradient.copy)
 
     def close(self) -> None:
@@ -297,6 +301,7 @@ class Contributors:
             raise QueueProtocolError(f"sampler {index} sent no memory for its gradients")
         self._forget(index)
         try:
+            # The exchange owns the descriptor once it is made; until then it is to be closed here.
             exchange = ParameterExchange(self._module, fds[0])
         except BaseException:
             os.close(fds[0])
@@ -313,6 +318,7 @@ class Contributors:
     def _on_offer(self, index: int, message: Message, fds: list[int]) -> None:
         if index in self._members:
             member = self._members[index]
+            # Bounded here too, whatever a sampler asks for.
             member.room = min(member.room + max(message["room"], 0), MAX_OUT)
             member.num_unanswered = 0
 
@@ -324,6 +330,7 @@ class Contributors:
     def _on_gradient(self, index: int, message: Message, fds: list[int]) -> None:
         if index not in self._members:
             return
+        # No version is newer than those that trainer 0 has made: its age would be negative, and pass every bound.
         if not 0 <= message["copy"] < NUM_COPIES or message["version"] > self._version():
             raise QueueProtocolError(f"sampler {index} sent {message!r:.200}, which is no gradient of ours")
         member = self._members[index]
@@ -333,6 +340,7 @@ class Contributors:
         tensors = member.exchange.gradients[message["copy"]]
         gradient = Gradient(index, message["slice"], message["copy"], message["version"], tensors)
         if self._is_out(index, message):
+            # A slice counts once: a second gradient of it is none that this sampler has out any more.
             del member.out[gradient.slice]
             self.arrived.append(gradient)
         else:
@@ -347,11 +355,11 @@ class Contributors:
         self._forget(index)
 
     def _is_out(self, index: int, message: Message) -> bool:
-        """It is of this epoch, and was given to this sampler."""
+        """Whether the message's slice is of this epoch, and was given to this sampler."""
         return message["stream"] == self._stream and message["slice"] in self._members[index].out
 
     def _forget(self, index: int) -> None:
-        """It is gone, or trains no more. Gradients that it has sent stay good."""
+        """Drops a sampler that is gone, or trains no more. Gradients that it has sent stay valid."""
         member = self._members.pop(index, None)
         if member is not None:
             self._returned(member.out)

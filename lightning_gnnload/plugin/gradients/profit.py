@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-_REMEMBERED = 9
+_REMEMBERED = 9  # few, so that the median follows a change; odd, so that it is one of them
 _JUDGED_BY = 3  # a sampler's first batch is slow, and must not be its last
 
 
@@ -22,7 +22,7 @@ class Timings:
 
     @property
     def typical_ms(self) -> float:
-        """0 before the first one is known."""
+        """The median; 0 before the first duration is known."""
         return median(self.recent) if self.recent else 0.0
 
     @property
@@ -65,11 +65,12 @@ class Profit:
 
     @property
     def value_ms(self) -> float:
-        """P."""
+        """The profit P, in milliseconds."""
         return self.num_left * self.step_ms / self.num_trainers - self.needed_ms
 
     @property
     def is_worth_it(self) -> bool:
+        # A contributed slice saves all trainers ``step_ms / num_trainers``: to wait for longer would be a loss.
         return self.value_ms > 0 and self.late_ms < self.step_ms / self.num_trainers
 
     def __str__(self) -> str:

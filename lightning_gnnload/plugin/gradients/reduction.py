@@ -69,7 +69,7 @@ class BucketPlace(NamedTuple):
         return bucket[self.begin : self.begin + self.size.numel()]
 
     def shaped(self, bucket: Tensor) -> Tensor:
-        """The same, shaped as the parameter is."""
+        """Views the parameter's part of ``bucket`` in the parameter's shape."""
         return bucket.as_strided(self.size, self.stride, bucket.storage_offset() + self.begin)
 
 
@@ -78,7 +78,7 @@ def parameters_of(bucket: dist.GradBucket) -> list[Parameter]:
 
 
 def places_in(bucket: dist.GradBucket) -> Iterator[BucketPlace]:
-    """The places of all parameters in ``bucket``, in order."""
+    """Yields the places of all parameters in ``bucket``, in order."""
     begin = 0
     for parameter in parameters_of(bucket):
         # DDP keeps a parameter's strides where they leave no gap, and falls back to contiguous ones.
@@ -90,7 +90,7 @@ def places_in(bucket: dist.GradBucket) -> Iterator[BucketPlace]:
 
 
 MAX_ANNOUNCED = 16
-"""Integers that trainer 0 can announce with a step."""
+"""Trainer 0 can announce at most so many integers with a step."""
 _NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how many are announced, and these
 
 
@@ -135,7 +135,7 @@ class _Bucket:
     has_weight: bool
 
     def average(self) -> Tensor:
-        """Flat; once the all-reduce has ended."""
+        """Returns the flat average, once the all-reduce has ended."""
         return self.total[:-1] / self.total[-1] if self.has_weight else self.total
 
 
@@ -164,12 +164,12 @@ class Launch:
             bucket.work.wait()
 
     def gradients(self) -> dict[Parameter, Tensor]:
-        """The averages as an optimizer needs them: shaped, and laid out as DDP does it."""
+        """Returns the averages as an optimizer needs them: shaped, and laid out as DDP does it."""
         return {place.parameter: place.shaped(average) for place, average in self._averages()}
 
     def segments(self) -> dict[Parameter, Tensor]:
-        """The averages as a bucket needs them: flat. DDP makes its buckets anew after the first step, so that another
-        step's bucket need not hold the same parameters."""
+        """Returns the averages as a bucket needs them: flat. DDP makes its buckets anew after the first step, so that
+        another step's bucket need not hold the same parameters."""
         return {place.parameter: place.flat(average) for place, average in self._averages()}
 
     def _averages(self) -> Iterator[tuple[BucketPlace, Tensor]]:
@@ -209,10 +209,12 @@ class DelayedReduction:
         self.stop_asked = self.stop_agreed = False
         self.save_asked = self.save_agreed = False
         self._group = dist.new_group(timeout=timeout)
+        # gloo whatever the trainers' backend: the host reads the words, and must not wait for a device to do so.
         self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._world_size = dist.get_world_size()
         self._is_first = dist.get_rank() == 0
         self._num_flushes = 0
+        # Launches by the last flush: a flush after another one, with no step between, must count for nothing.
         self._num_drained = 0
         self._is_abandoned = False
         self._current: Launch | None = None
@@ -225,11 +227,12 @@ class DelayedReduction:
         return self.stats.launched == self._num_drained
 
     def reduce(self, bucket: dist.GradBucket) -> Future[Tensor]:
-        """What DDP calls for each bucket of a backward pass, in order."""
+        """Takes one bucket of a backward pass; DDP calls it for each of them, in order."""
         if self._current is None:
             self._current = self._begin()
         self._current.buckets.append(self._send(bucket, self._current))
         devices: list[int | str | torch.device] = [bucket.buffer().device] if bucket.buffer().is_cuda else []
+        # Answered with the last bucket: to wait here would keep this step's later buckets from being sent.
         answer: Future[Tensor] = Future(devices=devices or None)
         self._answers.append((answer, bucket))
         if bucket.is_last():
@@ -239,7 +242,7 @@ class DelayedReduction:
         return answer
 
     def drain(self) -> Iterator[Launch]:
-        """The averages in flight, oldest first, for a flush. Every trainer must drain after the same step."""
+        """Yields the averages in flight, oldest first, for a flush. Every trainer must drain after the same step."""
         self.handed_out = None
         while self._in_flight:
             yield self._finish(self._in_flight.popleft())
@@ -284,6 +287,7 @@ class DelayedReduction:
             announced = list(self.contributions.announce()) if self._is_first else []
         if len(announced) > MAX_ANNOUNCED:
             raise StalenessError(f"{len(announced)} integers announced with a step: at most {MAX_ANNOUNCED} fit.")
+        # Only trainer 0's announcement is not zeros, so that the sum hands it to all; the flags are counts of who asks.
         said = [int(self.stop_asked), int(self.save_asked), self._num_flushes, len(announced), *announced]
         words = torch.tensor(said + [0] * (_NUM_WORDS - len(said)))
         told = dist.all_reduce(words, group=self._control, async_op=True)
@@ -296,6 +300,7 @@ class DelayedReduction:
         if taken is None:
             total = own * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
         else:
+            # The weight rides as one more element, which saves a collective and keeps sum and weight together.
             total = torch.cat([own if taken.own else torch.zeros_like(own), own.new_full((1,), taken.weight)])
             for place in places:
                 if taken.extra is not None and place.parameter in taken.extra:
@@ -304,7 +309,8 @@ class DelayedReduction:
         return _Bucket(total, work, places, taken is not None)
 
     def _hand_out(self) -> None:
-        """Waits once all of this step is on its way, so that nobody waits for a trainer that waits."""
+        """Answers DDP for all buckets of a step; waits only now that all of it is sent, so that no two wait for each
+        other."""
         answers, self._answers = self._answers, []
         self.handed_out = None
         if len(self._in_flight) > self.delay:
@@ -315,6 +321,7 @@ class DelayedReduction:
         else:
             for answer, bucket in answers:
                 answer.set_result(torch.zeros_like(bucket.buffer()))
+        # Control words come back once the slowest trainer has launched their step: those that have not are ahead.
         self.stats.ahead = sum(not launch.told.is_completed() for launch in self._in_flight)
         self.stats.max_ahead = max(self.stats.max_ahead, self.stats.ahead)
 
@@ -323,6 +330,7 @@ class DelayedReduction:
         launch.wait()
         self.stats.wait_ms += (time.perf_counter() - began) * 1e3
         stop, save, flushes, num_announced, *announced = launch.words.tolist()
+        # One sum tells enough: where the counts differ, some trainer's own is not their average, and it raises.
         if flushes != launch.flushes * self._world_size:
             raise StalenessError(
                 f"step {launch.number}: this trainer had flushed {launch.flushes} times, all {self._world_size} of "
@@ -337,5 +345,5 @@ class DelayedReduction:
 
 
 def hook(reduction: DelayedReduction, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations in text
-    """The communication hook, for ``register_comm_hook``."""
+    """Calls ``reduction``, as the communication hook that ``register_comm_hook`` takes."""
     return reduction.reduce(bucket)

@@ -71,14 +71,14 @@ class SliceAllocator:
             self.merge(number)
 
     def pass_to(self, step: int) -> None:
-        """The trainers come to ``step``."""
+        """Notes that the trainers have come to ``step``, which no slice may be given of any more."""
         for passed in range(self.step, step + 1):
             self._merged.pop(passed, None)
         self.step = step
         self._returned = {number for number in self._returned if number // self.num_ranks > step}
 
     def candidate(self) -> int | None:
-        """The last slice ahead that nobody has."""
+        """Returns the last slice ahead that nobody has; None where there is none."""
         if self._returned:
             return max(self._returned)
         while self._next % self.num_ranks in self._merged.get(self._next // self.num_ranks, ()):
@@ -86,7 +86,7 @@ class SliceAllocator:
         return self._next if self._next // self.num_ranks > self.step else None
 
     def give(self) -> int | None:
-        """Takes the candidate."""
+        """Gives the candidate away, and returns it."""
         number = self.candidate()
         if number is not None:
             self._returned.discard(number)
@@ -108,8 +108,9 @@ class SliceAllocator:
         return len(self._merged.get(step, ())) == self.num_ranks
 
     def num_before(self, step: int) -> int:
-        """Steps that the trainers train themselves before they come to ``step``."""
+        """Counts the steps that the trainers train themselves before they come to ``step``."""
         between = step - self.step - 1
+        # Mostly false, as slices are given downwards; it saves the look at each merged step.
         if self._lowest_merged < step:
             between -= sum(other < step and self.is_whole(other) for other in self._merged)
         return between
@@ -127,7 +128,7 @@ class SliceAllocator:
 
 
 MAX_MERGED = 8
-"""Gradients that join one step: they are announced with it."""
+"""At most so many gradients join one step, as each is announced with it."""
 _POLL_S = 0.005
 
 
@@ -167,6 +168,7 @@ class SliceScheduler:
         self._stream = -1
         self._slices = SliceAllocator(num_ranks=self._num_ranks, staleness=staleness)
         self._contributors = Contributors(queue, module, self.stats, version=version, returned=self._take_back)
+        # What the step under way takes in, from the begin of its backward pass to the end of its update.
         self._merging: list[Gradient] = []
         self._forward, self._step = Timings(), Timings()
         self._updated_at: float | None = None
@@ -177,6 +179,7 @@ class SliceScheduler:
 
     def before_backward(self) -> None:
         """Chooses the gradients that join this step; waits for those that could join no later one."""
+        # The loader opens the epoch's stream when Lightning asks it for a mini-batch, and tells nobody but the ledger.
         if self._ledger.stream != self._stream:
             self._begin_epoch()
         self._slices.pass_to(self._ledger.step)
@@ -188,7 +191,7 @@ class SliceScheduler:
         self._share_out(fresh=False)
 
     def after_update(self) -> None:
-        """The optimizer is done with this step, whether or not it had something to apply."""
+        """Ends this step once the optimizer is done with it, whether or not it had something to apply."""
         now = time.perf_counter()
         if self._updated_at is not None:
             self._step.add((now - self._updated_at) * 1e3 - self._awaited_ms)
@@ -198,12 +201,13 @@ class SliceScheduler:
         self._merging = []
         self._contributors.handle_messages()
         for member in self._contributors.members:
+            # Only who trains needs parameters: each publishing copies the whole state.
             if member.out:
                 self._publish(member, fresh=True)
         self._share_out(fresh=True)
 
     def pause(self) -> None:
-        """What comes now is no training, and counts for no step's time."""
+        """Stops the clock: what comes now is no training, and counts for no step's time."""
         self._updated_at = None
 
     @property
@@ -212,7 +216,7 @@ class SliceScheduler:
         return [gradient.slice for gradient in self._merging]
 
     def gradients(self) -> Iterator[Tensors]:
-        """The gradients that join this step, by parameter name; valid until the optimizer's step."""
+        """Yields the gradients that join this step, by parameter name; valid until the optimizer's step."""
         for gradient in self._merging:
             yield gradient.tensors
 
@@ -225,6 +229,7 @@ class SliceScheduler:
     def _begin_epoch(self) -> None:
         ledger = self._ledger
         self._stream = ledger.stream
+        # Steps beyond ``max_steps`` are never trained: a slice of one would be contributed to nothing.
         num_left = self._max_steps - self._global_step() if self._max_steps >= 0 else inf
         self._slices = SliceAllocator(
             num_ranks=self._num_ranks,
@@ -241,6 +246,7 @@ class SliceScheduler:
             self._slices.give_back(number)
 
     def _share_out(self, *, fresh: bool) -> None:
+        # The first steps compile and allocate: the profit that they promise would be false.
         if not self._step.are_many:
             return
         for member in self._contributors.members:
@@ -256,8 +262,10 @@ class SliceScheduler:
 
     def _pays(self, member: Contributor, number: int) -> bool:
         step, rank = divmod(number, self._num_ranks)
+        # A sampler that has trained nothing yet is taken to be as fast as a trainer.
         each_ms = member.times.typical_ms or self._step.typical_ms
         active = self._contributors.active
+        # Given downwards: of this step, the ranks above are out or merged, and this one and those below are missing.
         num_missing = sum(len(other.out) for other in active) + rank + 1
         profit = Profit(
             # That all trainers know of a contribution takes ``staleness`` steps more.
@@ -281,7 +289,7 @@ class SliceScheduler:
         self._contributors.publish(member, global_step=self._global_step(), **due)
 
     def _due_ms(self, *, fresh: bool) -> float:
-        """The time from a version's publishing to the last backward pass that may take a gradient of it.
+        """Estimates the time from a version's publishing to the last backward pass that may take a gradient of it.
 
         Args:
             fresh: published right after the update that made it; else at the begin of a backward pass.
@@ -291,7 +299,7 @@ class SliceScheduler:
     # Gradients.
 
     def _await_due(self) -> None:
-        """Waits no longer than a gradient saves: a late one is computed again."""
+        """Waits for gradients that are due now, but no longer than one saves: a late one is computed again."""
         began = time.perf_counter()
         worth_s = self._step.typical_ms / self._num_ranks / 1e3
         while any(self._is_due(member) for member in self._contributors.members):
@@ -303,7 +311,7 @@ class SliceScheduler:
         self.stats.awaited_ms += self._awaited_ms
 
     def _is_due(self, member: Contributor) -> bool:
-        """What it has begun could still be merged, but would be too old at the next step."""
+        """Whether the sampler has begun a gradient that can be merged now, but will be too old at the next step."""
         oldest = self._version() - self.bound
         return any(version == oldest and self._slices.is_mergeable(number) for number, version in member.out.items())
 
@@ -313,11 +321,13 @@ class SliceScheduler:
         for gradient in arrived:
             lag = self._version() - gradient.version
             if len(chosen) == MAX_MERGED:
+                # It waits for the next step, where its age counts anew.
                 self._contributors.arrived.append(gradient)
             elif lag > self.bound or not self._slices.is_mergeable(gradient.slice):
                 self._contributors.refuse(gradient)
                 self._slices.give_back(gradient.slice)
             else:
+                # At once, not after the loop: whether the next one can be merged depends on what is whole by now.
                 self._slices.merge(gradient.slice)
                 self.stats.merged += 1
                 self.stats.max_lag = max(self.stats.max_lag, lag)
@@ -351,6 +361,7 @@ class SamplerGradients:
     def take(self) -> GradientTerm:
         own = not self.ledger.has(self.ledger.step, self.rank)
         if self.slice_scheduler is None or not self.slice_scheduler.merging:
+            # ``own`` may be 0, the sum of weights not: a step that is not whole has a trainer whose mini-batch counts.
             return GradientTerm(None, float(own), own)
         return GradientTerm(self._summed(self.slice_scheduler), float(own + len(self.slice_scheduler.merging)), own)
 

@@ -42,7 +42,7 @@ _EXCLUDED = {
 
 
 def check_staleness(staleness: object, ddp: dict[str, Any], *, switching: bool = False) -> None:
-    """Raises RoleConfigError: no number of steps, or arguments of DDP that exclude delayed gradients."""
+    """Checks the settings. Raises RoleConfigError: no number of steps, or DDP arguments that exclude staleness."""
     if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
         raise RoleConfigError(f"staleness={staleness!r}: a whole number of optimizer steps is needed, 0 for plain DDP.")
     for name, reason in _EXCLUDED.items():
@@ -54,7 +54,7 @@ def check_staleness(staleness: object, ddp: dict[str, Any], *, switching: bool =
 
 
 def check_module(staleness: int, module: pl.LightningModule, precision: object) -> None:
-    """Raises RoleConfigError: a model or precision that excludes delayed gradients."""
+    """Checks the model. Raises RoleConfigError: it or the precision excludes delayed gradients."""
     if not module.automatic_optimization:
         raise RoleConfigError(
             f"staleness={staleness} with {type(module).__name__}.automatic_optimization=False: the strategy must know "
@@ -68,7 +68,7 @@ def check_module(staleness: int, module: pl.LightningModule, precision: object) 
 
 
 def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
-    """Raises RoleConfigError: it computes several gradients a step, as far as is known before it does."""
+    """Checks the optimizer. Raises RoleConfigError: it is known to compute several gradients a step."""
     if isinstance(optimizer, LBFGS):
         raise _evaluates_again(staleness, optimizer)
 
@@ -140,6 +140,7 @@ class DelayedUpdates:
                     self._apply(optimizer, self.reduction.handed_out, result, **kwargs)
                 else:
                     optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they go first
+        # Known alike in all trainers, as a flush must be: a trainer's own wish to stop would not be.
         if self.reduction.stop_agreed or compat.is_last_step(self.trainer):
             self.flush()
         return result
@@ -160,6 +161,7 @@ class DelayedUpdates:
         optimizer = self._strategy.optimizers[0]
         # Validation and checkpoints may have turned these off; an update must be as any other.
         with self._stepping(), _training(self.trainer), torch.inference_mode(False), torch.enable_grad():
+            # Validation may begin amid gradient accumulation, whose gradients so far must survive the flush.
             kept = [(parameter, parameter.grad) for parameter in self.module.parameters()]
             for parameter, _ in kept:
                 parameter.grad = None
@@ -189,6 +191,7 @@ class DelayedUpdates:
                 raise _evaluates_again(self.reduction.delay, optimizer)
             return result
 
+        # The loss was computed before: who asks for it again wants it at other parameters, and would get the old one.
         self._step(optimizer, evaluated, **kwargs)
         self.reduction.count_update(launch)
 
@@ -253,7 +256,7 @@ def _first_callback(trainer: pl.Trainer, first: pl.Callback) -> Iterator[None]:
 
 @contextmanager
 def _training(trainer: pl.Trainer) -> Iterator[None]:
-    """Hooks of a flush log to the training's results, whatever the stage."""
+    """Sets the training stage meanwhile, so that hooks of a flush log to the training's results."""
     stage = trainer.state.stage
     trainer.state.stage = compat.RunningStage.TRAINING
     try:

@@ -50,6 +50,7 @@ class ModelReplica:
         self._trainer = trainer
         self.module.trainer = trainer
         compat.attach_data_hooks(trainer, self.module, datamodule)
+        # Hooks that ask the Trainer for its stage find the one that trainers are in.
         trainer.training = True
         compat.build_model(trainer)
         strategy.precision_plugin.convert_module(self.module)
@@ -59,7 +60,7 @@ class ModelReplica:
             setattr(self.module, log, _log_nothing)
 
     def train(self, batch: Any, step: int, *, global_step: int, seed: int) -> dict[str, torch.Tensor | None]:
-        """The gradients of one mini-batch, by parameter name; None where a parameter has none.
+        """Computes the gradients of one mini-batch, by parameter name; None where a parameter has none.
 
         Raises:
             SwitchingError: ``training_step`` returned no loss.
@@ -85,7 +86,7 @@ class ModelReplica:
         return gradients
 
     def restore(self) -> None:
-        """The module is its script's again."""
+        """Gives the module back to the script: ``self.log`` logs again."""
         for log in ("log", "log_dict"):
             delattr(self.module, log)
 
@@ -101,13 +102,14 @@ class ModelReplica:
     @contextmanager
     def _own_draws(self, seed: int) -> Iterator[None]:
         device = self._strategy.root_device
+        # The script goes on after the fit, and must not draw otherwise for what was contributed meanwhile.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             yield
 
 
 def seed_of(seed: int, epoch: int, number: int) -> int:
-    """What dropout draws from, for one slice of an epoch."""
+    """Returns the seed that dropout draws from, for one slice of an epoch."""
     said = hashlib.blake2b(f"{seed}/{epoch}/{number}".encode(), digest_size=8)
     return int.from_bytes(said.digest(), "big") >> 1
 
@@ -164,6 +166,8 @@ class Standby:
         self._leader: TrainerPeer | None = None
         self._slots = SlotPool()
         self._times = Timings()
+        # Order of locks: the service calls the handlers below under its own lock, and they take ``_news``. So nothing
+        # may ask the service for anything while it holds ``_news``.
         self._news = threading.Condition()
         # Written by the service's reading thread, under _news.
         self._tasks: deque[tuple[int, int]] = deque()  # (stream, slice)
@@ -217,7 +221,7 @@ class Standby:
             self._send("offer", room=room)
 
     def _next_task(self) -> tuple[Stream, int] | None:
-        """A slice of an epoch that goes on, and memory for its gradient; waits a while."""
+        """Returns a slice of an epoch that goes on, once there is memory for its gradient; waits a while for both."""
         with self._news:
             if not self._news.wait_for(lambda: self._tasks and self._free_copies, _POLL_S):
                 return None
@@ -240,14 +244,18 @@ class Standby:
         slot = self._slots.take()
         payload = loader.source.make(BatchRequest(stream.spec.epoch, step, rank, self._service.world_size), slot)
         batch = loader.convert(payload.view(self._slots.lend(slot)))
+        # After sampling: parameters that are taken late are young when the gradient comes.
         if (version := self._timely_version(stream)) is None:
             return
         began = time.perf_counter()
+        # A newer version may lie there by now; the gradient then counts as older than it is, which is safe.
         self._exchange.load(version.copy, state_of(self._replica.module))
+        # Trainer 0 must know the version before the gradient comes, to tell whether it is worth waiting for.
         self._send("begun", stream=stream.number, slice=number, version=version.number)
         seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
         gradients = self._replica.train(batch, step, global_step=version.global_step, seed=seed)
         with self._news:
+            # There is one: ``_next_task`` has waited for it, and no other thread takes any.
             copy = self._free_copies.pop()
         for name, view in self._exchange.gradients[copy].items():
             gradient = gradients[name]
@@ -257,8 +265,8 @@ class Standby:
         self._send("gradient", stream=stream.number, slice=number, copy=copy, version=version.number, ms=elapsed_ms)
 
     def _timely_version(self, stream: Stream) -> _Version | None:
-        """The newest parameters, once a gradient of them can come in time: trainers that waited for it would lose more
-        than this sampler does. None when the epoch is over first."""
+        """Returns the newest parameters, once a gradient of them can come in time: trainers that waited for it would
+        lose more than this sampler does. None when the epoch is over first."""
         needed_ms = self._times.typical_ms
 
         def is_timely() -> bool:

@@ -71,7 +71,7 @@ def check_train_loader(loader: object) -> None:
 
 
 def check_optimizer_switches(optimizer: Optimizer) -> None:
-    """Raises RoleConfigError: it needs several gradients of the same mini-batch."""
+    """Checks the optimizer. Raises RoleConfigError: it needs several gradients of the same mini-batch."""
     if isinstance(optimizer, LBFGS):
         raise RoleConfigError(
             "switching=True with LBFGS: it evaluates the loss several times a step, and a contributed gradient was "
@@ -137,6 +137,7 @@ class Switching:
             self._slice_scheduler.before_backward()
 
     def after_update(self) -> None:
+        # A step that was passed over takes no time, and would make the trainers look faster than they are.
         if self._slice_scheduler is not None and not self.passes:
             self._slice_scheduler.after_update()
 
@@ -170,6 +171,7 @@ class StepSkippingDDP(pl.strategies.DDPStrategy):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self._switch is not None:
+            # Set at each step's begin, before any hook below asks for it.
             self._switch.passes = isinstance(batch, ContributedStep)
         super().on_train_batch_start(batch, batch_idx)
 

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 def cache_levels(cache: CacheSettings) -> dict[str, tuple[FeatureCache, ...]]:
-    """The levels that ``GraphDataModule(cache=...)`` asks for, nearest first, by the table's name.
+    """Returns the levels that ``GraphDataModule(cache=...)`` asks for, nearest first, by the table's name.
 
     Raises:
         CacheConfigError: it is neither settings nor ``"auto"``.
@@ -62,8 +62,8 @@ class ModuleCache:
         self.phase = ""  # that they are filled for
 
     def stores(self, module: DataModuleView, phase: str) -> tuple[dict[str, FeatureStore], bool]:
-        """What a phase's mini-batches are gathered from instead of the data's own stores, one cache for all phases; and
-        whether it is to be told of this phase's, as it was filled for them: it would take others for these.
+        """Returns what a phase's mini-batches are gathered from instead of the data's own stores, one cache for all
+        phases; and whether the cache was filled for this phase, and so may be told of its mini-batches.
 
         Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
 
@@ -77,6 +77,7 @@ class ModuleCache:
                     f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
                     f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
                 )
+        # Asked of the first phase alone: a fit's validation is gathered from the cache of its training.
         if not self._stores:
             is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
             self.phase = "train" if is_fit and len(data.train) else phase
@@ -99,13 +100,14 @@ class ModuleCache:
         return deferred
 
     def opening(self, name: str, module: DataModuleView, gather_group: GatherGroup) -> CacheArguments:
-        """What a table's caches are opened with in this rank, now: at the same time as in the others."""
+        """Collects what a table's caches are opened with in this rank; all ranks call it at the same time."""
         trainer, store = _running(module.trainer), module.data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
             store = _one_copy(store, gather_group, f"rows-{name}")
             module.data.put(name, store)
         if name not in self.levels:
             return CacheArguments(store, gather_group)
+        # One rank of a machine shows bars, and of these the first machine's.
         progress, epoch = gather_group.index == 0, 0
         if trainer is not None:
             progress = progress and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
@@ -128,6 +130,7 @@ class ModuleCache:
         store = deferred.behind = opening.store
         if opening.workload is None:
             return store
+        # A device's cache is opened by its trainer; to come here means that the host gathers.
         if any(level.device == "cuda" for level in opening.levels):
             raise CacheConfigError(
                 f"the cache of {name!r} has to lie on a device (device='cuda'), but the host gathers these features; "
@@ -172,18 +175,18 @@ class CacheArguments:
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
-    """The Trainer that runs; None where mini-batches are read by hand, as other ranks may not read and are not waited
-    for."""
+    """Returns the Trainer while it runs; None where mini-batches are read by hand: other ranks may not read any, and
+    are not waited for."""
     return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
 
 
 def _is_worth_sharing(store: FeatureStore) -> bool:
-    """Features in this process's memory, and enough of them that a copy in each rank matters."""
+    """Whether features lie in this process's memory, and are so many that a copy in each rank matters."""
     return isinstance(store, MemoryFeatureStore) and store.rows.nbytes >= _WORTH_SHARING_BYTES
 
 
 def _one_copy(store: MemoryFeatureStore, gather_group: GatherGroup, name: str) -> MemoryFeatureStore:
-    """The same rows, in memory that the ranks share; what each held before is free once nobody else holds it."""
+    """Moves rows to memory that the ranks share; what each held before is free once nobody else holds it."""
     membership = gather_group.membership(name, at_most_s=_WAIT_FOR_ROWS_S)
     if membership is None:
         return store

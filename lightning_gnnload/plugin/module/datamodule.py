@@ -65,7 +65,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         drop_last: leave out a training epoch's last step when it is not full.
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
-            all ranks together. See :mod:`.parting`.
+            all ranks together. See :class:`.ModulePartition`.
         sampling_device: ``"cpu"``; ``"cuda"``: mini-batches are drawn and gathered on the GPU that trains on them, or
             an error says why not; ``"auto"``: likewise, but on the CPU where there is no GPU or it cannot, and says
             why. It changes no mini-batch.
@@ -147,15 +147,15 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     @classmethod
     def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
-        """Over an OGB node-property data set, read from ``root`` or downloaded to it."""
+        """Makes a module over an OGB node-property data set, read from ``root`` or downloaded to it."""
         from lightning_gnnload.data.datasets.ogb import OGB
 
         return cls(OGB(name, root), **settings)
 
     @classmethod
     def from_dgl(cls, graph: Any, **settings: Any) -> GraphDataModule:
-        """Over a homogeneous DGL graph, with all columns of its ``ndata`` and ``edata``, in DGL's format unless told
-        otherwise.
+        """Makes a module over a homogeneous DGL graph, with all columns of its ``ndata`` and ``edata``, in DGL's format
+        unless told otherwise.
 
         Args:
             graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
@@ -171,7 +171,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     @classmethod
     def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
-        """Over a homogeneous PyG ``Data``, with all its attributes, in PyG's format unless told otherwise.
+        """Makes a module over a homogeneous PyG ``Data``, with all its attributes, in PyG's format unless told
+        otherwise.
 
         Args:
             data: splits are its masks ``train_mask`` and so on, unless ids are given.
@@ -189,7 +190,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     @property
     def data(self) -> GraphData:
-        """Raises LoaderConfigError: before ``setup``, where the data set is a descriptor."""
+        """The graph data. Raises LoaderConfigError: before ``setup``, where the data set is a descriptor."""
         if self._data is None:
             raise LoaderConfigError(
                 "the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so."
@@ -245,6 +246,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
             self._sampling.begin_step(self.trainer.global_step)
         if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:
@@ -254,15 +256,16 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def __str__(self) -> str:
-        """What it is made of. Lightning's own makes every loader to count what is in it."""
+        """Says what it is made of. Lightning's own makes every loader to count what is in it."""
         return (
             f"GraphDataModule({self._data or self._dataset!r}, {self.sampler!r}, batch_size={self.batch_size}, "
             f"batch_format={self.batch_format!r}, seed={self.seed})"
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spawned ranks get the descriptor and map the data themselves."""
+        """Leaves loaded data out: spawned ranks get the descriptor, and map the data themselves."""
         state = self.__dict__.copy()
+        # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
         state["caching"] = ModuleCache(self.cache)
         if self._dataset is not None:
@@ -272,7 +275,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
     # How loaders are made.
 
     def source(self, phase: str) -> BatchSource:
-        """The mini-batches of ``"train"``, ``"val"``, ``"test"`` or ``"predict"``, as a pure function.
+        """Makes the source of mini-batches of ``"train"``, ``"val"``, ``"test"`` or ``"predict"``, a pure function.
 
         Raises:
             SeedError: the phase has no seeds.
@@ -281,7 +284,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return BatchSource(self.data, self.workload(phase), stores, announces=announces)
 
     def workload(self, phase: str) -> Workload:
-        """What will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
+        """Describes what will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
 
         Raises:
             SeedError: the phase has no seeds.
@@ -360,8 +363,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return self._loader(phase)
 
     def _as_carried(self, data: GraphData) -> GraphData:
-        """Models of other libraries look for the graph's edge weights and types in their batches, and train without a
-        word where these are missing."""
+        """Adds the graph's columns to the data where batches carry them: models of other libraries look for the graph's
+        edge weights and types in their batches, and train without a word where these are missing."""
         samplers_know_edges = all(hasattr(each, "edge_ids") for each in (self.sampler, self.eval_sampler))
         of_library = FORMATS[self.batch_format].library is not None
         return data.with_graph_columns() if of_library and samplers_know_edges else data

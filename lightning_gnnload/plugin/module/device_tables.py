@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
 
 WARM_UP_STEPS = 4
-"""The first makes the optimizer's state; sizes of mini-batches, and so fragments, differ from one to the next."""
+"""Steps before memory is measured: the first one makes the optimizer's state, and mini-batches differ in size."""
 _log = logging.getLogger(__name__)
 
 OpenCache = Callable[[Allowance, PeerGroup | None], None]
@@ -48,7 +48,7 @@ class DeviceTables:
         self._probing: CacheProbe | None = None
 
     def open(self, module: CachedModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
-        """The tables of ``source`` by name.
+        """Opens the tables of ``source``, and returns them by name.
 
         Raises:
             CacheConfigError, CacheTooSmallError, CacheShareError: as :func:`.open_on_device` has them.
@@ -91,12 +91,13 @@ class DeviceTables:
             return _on_device(opening, settings, workload, device, peers)
 
     def _probed(self, device: Device) -> CacheProbe:
-        """The probe of all tables, as what training leaves is shared among them by size."""
+        """Makes one probe for all tables, as what training leaves is shared among them by size."""
         tables, first = list(self._late), self._late[0].opening
         sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]
 
         def open_caches(allowed: Allowance, peers: PeerGroup | None) -> None:
             for late, size in zip(tables, sizes, strict=True):
+                # By size, so that each table has room for the same share of its rows.
                 room = allowed.num_bytes * size // max(sum(sizes), 1)
                 cache = _on_device(late.opening, late.settings, late.workload, device, peers, room)
                 late.features.take_over(cache)
@@ -164,6 +165,7 @@ class CacheProbe:
             self._first = num_updates
         if self.is_over or num_updates - self._first < self._num_steps:
             return
+        # Before the attempt: what failed once is not tried again before each step.
         self.is_over = True
         try:
             with nullcontext() if self._membership is None else self._membership.connect() as peers:
@@ -210,8 +212,8 @@ def _on_device(
 
 
 def _why_not(levels: Sequence[FeatureCache]) -> str | None:
-    """Why caches lie with the host, where all rows then are gathered; empty where they were asked to; None: they do
-    not."""
+    """Returns why caches lie with the host, where all rows then are gathered; empty where that was asked for; None
+    where they do not."""
     if len(levels) > 1:
         return "caches in front of each other are the host's"
     if not levels:

@@ -12,7 +12,7 @@ from lightning_gnnload.plugin.compat import environments, pl
 
 _WAIT_S = 1800.0  # torch's default timeout of a process group
 _A_DAY_S = 86_400.0
-"""To sockets, infinity is no time."""
+"""The longest wait: sockets take no infinity."""
 _openings = itertools.count()
 """Caches that this process has opened together with others: they open the same ones in the same order."""
 
@@ -39,7 +39,7 @@ class GatherGroup:
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> GatherGroup:
-        """The group of a Trainer's job; for a data module without a Trainer, this process alone."""
+        """Returns the group of a Trainer's job; for a data module without a Trainer, this process alone."""
         if trainer is None:
             return cls()
         # A FactoredStrategy says so itself. Asked by name, as it imports the data module, which asks this.
@@ -60,20 +60,21 @@ class GatherGroup:
 
     @classmethod
     def of_devices(cls, trainer: pl.Trainer | None) -> GatherGroup:
-        """The group of ranks whose devices gather: those that train, whoever makes their mini-batches."""
+        """Returns the group of ranks whose devices gather: those that train, whoever makes their mini-batches."""
+        # By name, as in ``of``.
         told = getattr(trainer.strategy, "training", None) if trainer is not None else None
         return cls.of(trainer) if told is None else told
 
     def membership(self, what: str, *, at_most_s: float = _A_DAY_S) -> Membership | None:
-        """The group for sharing one thing, whose ranks wait for each other at most so long; None where this rank is
-        alone."""
+        """Returns the group for sharing one thing, whose ranks wait for each other at most so long; None where this
+        rank is alone."""
         if self.count == 1:
             return None
         return Membership(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s))
 
 
 def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:
-    """What the ranks of one machine call themselves, alike in all of them and in no other job."""
+    """Names the run on one machine, alike in all of its ranks and in no other job."""
     # Two nodes of one job may be one machine, in tests, and must not meet there.
     run = [str(environment.main_port), str(node_rank)]
     run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]

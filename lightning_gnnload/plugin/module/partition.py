@@ -61,7 +61,8 @@ class ModulePartition:
             self._collective.connect(self._opened, trainer)
 
     def disconnect(self, error: BaseException | None = None) -> None:
-        """Parts from them, when nothing is sampled any more, or because of ``error``. Safe to call twice.
+        """Leaves the ranks that sample together, when nothing is sampled any more, or because of ``error``. Safe to
+        call twice.
 
         Raises:
             ExchangeError: another rank has failed.
@@ -69,7 +70,7 @@ class ModulePartition:
         self._collective.disconnect(error)
 
     def open(self, graph: Graph) -> Partition | None:
-        """The partition of this graph.
+        """Loads and checks the partition of this graph, once; None for a graph that is sampled whole.
 
         Raises:
             StoreFormatError: the folder holds none.
@@ -83,8 +84,8 @@ class ModulePartition:
             return self._opened
 
     def workload(self, whole: Workload, phase: str) -> Workload:
-        """The mini-batches of a phase, each sampled in the part whose seeds it has; or, where each list lies with its
-        owner alone, by all ranks together, as :class:`.CollectiveSampling` has it.
+        """Returns the mini-batches of a phase, each sampled in the part whose seeds it has; or, where each list lies
+        with its owner alone, by all ranks together, as :class:`.CollectiveSampling` has it.
 
         Training needs a trainer for each part. An evaluation that the parts cannot serve (they were not made for the
         phase, are not deep enough, or are more or fewer than there are trainers) is sampled in the whole graph, with
@@ -123,9 +124,8 @@ class ModulePartition:
     def own_levels(
         self, levels: tuple[FeatureCache, ...], workload: Workload, phase: str, rank: int, *, progress: bool
     ) -> tuple[FeatureCache, ...]:
-        """Caches that serve rank ``rank`` alone, where it gathers for one part alone: each is filled for what the rank
-        will gather. A cache with ``share="partitioned"`` stays one for all ranks.
-        """
+        """Returns caches that serve rank ``rank`` alone, where it gathers for one part alone: each is filled for what
+        the rank will gather. A cache with ``share="partitioned"`` stays one for all ranks."""
         if not isinstance(workload.sampler, PartSampler):
             return levels
         return tuple(
@@ -136,7 +136,7 @@ class ModulePartition:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another process maps the parts itself."""
+        """Leaves the loaded parts out, as another process maps them itself."""
         return {"given": self.given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -175,7 +175,7 @@ class CollectiveSampling:
     own that needs none of the trainers'. Several machines hold the same parts each.
 
     Attributes:
-        colleagues: between :meth:`meet` and :meth:`leave`, in ranks that sample; else None.
+        colleagues: between :meth:`connect` and :meth:`disconnect`, in ranks that sample; else None.
 
     Source: DSP (PPoPP'23), section 3.
     """
@@ -185,7 +185,8 @@ class CollectiveSampling:
         self._gather_group: GatherGroup | None = None  # nobody has met yet: mini-batches are read by hand
 
     def connect(self, partition: Partition, trainer: pl.Trainer | None) -> None:
-        """Called by all ranks of a job, in one order. By hand, or where ranks are not as many as parts, nobody meets.
+        """Connects this rank; all ranks of a job call it, in one order. By hand, or where ranks are not as many as
+        parts, nobody meets.
 
         Raises:
             PartitionMismatchError: another rank has another partition.
@@ -198,7 +199,7 @@ class CollectiveSampling:
             self.colleagues = open_colleagues(partition, _exchange(gather_group))
 
     def workload(self, whole: Workload, partition: Partition, phase: str) -> Workload:
-        """The mini-batches of a phase, sampled by all ranks together.
+        """Returns the mini-batches of a phase, which all ranks sample together.
 
         Where each trainer samples, its seeds are those of the part that it holds (DSP, section 3.2). By hand, and in
         trainers that others sample for, these are the same mini-batches of the whole graph.
@@ -213,6 +214,7 @@ class CollectiveSampling:
             return whole
         num_ranks = whole.num_ranks if is_local else num_parts
         if gather_group is not None and num_ranks == num_parts:
+            # Trainers of all machines were counted; each machine holds all parts, one a rank of its own.
             num_ranks = gather_group.count
         if num_ranks != num_parts:
             if phase != "train":
@@ -248,7 +250,7 @@ class CollectiveSampling:
 
 
 def _exchange(gather_group: GatherGroup) -> Exchange:
-    """Connects the ranks of a gathering; they meet by its name, where the first one opens a store for all."""
+    """Connects the ranks of a group, which meet by its name; there the first one opens a store for all."""
     membership = gather_group.membership("parts")
     if membership is None:
         [alone] = ThreadExchange.connect(1)
@@ -262,7 +264,7 @@ def _exchange(gather_group: GatherGroup) -> Exchange:
 
 
 def _listening_store() -> TCPStore:
-    """A store that lives here, at a free port. torch's own would listen on every interface."""
+    """Opens a store in this process, at a free port of loopback: torch's own would listen on every interface."""
     server = socket.create_server((_LOOPBACK, 0))
     port = server.getsockname()[1]
     return TCPStore(_LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=server.detach())

@@ -72,8 +72,9 @@ class PredictionWriter(pl.Callback):
                     f"predict_step returned {given} as {name!r} for {len(ids)} seeds, which cannot be saved by node: a "
                     f"tensor with a row for each seed is needed, or a dict of such, none of which is named 'ids'."
                 )
+            # A copy even from host memory: a view of the batch would keep the batch's slot to the end.
             values = values.detach().to("cpu", copy=True)
-            self._keep(name, (values.float() if values.dtype is torch.bfloat16 else values).numpy())
+            self._keep(name, (values.float() if values.dtype is torch.bfloat16 else values).numpy())  # NumPy has none
         self._keep("ids", ids)
         # Of the order of all ranks' rows: by steps, and in a step by ranks.
         self._keep("place", np.full(len(ids), batch_idx * loader.num_ranks + loader.rank))
@@ -85,11 +86,13 @@ class PredictionWriter(pl.Callback):
         if not trainer.is_global_zero:
             return
         parts = [self._part(rank) for rank in range(trainer.world_size)]
+        # The barrier is over, so that all are written: one that is not seen lies on another machine's disk.
         if missing := [part for part in parts if not part.exists()]:
             raise LoaderConfigError(
                 f"{missing[0]} is not there: give PredictionWriter a path in a folder that all machines share."
             )
         found = [dict(np.load(part, allow_pickle=False)) for part in parts]
+        # A rank that predicted no batch has an empty part, which names no array.
         whole = {name: np.concatenate([part[name] for part in found if part]) for name in max(found, key=len)}
         order = np.argsort(whole.pop("place", np.empty(0)), kind="stable")
         _save(self.path, {name: rows[order] for name, rows in whole.items()})
@@ -105,7 +108,7 @@ class PredictionWriter(pl.Callback):
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """All of it or nothing: another process may be reading."""
+    """Writes all of it or nothing, as another process may be reading."""
     partial = path.with_name(f"{path.name}.partial")
     with open(partial, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.topology import Topology
 
 UNAVAILABLE = (CudaUnavailableError, KernelCompileError, DeviceMemoryError, CudaCallError)
-"""What keeps a rank from its device, and sends it to the host with ``"auto"``."""
-_MAX_TEXT = 4000
+"""The errors that keep a rank from its device; with ``"auto"``, it then works on the host."""
+_MAX_TEXT = 4000  # of a reason, as it travels in one message
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class RankDevice:
         self._said: set[str] = set()
 
     def allows(self, reason: str | None, setting: object) -> bool:
-        """Whether there is no reason against the device; else says it.
+        """Whether there is no reason against the device; one that there is is logged.
 
         Raises:
             LoaderConfigError: with the setting ``"cuda"``.
@@ -69,7 +69,7 @@ class RankDevice:
     def draws(
         self, workload: Workload, request: BatchRequest, place: Callable[[Graph], Topology], device: Device
     ) -> DeviceSampler | DevicePartSampler:
-        """What draws a phase's mini-batches; one of them is compared with the host's.
+        """Returns what draws a phase's mini-batches, after one of them was compared with the host's.
 
         Args:
             workload: what is drawn.
@@ -99,7 +99,8 @@ class RankDevice:
         about: str = "",
         progress: bool = False,
     ) -> Topology:
-        """The graph there, placed by the first call; see :func:`~lightning_gnnload.sample.placement.place`.
+        """Places the graph on the device, on the first call, and returns it; see
+        :func:`~lightning_gnnload.sample.placement.place`.
 
         Args:
             graph: whole, or a part.
@@ -116,6 +117,7 @@ class RankDevice:
             topology = place(graph, device, weighted=weighted, budget_bytes=budget_bytes, progress=progress)
             if progress:
                 print_line(f"{about}{topology.about}")
+            # The graph too: were it gone, another could get its id.
             self._placed[id(graph)] = graph, topology
         return self._placed[id(graph)][1]
 
@@ -125,7 +127,7 @@ class RankDevice:
 
 
 def agreed(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
-    """What this rank opens, if all who meet can.
+    """Returns what this rank opens, if all ranks that meet can open theirs.
 
     Raises:
         CudaUnavailableError, KernelCompileError, DeviceMemoryError, CudaCallError: this rank cannot, or another one.
@@ -136,6 +138,7 @@ def agreed(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
     except UNAVAILABLE as error:
         refusal = error
     if peers is not None:
+        # Also by a rank that has failed: the others wait for its word.
         told = peers.all_gather({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
         for rank, given in enumerate(told):
             if refusal is None and (text := given.fields.get("refusal")) is not None:

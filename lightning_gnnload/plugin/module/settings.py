@@ -13,7 +13,7 @@ from lightning_gnnload.errors import LoaderConfigError
 
 
 def check_data(data: Any) -> None:
-    """Data that are graph data, or describe some."""
+    """Checks that the data are graph data, or a dataset."""
     if not isinstance(data, GraphData | Dataset):
         raise LoaderConfigError(
             f"data is a {type(data).__name__}; give a GraphData or a dataset such as Debian(). For graphs of other "
@@ -22,7 +22,7 @@ def check_data(data: Any) -> None:
 
 
 def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
-    """Whole numbers in their ranges; None where another setting, or the machine, decides."""
+    """Checks that numbers are whole and in their ranges; None lets another setting, or the machine, decide."""
     _check_positive("batch_size", batch_size)
     if eval_batch_size is not None:
         _check_positive("eval_batch_size", eval_batch_size)
@@ -39,7 +39,7 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> None:
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:
-    """``"shuffle"``, ``"sequential"``, ``"proximity"``, or an order of one's own.
+    """Returns the order named ``"shuffle"``, ``"sequential"`` or ``"proximity"``, or the one that is given.
 
     Raises:
         LoaderConfigError: an unknown name.

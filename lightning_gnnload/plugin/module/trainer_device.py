@@ -56,8 +56,8 @@ class TrainerDevice:
     def batches(
         self, module: CachedModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
     ) -> DeviceBatches | None:
-        """A phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None where
-        the host makes them. With ``"auto"``, what the device cannot do is said once.
+        """Makes a phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None
+        where the host makes them. With ``"auto"``, what the device cannot do is said once.
 
         Raises:
             CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
@@ -85,14 +85,15 @@ class TrainerDevice:
                 raise
             self._refused.add(sampler)
             self._drawings.pop(sampler, None)
+            # Another phase may still draw from the graph that lies there.
             if not self._drawings:
                 self._device.clear()
             self._device.say(str(error))
             return None
 
     def prefetcher(self, module: CachedModule, source: BatchSource) -> DevicePrefetcher | None:
-        """What brings samplers' mini-batches to the device and gathers their features there; None where the samplers
-        gather them, for which ``"auto"`` says why, once.
+        """Opens what brings samplers' mini-batches to the device and gathers their features there; None where the
+        samplers gather them, for which ``"auto"`` says why, once.
 
         Raises:
             CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
@@ -131,7 +132,7 @@ class TrainerDevice:
             self._tables.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Another process has a device of its own."""
+        """Leaves what is open out, as another process has a device of its own."""
         return {"setting": self.setting}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -158,8 +159,8 @@ class TrainerDevice:
     def _peers(
         self, what: object, module: CachedModule, gather_group: GatherGroup
     ) -> AbstractContextManager[PeerGroup | None]:
-        """The peer group of the machine's ranks, where they open caches on their devices together: who goes without a
-        device must not be waited for. None once they have agreed."""
+        """Connects the machine's ranks where they open caches on their devices together, as a rank without a device
+        must not be waited for. None once they have agreed."""
         if what in self._agreed or _cache_devices(module) <= {"cpu"}:
             return nullcontext()
         self._agreed.add(what)
@@ -169,7 +170,7 @@ class TrainerDevice:
     def _opened_tables(
         self, module: CachedModule, source: BatchSource, device: Device, peers: PeerGroup | None
     ) -> dict[str, DeviceTable]:
-        """Raises CudaUnavailableError, DeviceMemoryError: this rank cannot open them, or another one."""
+        """Opens the tables. Raises CudaUnavailableError, DeviceMemoryError: this rank cannot, or another one."""
 
         def opened() -> dict[str, DeviceTable]:
             try:
@@ -204,7 +205,7 @@ class TrainerDevice:
 
 
 def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
-    """Why features of this source, whoever draws its mini-batches, have to be gathered on the host."""
+    """Returns why features of this source have to be gathered on the host, whoever draws its mini-batches; or None."""
     sampler, data = source.workload.sampler, source.data
     if data.edge_stores:
         return f"the data has tables of edges ({', '.join(data.edge_stores)}), which are gathered on the host"
@@ -222,7 +223,7 @@ def _uploaded(source: BatchSource, device: Device) -> UploadingSampler:
 
 
 def _device(module: CachedModule, computes_on: torch.device) -> Device:
-    """Raises CudaUnavailableError: why it cannot be used, or not for such mini-batches."""
+    """Opens the device. Raises CudaUnavailableError: it cannot be used, or not for such mini-batches."""
     from lightning_gnnload.ops.cuda.opening import open_device
 
     device = open_device(computes_on)

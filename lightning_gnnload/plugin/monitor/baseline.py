@@ -70,7 +70,7 @@ class NoGraphBaseline(pl.Callback):
         Console().print(table)
 
     def train(self, data: GraphData) -> float:
-        """Test accuracy of the perceptron, at the epoch with the best validation accuracy.
+        """Trains the perceptron; returns its test accuracy at the epoch with the best validation accuracy.
 
         Raises:
             LoaderConfigError: no features, or no integer class labels.
@@ -78,6 +78,7 @@ class NoGraphBaseline(pl.Callback):
         if data.x is None or data.y is None or data.y.ndim != 1 or data.y.is_floating_point():
             raise LoaderConfigError("NoGraphBaseline needs features and one integer class label a node.")
         splits = {name: self._rows(data, data.split(name)) for name in ("train", "val", "test")}
+        # Lightning tests in inference mode, where nothing can be trained.
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.inference_mode(False):
             torch.manual_seed(self.seed)
             model = self._model(data.num_features, data.num_classes)

@@ -82,6 +82,7 @@ class CacheMonitor(pl.Callback):
         if len(caches) > 1:
             metrics |= {f"hit_rate_{tier}": HitRate(tier) for tier in caches}
         values = {}
+        # Alike in all trainers and in one order, as each metric is a collective.
         for name, metric in metrics.items():
             metric.to(trainer.strategy.root_device)
             metric.update(reads)
@@ -107,14 +108,14 @@ class CacheMonitor(pl.Callback):
 
 
 def _input_nodes(batch: Any) -> torch.Tensor:
-    """The input nodes of a mini-batch in any of the formats."""
+    """Returns the input nodes of a mini-batch in any of the formats."""
     if isinstance(batch, MiniBatch):
         return batch.nodes
     return batch[0] if isinstance(batch, tuple | list) else batch.n_id
 
 
 def _tiers_of_all(trainer: pl.Trainer, tiers: list[str]) -> list[str]:
-    """The tiers that any trainer has read from, alike in all trainers: else they would not reduce the same metrics."""
+    """Gathers the tiers that any trainer has read from: all trainers must reduce the same metrics."""
     encoded = torch.zeros(_NAMES_BYTES, dtype=torch.uint8)
     text = "\n".join(tiers).encode()[:_NAMES_BYTES]
     encoded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else 0

@@ -52,8 +52,8 @@ class FitTotals:
         return self.loader.wait_ms / max(self.wall_ms, 1e-9)
 
     def means(self) -> dict[str, float]:
-        """A mini-batch's figures, and rates, by name. Bytes by tier where the features' store counts them, and a hit
-        rate where there is a cache."""
+        """Returns the means over mini-batches, and rates, by name. Bytes by tier where the features' store counts them,
+        and a hit rate where there is a cache."""
         loader, seconds = self.loader, max(self.wall_ms / 1e3, 1e-9)
         batches = max(loader.num_batches, 1)
         return {
@@ -74,7 +74,7 @@ class FitTotals:
 
 REPORT_NAME = "where_the_time_went"
 _WARM_UP, _SHOWN = 8, 12
-"""Mini-batches that the timeline leaves out and shows, unless it is told which."""
+"""The timeline leaves so many mini-batches out, and shows so many, unless it is told which."""
 _EXTRAS = ("staleness", "switching")
 """FactoredStrategy's further figures: ``staleness_stats`` and ``switching_stats``, where it has them."""
 
@@ -217,7 +217,7 @@ class PipelineMonitor(pl.Callback):
         self.report = TimeReport(sums.loader, sums.train_ms, sums.wall_ms, self._settings, self._first_wait_ms)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """The progress bar is gone by now, and cannot write over the table."""
+        """Prints the report now that the progress bar is gone, and cannot write over it."""
         if stage == "fit" and self.report is not None and self.report.loader.num_batches:
             self._draw_timeline(trainer)
             self._publish(self.report)
@@ -225,8 +225,9 @@ class PipelineMonitor(pl.Callback):
     # What comes of it.
 
     def _delivered(self, trainer: pl.Trainer) -> Delivery | None:
-        """What brought this step's mini-batch; None where a loader of another kind did."""
+        """Returns what brought this step's mini-batch; None where a loader of another kind did."""
         loader: object = trainer.train_dataloader
+        # The same delivery as before: samplers have trained this step, and no mini-batch came.
         if not isinstance(loader, EpochLoader) or loader.last is None or loader.last is self._last:
             return None
         self._last = delivery = loader.last
@@ -260,13 +261,15 @@ class PipelineMonitor(pl.Callback):
         self._logged, self._logged_step = self._sums.copy(), step
 
     def _write_timeline(self, trainer: pl.Trainer) -> None:
-        """Called by all trainers alike, once: each writes its part, and the first of a machine joins them."""
+        """Writes this trainer's part of the trace; the first one of a machine joins them. All trainers call it
+        alike."""
         window, self._window = self._window, None
         if window is None or self._num_steps <= window.first or not self._sums.loader.num_batches:
             return
         folder, num_local = _folder(trainer), trainer.world_size // trainer.num_nodes
         first_rank = trainer.node_rank * num_local
         write_part(window.spans, folder, trainer.global_rank)
+        # All parts must be on disk before the first trainer joins them.
         trainer.strategy.barrier("gnnload_trace")
         if trainer.global_rank != first_rank:
             return
@@ -302,14 +305,14 @@ class LoaderMonitor(PipelineMonitor):
 
 
 def _early_steps(steps_an_epoch: float) -> tuple[int, int]:
-    """Some of the first epoch: after the warm-up, or where it is short, in its later part."""
+    """Chooses steps of the first epoch: after the warm-up, or where it is short, in its later part."""
     steps = int(min(steps_an_epoch, 3 * _WARM_UP))  # which may be infinity
     first = min(_WARM_UP, steps // 3)
     return first, max(min(first + _SHOWN, steps), first + 1)
 
 
 def _numbers(stats: Any) -> list[tuple[str, float]]:
-    """The numbers of a dataclass that lie on the host."""
+    """Returns the numbers of a dataclass; tensors are left out, as to read one may wait for a device."""
     if not is_dataclass(stats):
         return []
     values = [(field.name, getattr(stats, field.name)) for field in fields(stats)]
@@ -317,7 +320,7 @@ def _numbers(stats: Any) -> list[tuple[str, float]]:
 
 
 def _folder(trainer: pl.Trainer) -> Path:
-    """The folder that the logger writes to. Every rank must ask, as it is a collective."""
+    """Returns the folder that the logger writes to. Every rank must ask, as it is a collective."""
     return Path(trainer.log_dir or trainer.default_root_dir)
 
 

@@ -86,8 +86,8 @@ class PipelineSettings:
 
 
 LITTLE = 0.05
-"""A share of waiting that is not worth a change."""
-_BUSY = 0.8
+"""A smaller share of waiting is not worth a change."""
+_BUSY = 0.8  # from this share of the time on, threads count as busy throughout
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class TimeReport:
 
     @property
     def other_ms(self) -> float:
-        """Neither waiting nor training: logging, checkpoints, progress bars, moving batches."""
+        """The time of neither waiting nor training: logging, checkpoints, progress bars, moving batches."""
         return max(self.wall_ms - self.loader.wait_ms - self.train_ms, 0.0)
 
     @property
@@ -123,6 +123,7 @@ class TimeReport:
     def busy_share(self) -> float:
         """The share of that time in which the threads that make mini-batches were busy."""
         loader = self.loader
+        # Of sampler ranks, no conversion: it runs in the trainers.
         made_ms = loader.sample_ms + loader.gather_ms + (0.0 if self.settings.samplers else loader.convert_ms)
         return made_ms * self.settings.trainers / max((self.wall_ms - self.first_wait_ms) * self.settings.workers, 1e-9)
 
@@ -140,7 +141,7 @@ class TimeReport:
 
 
 def advice(report: TimeReport) -> str:
-    """Who was the bottleneck, and what to change."""
+    """Says who was the bottleneck, and what to change."""
     text = _bottleneck(report)
     if report.first_wait_ms > LITTLE * report.wall_ms:
         text += f" (The first mini-batch came after {report.first_wait_ms / 1e3:.1f} s, which is left out of this.)"
@@ -155,6 +156,7 @@ def _bottleneck(report: TimeReport) -> str:
         text = (
             f"The trainer is the bottleneck: it waited for {waited} of the time, and faster loading would gain no more."
         )
+        # With one fewer, the others would still be busy for less than ``_BUSY`` of the time.
         if settings.samplers > 1 and report.busy_share < (settings.samplers - 1) / settings.samplers * _BUSY:
             text += f" The samplers were busy for {busy} of it: fewer of them would do."
         return text
@@ -190,7 +192,7 @@ def _bottleneck(report: TimeReport) -> str:
 
 
 def as_table(report: TimeReport) -> Table:
-    """The report as a table for people."""
+    """Makes a table of the report, for people."""
     batches = max(report.loader.num_batches, 1)
     table = Table(title=f"Where the time went: {batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training")
     for heading, justify in (
@@ -208,7 +210,7 @@ def as_table(report: TimeReport) -> Table:
 
 
 def draw(report: TimeReport, file: Path) -> None:
-    """The report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
+    """Draws the report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
     # Drawn on a canvas of its own, so that a user's pyplot state and backend stay as they are.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -236,7 +238,7 @@ _LOW = 0.5
 
 
 def tier_table(reads: Reads, num_batches: int) -> Table | None:
-    """Rows and bytes by tier, nearest first, as a table for people; None where nothing was counted."""
+    """Makes a table of rows and bytes by tier, nearest first; None where nothing was counted."""
     rows = rows_read(reads)
     if not rows:
         return None
@@ -251,7 +253,7 @@ def tier_table(reads: Reads, num_batches: int) -> Table | None:
 
 
 def faster_gathering(reads: Reads) -> str:
-    """What to change where gathering features is what takes the time."""
+    """Says what to change where gathering features takes the time."""
     if not has_cache(reads):
         return 'keep the features in memory, or in a smaller dtype, or give GraphDataModule(cache="auto")'
     rate = hit_rate(reads)

@@ -15,14 +15,14 @@ from lightning_gnnload.plugin.monitor.report import PipelineSettings
 from lightning_gnnload.plugin.monitor.trace import Span, spans_of
 
 MIN_STEPS = 8
-"""Before that many steps nothing is usual: the first ones load data, start threads and warm caches."""
+"""So many steps come before any can stall: the first ones load data, start threads and warm caches."""
 FAR_ABOVE = 20
 """A wait of so many usual steps is a stall, if it also takes ``MIN_STALL_MS``."""
 MIN_STALL_MS = 500.0
 STANDS_OUT = 3
 """A stall, however long, takes so many usual steps: where every step waits, the report at the end says so."""
 QUIET_S = 60.0
-"""No more than one warning in so long."""
+"""At most one warning is given in so long."""
 _REMEMBERED = 64
 _RUNS = 0.2  # a thread that is on a core for less of the time is stopped, or waits for something
 
@@ -58,7 +58,7 @@ class StepTimes:
 
     @property
     def lost_ms(self) -> float:
-        """The trainer waited for the mini-batch, or converted it itself."""
+        """The time that the trainer waited for the mini-batch, or converted it itself."""
         return self.delivery.wait_ms + (self.delivery.convert_ms if self.delivery.trainer_converts else 0.0)
 
     @property
@@ -83,7 +83,8 @@ class StallWatch:
         self._quiet_until = 0.0
 
     def look(self, step: StepTimes, settings: PipelineSettings) -> str | None:
-        """A warning if this step stalled and none was given of late, else None."""
+        """Returns a warning if this step stalled and none was given of late, else None."""
+        # Before this step is added: what is usual must not depend on it.
         earlier = list(self._steps)
         self._steps.append(step)
         # Most steps end here: medians take longer than all else that the monitor does.
@@ -111,14 +112,15 @@ class StallWatch:
         return is_long and lost_ms >= STANDS_OUT * usual_ms
 
     def _waited_for_trainers(self, step: StepTimes, earlier: list[StepTimes]) -> float:
-        """Backward passes take their time on a core; what one takes beyond that, it waits for the others' gradients."""
+        """Estimates the wait for other trainers' gradients: what a backward pass that is hardly on a core takes beyond
+        the usual."""
         if self.num_trainers == 1 or step.backward_cpu_ms > 0.5 * step.backward_ms:
             return 0.0
         return step.backward_ms - median(each.backward_ms for each in earlier)
 
 
 def blame(delivery: Delivery, earlier: Iterable[Delivery]) -> Cause:
-    """What took the largest part of the trainer's wait for a mini-batch, or of its conversion.
+    """Finds what took the largest part of the trainer's wait for a mini-batch, or of its conversion.
 
     Args:
         delivery: the mini-batch that was waited for.
@@ -151,7 +153,7 @@ def blame(delivery: Delivery, earlier: Iterable[Delivery]) -> Cause:
 
 
 def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: float) -> Cause:
-    """Why nobody had begun to make it when the trainer asked."""
+    """Finds why nobody had begun to make the mini-batch when the trainer asked."""
     # Its maker takes the steps in order: what kept it busy until then was delivered before.
     own = [each for each in earlier if each.made_by == delivery.made_by]
     sampling_s = sum(_overlap(delivery.asked_s, delivery.began_s, each.began_s, each.sampled_s) for each in own)
@@ -163,7 +165,7 @@ def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: floa
 
 
 def explain(cause: Cause, delivery: Delivery, settings: PipelineSettings) -> str:
-    """What is to blame, in figures, and the setting to change."""
+    """Says what is to blame, in figures, and the setting to change."""
     maker = f"sampler rank {delivery.made_by}" if settings.samplers else "this rank's sampling thread"
     making_s = (delivery.sample_ms + delivery.gather_ms) / 1e3
     on_core = f"on a core for {_share_on_core(delivery):.0%} of the time"

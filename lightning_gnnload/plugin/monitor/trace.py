@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lightning_gnnload.pipeline.stats import Delivery
 
 MOST_AHEAD = 256
-"""After the window, so many mini-batches are looked at for what samplers did during it."""
+"""At most so many mini-batches after the window are searched for what samplers did during it."""
 
 
 class Span(NamedTuple):
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 
 def spans_of(delivery: Delivery, *, number: int, rank: int, thread: str) -> list[Span]:
-    """How a mini-batch came to trainer ``rank``, whose loop runs in ``thread``."""
+    """Returns the spans by which a mini-batch came to trainer ``rank``, whose loop runs in ``thread``."""
     maker = delivery.made_by, delivery.thread
     converter = (rank, thread) if delivery.trainer_converts else maker
     spans = [
@@ -71,20 +71,21 @@ class TraceWindow:
         return self._is_open and number >= self.first
 
     def add(self, number: int, spans: Iterable[Span]) -> None:
-        """The spans of mini-batch ``number``, in order of numbers."""
+        """Adds the spans of mini-batch ``number``; to be called in order of numbers."""
         spans = list(spans)
         if number < self.last:
             self.spans += spans
             if number == self.last - 1:
                 self._end_s = max((span.end_s for span in spans), default=0.0)
             return
+        # What samplers made in the window for later mini-batches belongs to it; what trainers did then does not.
         made = [span for span in spans if span.stage in ("sample", "gather", "convert")]
         self.spans += [span for span in made if span.begin_s < self._end_s]
         self._is_open = number < self.last + MOST_AHEAD and any(span.begin_s < self._end_s for span in made)
 
 
 def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
-    """The Chrome trace of some spans: a process is a rank, times are microseconds from the first span.
+    """Makes the Chrome trace of some spans: a process is a rank, times are microseconds from the first span.
 
     Args:
         spans: of one machine.
@@ -96,6 +97,7 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     tids: dict[tuple[int, str], int] = {}
     for rank, thread in rows_of(spans):
+        # Threads are numbered within their rank, as the format has it: a number is shown below its process.
         tid = sum(known == rank for known, _ in tids)
         tids[rank, thread] = tid
         if tid == 0:
@@ -104,6 +106,7 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
         events.append(_metadata("thread_name", rank, tid, name=thread))
     # Longest first where two begin together, so that what contains comes before what it contains.
     for span in sorted(spans, key=lambda span: (span.begin_s, -span.end_s)):
+        # Ends are rounded, not lengths: spans that touch must not overlap.
         begin_ns, end_ns = (round((moment - start_s) * 1e9) for moment in (span.begin_s, span.end_s))
         events.append(
             {
@@ -121,7 +124,7 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
 
 
 def rows_of(spans: Iterable[Span]) -> list[tuple[int, str]]:
-    """The (rank, thread) pairs that did something: by rank, a trainer's own loop first, then by name."""
+    """Lists the (rank, thread) pairs that did something: by rank, a trainer's own loop first, then by name."""
     loops = {(span.rank, span.thread) for span in spans if span.stage in ("wait", "train")}
     return sorted({(span.rank, span.thread) for span in spans}, key=lambda row: (row[0], row not in loops, row[1]))
 
@@ -137,7 +140,7 @@ def write_part(spans: Iterable[Span], folder: Path, rank: int) -> None:
 
 
 def join_parts(folder: Path, ranks: Iterable[int]) -> list[Span]:
-    """The spans of all trainers of a machine, whose parts are then gone."""
+    """Reads the spans of all trainers of a machine, and removes their parts."""
     spans = []
     for rank in ranks:
         part = _part(folder, rank)
@@ -170,7 +173,7 @@ COLORS = {
     "validate": "#aa3377",
     "other": "#bbbbbb",
 }
-"""Of the stages, in all figures."""
+"""The colours of the stages, in all figures."""
 _WIDTH_IN = 12.0
 _DIGIT_SHARE = 0.007  # of the axis, that a digit of a mini-batch's number takes
 
@@ -227,8 +230,8 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
 def _labels(
     spans: Sequence[Span], rows: Sequence[tuple[int, str]], start_s: float, end_s: float
 ) -> list[tuple[int, int, float, float, float]]:
-    """(mini-batch, row, begin, end, begin of the row's next bar) in milliseconds, for each bar that gets a number: one
-    for the making of a mini-batch, and one for the training on it."""
+    """Returns (mini-batch, row, begin, end, begin of the row's next bar), in milliseconds, for each bar that gets a
+    number: one for the making of a mini-batch, and one for the training on it."""
     extents: dict[tuple[int, int, bool], tuple[float, float]] = {}
     for span in spans:
         if span.stage in ("sample", "gather", "train") and span.end_s > start_s and span.begin_s < end_s:
@@ -244,7 +247,7 @@ def _labels(
 
 
 def _row_names(rows: Sequence[tuple[int, str]], spans: Sequence[Span], world_size: int) -> list[str]:
-    """ "trainer 0", and where a rank has several threads, "sampler 1, thread 0"."""
+    """Names the rows: "trainer 0", and where a rank has several threads, "sampler 1, thread 0"."""
     loops = {(span.rank, span.thread) for span in spans if span.stage in ("wait", "train")}
     names = []
     for rank, thread in rows:

@@ -1,4 +1,4 @@
-"""On a sampler: what trainer 0 has told becomes what the sampler's script holds."""
+"""Adoption: a sampler's script takes over what trainer 0 has told of the training."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def adopt(
             lost.append(name)
     for part in model.modules():
         if isinstance(part, Metric):
+            # Told while all trainers' counts were together in it; here they are its own, with nothing to go back to.
             part._is_synced, part._cache = False, None
     _adopt_search(trainer, outcome["search"])
     if lost:
@@ -99,7 +100,7 @@ def _load_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
 
 
 def _fill(holders: dict[str, Any], attributes: dict[str, Any]) -> list[str]:
-    """Returns what could not be."""
+    """Sets the told attributes of each holder; returns the names of those that could not be set."""
     lost = []
     for name, changes in attributes.items():
         if name not in holders:
@@ -112,13 +113,14 @@ def _fill(holders: dict[str, Any], attributes: dict[str, Any]) -> list[str]:
 
 
 def _set(holder: Any, key: str, value: Any, *, is_exact: bool) -> bool:
-    """Fills a container that is there, as others may hold it too; else sets the attribute. False: it cannot be."""
+    """Fills a container that is there, as others may hold it too; else sets the attribute. Returns whether it could."""
     there = vars(holder).get(key)
     if isinstance(there, dict | list | set | deque) and type(items_of(there)) is type(value):
         there.clear()
         fill: Any = there.extend if isinstance(there, list | deque) else there.update
         fill(value)
     elif is_exact:
+        # Past properties and ``nn.Module.__setattr__``, as the value was read from there, too.
         vars(holder)[key] = value
     return is_exact or there is not None
 
@@ -145,6 +147,7 @@ def _adopt_optimizers(trainer: pl.Trainer, model: pl.LightningModule, outcome: O
     except Exception as error:
         return [f"trainer.optimizers (configure_optimizers raised {error!r})"]
     own = dict(model.named_parameters())
+    # Not strict: another number of optimizers is reported below.
     for optimizer, (groups, _) in zip(trainer.optimizers, outcome["optimizers"], strict=False):
         if all(name in own for names in groups for name in names):  # callbacks may add groups, or freeze parameters
             optimizer.param_groups = [{"params": [own[name] for name in names]} for names in groups]

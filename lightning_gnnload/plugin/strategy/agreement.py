@@ -32,7 +32,7 @@ _POLL_S = 0.05  # to wait in the store itself would leave signals unheard
 
 
 def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
-    """What global rank 0 decides, in every rank.
+    """Returns in every rank what global rank 0 decides.
 
     Args:
         job: with roles that are provisional.
@@ -50,6 +50,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
     # An earlier Trainer's: rank 0 must not measure in a group, and there may soon be another number of trainers.
     leave_group()
     store = launch_store(job, timedelta(seconds=job.connect_timeout_s))
+    # By place, as global ranks depend on the roles that are to be decided.
     here = job.node_rank * job.roles.num_devices + job.local_rank
     if here != 0:
         store.set(_PRESENT.format(here), "")
@@ -58,6 +59,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
         _await_all(store, job)
         decision = _decide(job, trainer, arguments)
     except BaseException as error:
+        # Even for Ctrl-C: the others wait for this key without a limit.
         failure = Failure.of(error, role="trainer", rank=0, stage="deciding roles")
         store.set(_KEY, json.dumps({"failure": failure.to_json()}))
         raise
@@ -67,7 +69,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
 
 
 def _await_all(store: torch.distributed.Store, job: Job) -> None:
-    """Ranks that start are busy importing, and would take the cores that are to be measured."""
+    """Waits until all ranks have started: those that still import would take cores that are to be measured."""
     deadline = time.monotonic() + job.connect_timeout_s
     for rank in range(1, job.roles.num_nodes * job.roles.num_devices):
         while not store.check([_PRESENT.format(rank)]):
@@ -80,7 +82,7 @@ def _await_all(store: torch.distributed.Store, job: Job) -> None:
 
 
 def _hear(store: torch.distributed.Store) -> RoleDecision:
-    """Waits without a limit, as data may be prepared meanwhile; Lightning waits for that without one, too."""
+    """Waits for the decision, without a limit: data may be prepared meanwhile, and Lightning sets that none either."""
     try:
         while not store.check([_KEY]):
             time.sleep(_POLL_S)
@@ -144,7 +146,7 @@ def _with_samplers(decision: RoleDecision, job: Job) -> RoleDecision:
 
 
 def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
-    """What the measured times depend on, apart from data and model."""
+    """Collects what the measured times depend on, apart from data and model."""
     device = job.device
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

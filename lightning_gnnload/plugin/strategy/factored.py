@@ -71,7 +71,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             loader; None takes an eighth of its memory.
         pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
             torch leaves the sampling threads theirs. For machines that the job has for itself.
-        sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 4.
+        sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 8;
+            on a lone device half of them, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
         takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
@@ -142,7 +143,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     @property
     def is_undecided(self) -> bool:
-        """The ranks must measure, and agree, before they play roles."""
+        """Whether the ranks must measure, and agree, before they take roles."""
         return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
 
     def decide(self, decision: RoleDecision) -> None:
@@ -153,16 +154,18 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     @property
     def num_sampler_threads(self) -> int:
+        # The default leaves half of the cores to training, which a sampler does not do.
         shared = default_num_threads(self.roles.num_devices)
         return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
 
     @property
     def gather_group(self) -> GatherGroup:
-        """The samplers of this machine that have a process; in trainers, that they leave it to these."""
+        """The group of this machine's living samplers, which gather for its trainers; trainers are not in it."""
         roles = self.roles
         if roles.is_lone:
             return GatherGroup()
         samplers = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
+        # Without those whose process has ended: the others would wait in vain for them to come.
         ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
         if self.local_rank not in ranks:
             return GatherGroup(is_here=False)
@@ -220,6 +223,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             if self.roles.is_lone:
                 return function(*args, **kwargs)
             if self.role is Role.SAMPLER:
+                # Whoever else started the ranks (torchrun, a spawning parent) ends the job with any of them.
                 starts_ranks = getattr(self.launcher, "starts_ranks", False)
                 return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
@@ -246,6 +250,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     def process_dataloader(self, dataloader: object) -> object:
         """Puts a queue loader in a sampled loader's place."""
+        # Lightning names no loader: it passes those of a phase one by one, after the barrier that starts the count.
         index, self._next_loader = self._next_loader, self._next_loader + 1
         if not isinstance(dataloader, SampledLoader):
             pl.utilities.rank_zero.rank_zero_warn(
@@ -309,6 +314,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         super().setup(trainer)
         if switches:
             check_optimizer_switches(self.optimizers[0])
+        # Only now: Lightning makes the optimizers in its own ``setup``.
         check_optimizer(self.staleness, self.optimizers[0])
 
     def _register_ddp_hooks(self) -> None:
@@ -316,6 +322,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             super()._register_ddp_hooks()
             return
         assert isinstance(self.model, DistributedDataParallel)
+        # With switching alone, the hook delays nothing; it is there to take the contributions in.
         contributions = self._switch.contributions if self._switch is not None else None
         reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
         self._updates = DelayedUpdates(self, super().optimizer_step, reduction)

@@ -49,6 +49,7 @@ def serve(service: SamplerService, *, with_failover: bool, ignore: Sequence[sign
 
 
 def _serve(service: SamplerService, with_failover: bool) -> MemoryFile | None:
+    # CUDA's context does not survive a fork.
     if with_failover and torch.cuda.is_initialized():
         _log.warning("This sampler uses CUDA, and cannot fork: should its process be killed, the job ends.")
         with_failover = False
@@ -64,7 +65,7 @@ def _serve(service: SamplerService, with_failover: bool) -> MemoryFile | None:
 
 
 def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, MemoryFile | None]:
-    """The child's last words, and the outcome that it heard; None when it was killed."""
+    """Returns the child's last message, and the outcome that it received; None for both when it was killed."""
     parent_end, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     rank_pid, child = os.getpid(), 0
     early: list[int] = []
@@ -78,6 +79,7 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else what is buffered is written twice
     with _signals_to(pass_on):
+        # The service's threads start in ``serve``: a fork would copy none of them.
         pid = os.fork()
         if pid == 0:
             parent_end.close()
@@ -102,7 +104,7 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
 
 
 def _run_child(service: SamplerService, rank_pid: int, rank: socket.socket) -> None:
-    """The child's whole life: it leaves without what this process does at its exit, which is the rank's to do."""
+    """Runs the child to its end. It skips this process's exit handlers, which are the rank's to run."""
     words: dict[str, Any] = {}
     fds: list[int] = []
     try:
@@ -122,21 +124,21 @@ def _run_child(service: SamplerService, rank_pid: int, rank: socket.socket) -> N
 
 
 def _end_with(parent: int) -> None:
-    """The kernel kills this process when its parent's main thread ends, and thus the parent."""
+    """Has the kernel kill this process when its parent's main thread ends, and thus the parent."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it has ended in between
         os._exit(1)
 
 
 def _interrupt_unless_served(service: SamplerService) -> None:
-    """A sampler outlives Ctrl-C and SIGTERM: trainers that stop gracefully still need batches. It ends with them,
-    when they say goodbye or their connections close. Until it has trainers, it ends by itself."""
+    """Ends a sampler that has no trainers yet. Others outlive Ctrl-C and SIGTERM, as trainers that
+    stop gracefully still need batches: they end with these, by a goodbye or when their connections close."""
     if not service.has_all_trainers:
         raise KeyboardInterrupt
 
 
 def _signals_to(handle: Callable[[int], None]) -> AbstractContextManager[None]:
-    """Ctrl-C and SIGTERM meanwhile call ``handle``."""
+    """Lets Ctrl-C and SIGTERM call ``handle`` meanwhile."""
 
     def handler(number: int, frame: Any) -> None:
         handle(number)

@@ -30,7 +30,7 @@ from lightning_gnnload.plugin.job import Role, RoleDecision
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 
 GRACE_S = 5.0
-"""Ranks that see another one end need so long to say why, and to stop in good order."""
+"""Ranks that see another one end get so long to say why, and to stop in good order."""
 _POLL_S = 0.2
 _PARENT = "GNNLOAD_PARENT_PID"
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def parent_pid_told() -> Iterator[None]:
-    """The processes started meanwhile can :func:`end_with_parent`."""
+    """Tells processes that are started meanwhile who their parent is, so that they can :func:`end_with_parent`."""
     os.environ[_PARENT] = str(os.getpid())
     try:
         yield
@@ -47,7 +47,7 @@ def parent_pid_told() -> Iterator[None]:
 
 
 def is_child() -> bool:
-    """This process was started while :func:`parent_pid_told`."""
+    """Whether this process was started within :func:`parent_pid_told`."""
     return _PARENT in os.environ
 
 
@@ -64,6 +64,7 @@ def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
     is_over = threading.Event()
 
     def watch(parent: int, who: str) -> None:
+        # If it is gone before the first look, nobody is left to tell: no time to do so is given.
         was_there = os.getppid() == parent
         while os.getppid() == parent:
             if is_over.wait(_POLL_S):
@@ -111,12 +112,13 @@ class ChildProcesses:
         atexit.register(self._at_exit)
 
     def begin_launch(self, may_end: Callable[[int], bool]) -> None:
-        """Another Trainer's turn, in which ranks may have other roles."""
+        """Begins another Trainer's launch, in which ranks may have other roles."""
         self._may_end = may_end
 
     @property
     def exit_codes(self) -> dict[int, int]:
         """The exit codes of the local ranks whose processes have ended."""
+        # A copy of the keys: the watching thread adds to them.
         return {local_rank: self.processes[local_rank - 1].returncode for local_rank in list(self._ended)}
 
     def send_signal(self, number: int) -> None:
@@ -124,7 +126,7 @@ class ChildProcesses:
             process.send_signal(number)
 
     def expect_end(self) -> None:
-        """This process has failed, and will end: the others must too."""
+        """Notes that this process has failed and will end, and that the others must too."""
         self._ending = True
 
     def _watch(self) -> None:
@@ -132,6 +134,7 @@ class ChildProcesses:
         while not codes:
             for local_rank, process in enumerate(self.processes, 1):
                 if process.poll() is not None and local_rank not in self._ended:
+                    # Kept: a flag goes down with its socket.
                     self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
             # Asked of all each time: roles change from launch to launch, and when they are decided.
             codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
@@ -176,7 +179,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
     @property
     def starts_ranks(self) -> bool:
-        """This launcher started them, or in this process's parent one did."""
+        """Whether this launcher, or the one of this process's parent, has started the ranks."""
         return ScriptLauncher._children is not None or is_child()
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
@@ -188,6 +191,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
             with end_with_parent(self._can_tell):
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except BaseException as error:
+            # A tuner's exit ends a search, not the job: this process goes on, and so must the others.
             if ScriptLauncher._children is not None and not isinstance(error, TunerExit):
                 ScriptLauncher._children.expect_end()
             raise
@@ -214,11 +218,11 @@ class ScriptLauncher(SubprocessScriptLauncher):
                 raise Failure("trainer", rank, True, "start", text).error()
 
     def _can_tell(self) -> bool:
-        """A trainer fails with its group once that is formed, and a sampler knows its trainers."""
+        """Whether this rank notices an end by itself: a trainer by its group once that is formed, a sampler at once."""
         return dist.is_initialized() or (not self._ranked.job.is_undecided and self._ranked.role is Role.SAMPLER)
 
     def _may_end(self, local_rank: int) -> bool:
-        """The others take over what such a rank does. While roles are open, each rank is needed."""
+        """Whether the others take over what the rank does. While roles are undecided, each rank is needed."""
         if self._ranked.job.is_undecided:
             return False
         return self._ranked.job.takeover and self._ranked.roles.role(local_rank) is Role.SAMPLER

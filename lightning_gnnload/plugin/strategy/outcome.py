@@ -1,4 +1,4 @@
-"""What training came to: trainer 0 tells it to the samplers of its machine, whose scripts then go on as its own does.
+"""Outcome: trainer 0 tells the samplers of its machine what training came to, and their scripts go on as its own.
 
 Weights and buffers; what the run has changed in the plain attributes of the module and its parts (metrics' states among
 them), the callbacks, the loggers, and the Trainer with its loops; optimizers and schedulers; what the call returns.
@@ -29,7 +29,7 @@ _DIGESTED_BYTES = 1 << 20
 """Tensors up to here are compared by their bytes; larger ones by their version, as the graph's own features may be."""
 _OF_MODULES = vars(pl.LightningModule()).keys() - {"training", "_dtype"}
 _PREDICTED = {"_predictions", "epoch_batch_indices"}
-"""Of the prediction loop: each rank has its own."""
+"""Attributes of the prediction loop that are not told, as each rank has its own."""
 _ALWAYS = {"training", "_version", "_restarting", "_loaded_from_state_dict", "_resuming_from_checkpoint"}
 """Told even where the run did not change them: a version may have been looked up before, a sampler may have trained."""
 _KNOWN_PACKAGES = {"torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_gnnload"}
@@ -52,12 +52,13 @@ class Watch:
         }
 
     def outcome(self, result: Any) -> Outcome:
-        """All there is to tell, as plain values.
+        """Returns all there is to tell, as plain values.
 
         Args:
             result: what the call returned here.
         """
         trainer, model = self._trainer, self._model
+        # Before the attributes are compared, as the look-up sets one.
         for logger in trainer.loggers:
             if "_version" in vars(logger):
                 _ = logger.version  # looked up by the first who asks
@@ -80,6 +81,7 @@ class Watch:
         told["search"] = _search(trainer)
         told["optimizers"] = told["schedulers"] = []
         if trainer.state.fn == TrainerFn.FITTING:
+            # By name: optimizers hold parameters by identity, which no other process shares.
             names = {id(each): name for name, each in model.named_parameters()}
             told["optimizers"] = [
                 (
@@ -94,8 +96,8 @@ class Watch:
         return told
 
     def _changes(self, name: str, holder: Any) -> tuple[dict[str, Any], list[str]]:
-        """What is told of each attribute: whether a sampler may assign it, or only fill what it has; and the value. And
-        the names of those that have changed and are no plain values."""
+        """Returns by attribute whether a sampler may assign it, or only fill what it has, and the value; and the names
+        of those that have changed and are no plain values."""
         before = self._before.get(name, {})
         changed, lost = {}, []
         for key, value in attributes_of(holder).items():
@@ -160,8 +162,8 @@ class _Mark:
 
 @contextmanager
 def metrics_together(model: pl.LightningModule) -> Iterator[None]:
-    """Meanwhile, metrics whose result nobody has asked for yet hold what all trainers have counted: a sampler, which
-    is in no process group, could not ask the others. All trainers call it alike.
+    """Lets metrics whose result nobody has asked for yet hold meanwhile what all trainers have counted: a sampler,
+    which is in no process group, could not ask the others. All trainers call it alike.
 
     Only where they could ask each other, by gloo: metrics lie in host memory once a run is over.
     """
@@ -187,7 +189,7 @@ def metrics_together(model: pl.LightningModule) -> Iterator[None]:
 
 
 def holders_of(trainer: pl.Trainer, model: pl.LightningModule) -> dict[str, Any]:
-    """Whose attributes are compared and told, by names that are alike in all ranks."""
+    """Returns the objects whose attributes are compared and told, by names that are alike in all ranks."""
     holders: dict[str, Any] = {"trainer": trainer}
     for name in compat.CONNECTORS:
         holders[f"trainer.{name}"] = getattr(trainer, name)
@@ -215,7 +217,7 @@ def attributes_of(holder: Any) -> dict[str, Any]:
 
 
 def items_of(value: Any) -> Any:
-    """Containers of types that a sampler can fill, as plain ones; and what Lightning calls a stage, as text."""
+    """Returns containers of types that a sampler can fill as plain ones, and Lightning's stages as text."""
     if isinstance(value, str) and isinstance(value, Enum):
         return value.value
     for kind in (dict, list, set):
@@ -225,7 +227,7 @@ def items_of(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value if it is plain, else None."""
+    """Returns the value if it is plain, else None."""
     with suppress(NotPlainError):
         describe(value)
         return value
@@ -240,18 +242,18 @@ def _digest(tensor: torch.Tensor | np.ndarray) -> str:
 
 
 def _is_users(value: Any) -> bool:
-    """Neither Lightning's nor torch's, whose workings no script looks at."""
+    """Whether the value is of a type that is neither Lightning's nor torch's, whose workings no script looks at."""
     return type(value).__module__.partition(".")[0] not in _KNOWN_PACKAGES
 
 
 def _weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """All parameters and buffers, those included that no checkpoint has; shared ones once."""
+    """Returns all parameters and buffers, those included that no checkpoint has; shared ones once."""
     return {name: each.detach() for name, each in (*model.named_parameters(), *model.named_buffers())}
 
 
 def _no_rows(predictions: Any) -> Any:
-    """A sampler's part of predictions, of which each rank has its own: none, in the form of trainer 0's first, so that
-    a script can put them together."""
+    """Returns a sampler's part of the predictions: no rows, in the form of trainer 0's first ones, so that a script can
+    put the parts of all ranks together."""
 
     def empty(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.dim():

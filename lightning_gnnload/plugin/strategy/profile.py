@@ -128,7 +128,7 @@ def measure(
 
 
 def describe(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
-    """What the measured times depend on, as far as data and model go; the facts of the machine come from elsewhere."""
+    """Collects what the measured times depend on in data and model; the machine's facts come from elsewhere."""
     shapes = [
         (name, "lazy" if torch.nn.parameter.is_lazy(parameter) else list(parameter.shape))
         for name, parameter in model.named_parameters()
@@ -146,10 +146,10 @@ def describe(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
 
 
 class _Probe(pl.strategies.SingleDeviceStrategy):
-    """Lightning's plainest strategy, with the measurement in the place where loaders pass through."""
+    """A single-device strategy that measures where Lightning hands it the train loader."""
 
     is_rehearsal = True
-    """Of ranks that there are not yet: who trains on which part of a graph is not asked for."""
+    """Tells the data module that the ranks are not there yet, so that it leaves a partition out."""
 
     def __init__(self, setting: ProfileSetting, is_known: Callable[[dict[str, Any]], bool]) -> None:
         super().__init__(device=setting.device)
@@ -180,7 +180,7 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
 
 
 class _Making:
-    """Mini-batches of one epoch, made by as many threads as a sampler has, on its cores."""
+    """Makes mini-batches of one epoch, and times it, in as many threads as a sampler has, on its cores."""
 
     def __init__(self, source: BatchSource, setting: ProfileSetting) -> None:
         self._source = source
@@ -195,6 +195,7 @@ class _Making:
                 os.sched_setaffinity(0, setting.sampler_cores)  # of this thread alone
 
         with ThreadPoolExecutor(num_threads, "gnnload-measure", initializer=to_cores) as threads:
+            # The first mini-batches pay for memory and caches: they only tell how many to time.
             warm = list(threads.map(self._make, range(num_threads + 1)))
             estimate_ms = max(statistics.median(warm), 1e-3) / num_threads
             count = min(max(int(_LIMIT_S * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
@@ -203,7 +204,7 @@ class _Making:
         self.sample_ms = statistics.median(times) / num_threads
 
     def _make(self, step: int) -> float:
-        """Milliseconds that it took."""
+        """Makes one mini-batch; returns the milliseconds that it took."""
         slot = self._slots.take()
         began = time.perf_counter()
         payload = self._source.make(BatchRequest(0, step % self._num_steps, 0, 1), slot)
@@ -217,7 +218,7 @@ class _Making:
 
 
 class _ReadyBatches:
-    """The same few mini-batches in turn, until enough steps were timed by when each is asked for."""
+    """A loader that yields the same few mini-batches in turn, and times steps by when each one is asked for."""
 
     def __init__(self, batches: list[MiniBatch], convert: Convert, device: torch.device) -> None:
         self._batches = batches
@@ -237,16 +238,18 @@ class _ReadyBatches:
 
     @property
     def train_ms(self) -> float:
+        # From request to request: with batches ready, a step is all that lies between.
         steps = np.diff(self._asked_s) * 1e3
         return float(np.median(steps[min(_WARM_UP_STEPS, len(steps) // 2) :]))
 
 
 def _copies(trainer: pl.Trainer, arguments: dict[str, Any]) -> tuple[pl.LightningModule, Any, Any]:
-    """The model, the data module and the loaders to measure with.
+    """Returns copies of the model and the data module, and the loaders, to measure with.
 
     The data module is copied one level deep: the graph is shared, and what ``setup`` sets stays with the copy.
     """
     model, datamodule, loaders = (arguments.get(name) for name in ("model", "datamodule", "train_dataloaders"))
+    # ``fit`` takes a data module by the loaders' place, too.
     if isinstance(loaders, pl.LightningDataModule):
         datamodule, loaders = loaders, None
     assert model is not None

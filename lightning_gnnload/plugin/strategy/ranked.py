@@ -53,7 +53,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
 
     @property
     def roles(self) -> RolePlan:
-        """Raises RoleConfigError: the devices leave no trainer."""
+        """The roles of this machine's ranks. Raises RoleConfigError: the devices leave no trainer."""
         return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
 
     @property
@@ -67,7 +67,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
 
     @parallel_devices.setter
     def parallel_devices(self, devices: list[torch.device] | None) -> None:
-        """Set by Lightning to all devices; by the constructor to those that it is given."""
+        """Sets the devices of all ranks: Lightning gives all of the Trainer's, the constructor those it is given."""
         if devices and self.trainers is not None:
             devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
         self._parallel_devices = devices
@@ -98,11 +98,12 @@ class RankedStrategy(pl.strategies.DDPStrategy):
             # Under torchrun and SLURM these setters do nothing, and RANK counts the samplers too.
             self.cluster_environment.set_global_rank(self.global_rank)
             self.cluster_environment.set_world_size(self.world_size)
+        # Lightning's ``rank_zero_only`` has guessed a rank from the environment, where samplers count.
         compat.set_process_rank(self.global_rank)
 
     @property
     def run_name(self) -> str:
-        """What the ranks of one machine call themselves, alike in all of them and in no other job."""
+        """The name of the run on this machine, alike in all of its ranks and in no other job."""
         assert self.cluster_environment is not None
         return run_name(self.cluster_environment, self.node_rank)
 
@@ -124,13 +125,13 @@ class RankedStrategy(pl.strategies.DDPStrategy):
         raise NotImplementedError
 
     def decide(self, decision: RoleDecision) -> None:
-        """What the ranks agreed on; alike in all of them."""
+        """Takes over what the ranks have agreed on, which is alike in all of them."""
         raise NotImplementedError
 
     # What Lightning calls, in trainers only unless it says otherwise.
 
     def setup_distributed(self) -> None:
-        """Raises LaunchError: a launcher other than this strategy's started the ranks."""
+        """Forms the trainers' group. Raises LaunchError: a launcher other than this strategy's started the ranks."""
         if not self.session and not self.roles.is_lone:
             raise LaunchError(
                 f"The launcher {type(self.launcher).__name__} started trainers but no samplers, for which trainers "

@@ -54,7 +54,7 @@ _gone: set[int] = set()
 
 
 def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
-    """A trainer's queue to the samplers of its machine; ``reader`` reads what is made on their devices."""
+    """Opens a trainer's queue to the samplers of its machine; ``reader`` reads what is made on their devices."""
     roles = job.roles
     return BatchQueue(
         job.name,
@@ -77,7 +77,7 @@ def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
 def train(
     job: Job, trainer: pl.Trainer, model: pl.LightningModule, queue: BatchQueue, function: Callable[[], Any]
 ) -> Any:
-    """A trainer's part: runs what Lightning launches, and tells the samplers how it ended."""
+    """Runs what Lightning launches in a trainer, and tells the samplers how it ended."""
     # Spawned and forked ranks run no more of the script than this.
     watch = Watch(trainer, model) if job.local_rank == 0 and job.start_method == "popen" else None
     try:
@@ -107,14 +107,14 @@ def train(
 
 
 def model_in(arguments: dict[str, Any], trainer: pl.Trainer) -> pl.LightningModule:
-    """The one that the Trainer was called with, or has from before."""
+    """Returns the model that the Trainer was called with, or has from before."""
     model = arguments.get("model") or trainer.strategy.lightning_module
     assert model is not None
     return model
 
 
 def _sealed(watch: Watch | None, result: Any) -> MemoryFile | None:
-    """What this trainer tells the samplers."""
+    """Seals what this trainer tells the samplers; None where it has nothing to tell, or nothing that can be."""
     if watch is None:
         return None
     try:
@@ -125,7 +125,7 @@ def _sealed(watch: Watch | None, result: Any) -> MemoryFile | None:
 
 
 def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_with_any_rank: bool) -> Any:
-    """A sampler's part: makes mini-batches until the trainers are done, then goes on as trainer 0 does.
+    """Makes mini-batches in a sampler until the trainers are done, then goes on as trainer 0 does.
 
     Args:
         job: that this sampler is part of.
@@ -153,6 +153,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         takeover=job.takeover,
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
+        # It hangs itself on the service, as handlers and a thread, and must do so before the service starts.
         Standby(service, partial(ModelReplica, trainer, sources.datamodule), sources.loader)
     try:
         with_failover = job.takeover and ends_with_any_rank
@@ -177,6 +178,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         if not job.takeover:
             raise OutcomeError(text) from error
         _log.warning("%s It leaves the job; the trainers go on, and sample themselves where no sampler is left.", text)
+        # A status of 0, as others would end the whole job with a rank that fails.
         sys.exit(0)
     finally:
         if outcome is not None:
@@ -203,7 +205,7 @@ class _Sources:
         self._lock = threading.Lock()
 
     def open(self, spec: StreamSpec) -> BatchSource:
-        """Called when a trainer opens a stream, hence after ``prepare_data``, which runs on trainers."""
+        """Opens a stream's source, when a trainer asks for it, hence after ``prepare_data``, which runs on trainers."""
         is_successor = self.service is not None and self.service.is_successor
         source = self.loader(spec).source
         if spec.gathers:
@@ -212,7 +214,7 @@ class _Sources:
         return self._device.source(self.datamodule, source)
 
     def close(self, error: BaseException | None) -> None:
-        """When nothing is sampled any more, or because of ``error``."""
+        """Closes all loaders, when nothing is sampled any more, or because of ``error``."""
         if isinstance(self.datamodule, GraphDataModule):
             self.datamodule.module_partition.disconnect(error)
         for loader in (each for loaders in self._loaders.values() for each in loaders):
@@ -220,7 +222,7 @@ class _Sources:
                 close_caches(loader.source)
 
     def loader(self, spec: StreamSpec) -> SampledLoader:
-        """The stream's. Thread-safe."""
+        """Returns the stream's loader. Thread-safe."""
         with self._lock:
             return self._loader(spec)
 
@@ -241,7 +243,7 @@ class _Sources:
         return loader
 
     def set_up(self) -> None:
-        """The data module, once."""
+        """Sets the data module up, once."""
         if not self._is_set_up and self.datamodule is not None:
             self.datamodule.trainer = self.trainer
             self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
@@ -259,6 +261,6 @@ class _Sources:
 
 
 def datamodule_in(arguments: dict[str, Any]) -> Any:
-    """The one that the Trainer was called with, by either name."""
+    """Returns the data module that the Trainer was called with, as such or in the loaders' place."""
     given = (arguments.get(name) for name in _LOADERS)
     return next((each for each in given if isinstance(each, pl.LightningDataModule)), arguments.get("datamodule"))

@@ -33,11 +33,12 @@ _SIOCGIFADDR = 0x8915
 
 
 _stores: dict[tuple[str, int], Store] = {}
-"""By address and port: a later Trainer of a script meets where the first one did, as the port is taken."""
+"""The stores by address and port: a later Trainer of a script takes the first one's, whose port is in use."""
 
 
 def launch_store(job: Job, timeout: timedelta | None) -> Store:
-    """The part of the job's store that belongs to one launch. Local rank 0 of node 0 keeps it, or torchrun's agent.
+    """Opens the part of the job's store that belongs to one launch. Local rank 0 of node 0 keeps it, or torchrun's
+    agent.
 
     Args:
         job: knows the main address and port, and this rank's place.
@@ -48,12 +49,14 @@ def launch_store(job: Job, timeout: timedelta | None) -> Store:
     _choose_interface(address, port, is_local)
     is_host = job.node_rank == 0 and job.local_rank == 0
     store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
+    # A later launch finds the same store, and must not find this one's keys.
     return PrefixStore(f"gnnload/{job.session}", store)
 
 
 def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: timedelta | None) -> Store:
-    """The job's store, one for the life of the process."""
+    """Opens the job's store, once for the life of the process."""
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    # torchrun's agent keeps its own store, at the address that it has told.
     if is_local and not is_agents:
         address = LOOPBACK
     if (address, port) not in _stores:
@@ -65,7 +68,7 @@ def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: tim
 
 
 def is_loopback(address: str) -> bool:
-    """Whether it means this machine to every machine. A host's own name may mean loopback there, and only there."""
+    """Whether the address means loopback to every machine, unlike a host's own name, which may do so there alone."""
     try:
         return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -73,7 +76,7 @@ def is_loopback(address: str) -> bool:
 
 
 def check_alike(store: Store, node_rank: int, roles: RolePlan) -> None:
-    """Raises RoleConfigError, in every trainer: the machines of this job have other numbers of ranks."""
+    """Compares the machines. Raises RoleConfigError, in every trainer: they have other numbers of ranks."""
     store.set(f"roles/{node_rank}", f"{roles.num_trainers} trainers and {roles.num_samplers} samplers")
     found = [store.get(f"roles/{node}").decode() for node in range(roles.num_nodes)]
     if len(set(found)) > 1:
@@ -97,25 +100,26 @@ def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeou
 
 
 def leave_group() -> None:
-    """The default process group ends in this process, if there is one."""
+    """Destroys the default process group in this process, if there is one."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def _choose_interface(address: str, port: int, is_local: bool) -> None:
-    """Tells gloo, which takes it from the environment only; what the user has set there stays."""
+    """Tells gloo the interface by the environment, its only way; what the user has set there stays."""
     interface = "lo" if is_local else _interface_towards(address, port)
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def _listen(address: str, port: int, is_local: bool) -> int:
-    """A listening socket at ``address``; everywhere, where this machine does not know it by that address."""
+    """Opens a listening socket at ``address``; at all addresses where that is none of this machine's own."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     everywhere = ("", port)
     if not is_local and is_loopback(str(where[0])):
         where = everywhere  # Debian has a host's own name mean 127.0.1.1, where no other machine gets
     bound = socket.socket(family, socket.SOCK_STREAM)
+    # For a job that follows another one at once: the port's old connections linger for a minute.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(where)
@@ -128,11 +132,12 @@ def _listen(address: str, port: int, is_local: bool) -> int:
 
 
 def _interface_towards(address: str, port: int) -> str | None:
-    """The interface that leads to another machine; None where that is unclear, or the address is of version 6."""
+    """Finds the interface that leads to another machine; None where that is unclear, or for an IPv6 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, port))  # sends nothing: the kernel looks up the route
             own = probe.getsockname()[0]
+            # The address is this machine's own: it does not tell by which interface the others come.
             if is_loopback(own):
                 return None
             for _, name in socket.if_nameindex():
@@ -151,7 +156,7 @@ _SEVERAL = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
 def check_environment(environment: environments.ClusterEnvironment, roles: RolePlan) -> None:
-    """Raises LaunchError: the processes were not started as the Trainer's ``devices`` and ``num_nodes`` say."""
+    """Checks the launch. Raises LaunchError: it did not start what the Trainer's ``devices`` and ``num_nodes`` say."""
     if isinstance(environment, environments.TorchElasticEnvironment):
         _check_torchrun(roles)
     elif isinstance(environment, environments.SLURMEnvironment):
@@ -202,7 +207,7 @@ def _check_several(num_nodes: int) -> None:
 
 
 NOTICE_S = 2.0
-"""By then a rank that ends has told its sampler, and the sampler has left a notice."""
+"""A rank that ends has told its sampler within so long, and the sampler has left a notice."""
 _KEY = "failure"
 _POLL_S = 0.1
 
@@ -218,10 +223,11 @@ class FailureStore:
         """Posts a failure for ranks on other machines; the first one counts."""
         with suppress(DistError):  # the one who keeps the store is gone, which the others will see for themselves
             if (store := self._store()) is not None:
+                # Later failures are mostly consequences of the first.
                 store.compare_set(_KEY, "", json.dumps(failure.to_json()))
 
     def find(self, timeout_s: float = 0.0) -> PeerError | None:
-        """The reason why a collective failed, if any rank has left it by then."""
+        """Finds the reason why a collective failed, if any rank leaves it within ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         try:
             if (store := self._store()) is None:

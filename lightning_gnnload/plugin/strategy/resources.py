@@ -38,7 +38,7 @@ class PipelineStage:
 
 
 def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...] | None:
-    """Cores a worker of each stage, so that the slowest stage is as fast as it can be.
+    """Divides cores among the workers of all stages, so that the slowest stage is as fast as it can be.
 
     The slowest stage decides how fast batches come. Any better division gives it more than its present count and no
     other stage fewer than it needs, so giving the slowest one more, again and again, ends at the best division.
@@ -71,7 +71,7 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
 
 
 def divide_cores(cores: Collection[int], plan: RolePlan, decision: RoleDecision | None, on_gpu: bool) -> list[set[int]]:
-    """The cores of each local rank of a machine, by local rank; empty when there are fewer cores than ranks.
+    """Returns the cores of each local rank of a machine, by local rank; empty when there are fewer cores than ranks.
 
     A sampler's threads both sample and gather, so these are one stage; training is the other. Where nothing was
     measured, each rank gets the same number of cores.
@@ -88,6 +88,7 @@ def divide_cores(cores: Collection[int], plan: RolePlan, decision: RoleDecision 
     """
     sample_ms = train_ms = 1.0
     if decision is not None and decision.sample_ms is not None and decision.train_ms is not None:
+        # A step takes a mini-batch for each trainer; measured on several cores, it is as much more work for one.
         sample_ms = plan.num_trainers * decision.sample_ms * decision.sample_cores
         train_ms = plan.num_trainers * decision.train_ms * decision.train_cores
     else:
@@ -112,6 +113,7 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
         yield
         return
     own = os.sched_getaffinity(0)
+    # Thread by thread, as an affinity set for the process is that of the calling thread alone.
     before = {thread: mask for thread in _threads() if (mask := _mask(thread)) is not None}
     num_threads = torch.get_num_threads()
     _move({thread: set(cores) for thread in before})
@@ -120,6 +122,7 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
         yield
     finally:
         torch.set_num_threads(num_threads)
+        # Threads that started meanwhile have inherited the narrow mask, and get the caller's.
         _move({thread: before.get(thread, own) for thread in _threads()})
 
 
@@ -147,7 +150,7 @@ def own_cores(job: Job) -> Iterator[Collection[int]]:
 
 
 def queue_depth(batch_bytes: int, plan: RolePlan, memory_bytes: int) -> int:
-    """Slots that each trainer may have at each sampler, so that a machine's slots take ``memory_bytes`` together.
+    """Returns how many slots each trainer may have at each sampler: all of a machine's take ``memory_bytes`` together.
 
     At least 2, as sampling would not overlap training else, and at most 16, beyond which nothing is won.
 
@@ -158,7 +161,7 @@ def queue_depth(batch_bytes: int, plan: RolePlan, memory_bytes: int) -> int:
 
 
 def default_queue_memory_bytes() -> int:
-    """An eighth of the machine's memory, or of the container's where that is less."""
+    """Returns an eighth of the machine's memory, or of the container's where that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):  # of control groups, versions 2 and 1
         with suppress(OSError, ValueError):  # no such file, or "max"

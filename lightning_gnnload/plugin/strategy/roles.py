@@ -13,7 +13,7 @@ from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision
 
 
 def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
-    """How many of a machine's ranks should sample, so that trainers need not wait: at least 1, and not all.
+    """Computes how many of a machine's ranks should sample, so that trainers need not wait: at least 1, and not all.
 
     One sampler feeds ``K = train_ms / sample_ms`` trainers. Of ``K + 1`` ranks one samples, rounded up, as a
     trainer that waits is worse than a sampler that does.
@@ -35,7 +35,7 @@ def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
 
 
 def check_role_options(samplers: object, trainers: object, queue_depth: object, queue_memory_bytes: object) -> None:
-    """Raises RoleConfigError: options of FactoredStrategy that exclude each other, whatever the devices."""
+    """Checks options of FactoredStrategy. Raises RoleConfigError: they are impossible, whatever the devices."""
     if samplers != "auto" and (not isinstance(samplers, int) or isinstance(samplers, bool) or samplers < 1):
         raise RoleConfigError(
             f"samplers={samplers!r}: the number of samplers is needed, at least 1, or 'auto'. "
@@ -65,6 +65,7 @@ def save_decision(decision: RoleDecision, folder: str) -> None:
     if "://" in folder:
         return
     path = Path(folder) / FILE_NAME
+    # By process: jobs that share the folder must not write into each other's.
     temporary = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +76,7 @@ def save_decision(decision: RoleDecision, folder: str) -> None:
 
 
 def load_decision(folder: str) -> RoleDecision | None:
-    """What an earlier run wrote to ``folder``; None, with a warning, when the file is broken or not ours."""
+    """Reads what an earlier run wrote to ``folder``; None, with a warning, when the file is broken or not ours."""
     path = Path(folder) / FILE_NAME
     if "://" in folder or not path.is_file():
         return None

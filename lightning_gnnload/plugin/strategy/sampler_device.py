@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from lightning_gnnload.plugin.compat import pl
 
 _STAMP_BYTES = 4
-"""A node, of the table by which a sampling thread finds the nodes that a mini-batch has met."""
+"""Bytes a node that each sampling thread takes, for its table of the nodes that a mini-batch has met."""
 _log = logging.getLogger(__name__)
 
 
 def runtime_of(device: Device) -> Runtime:
-    """The CUDA runtime by which the device's memory is shared between processes."""
+    """Returns the CUDA runtime by which the device's memory is shared between processes."""
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
     return CupyRuntime(device.torch_device.index or 0)
 
 
 def reader_of(module: pl.LightningDataModule | None, root_device: torch.device) -> DeviceReader | None:
-    """A trainer's device, to read samplers' device memory by; None where it computes or gathers on the host."""
+    """Opens a trainer's reader of samplers' device memory; None where it computes or gathers on the host."""
     if not _is_wanted(module, root_device):
         return None
     from lightning_gnnload.ops.cuda.opening import open_device
@@ -59,8 +59,8 @@ class SamplerDevice:
         self._exporter: DeviceExporter | None = None
 
     def source(self, module: pl.LightningDataModule | None, source: BatchSource) -> BatchSource:
-        """The same mini-batches, drawn on the device; or ``source``, where they are drawn on the host, for which
-        ``sampling_device="auto"`` says why, once.
+        """Returns a source that draws the same mini-batches on the device; or ``source``, where they are drawn on the
+        host, for which ``sampling_device="auto"`` says why, once.
 
         Raises:
             CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``.
@@ -84,6 +84,7 @@ class SamplerDevice:
         from lightning_gnnload.sample.placement import budget_alone, budget_beside_model
 
         device, graph, trainer = open_device(self._job.device), source.workload.graph, getattr(module, "trainer", None)
+        # A sampler that switches trains on its device too; ranks that share one may have a trainer's model there.
         is_shared = self._job.shares_devices or self._job.switching
         room = budget_beside_model(device) if is_shared else budget_alone(device)
         place = partial(
