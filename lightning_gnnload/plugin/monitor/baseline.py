@@ -83,7 +83,7 @@ class NoGraphBaseline(pl.Callback):
             torch.manual_seed(self.seed)
             model = self._model(data.num_features, data.num_classes)
             optimizer = torch.optim.Adam(model.parameters(), lr=self.lr)
-            best = (-1.0, 0.0)
+            best = tested = -1.0
             x, y = splits["train"]
             for _ in range(self.epochs):
                 model.train()
@@ -91,8 +91,11 @@ class NoGraphBaseline(pl.Callback):
                     optimizer.zero_grad()
                     F.cross_entropy(model(x[ids]), y[ids]).backward()
                     optimizer.step()
-                best = max(best, (_accuracy(model, *splits["val"]), _accuracy(model, *splits["test"])))
-        return best[1]
+                # On a tie the earlier epoch counts: the test split must not choose. Without validation, the last does.
+                validated = _accuracy(model, *splits["val"])
+                if validated > best or not len(splits["val"][1]):
+                    best, tested = validated, _accuracy(model, *splits["test"])
+        return tested
 
     def _model(self, in_features: int, num_classes: int) -> nn.Sequential:
         widths = [in_features] + [self.hidden] * (self.num_layers - 1)

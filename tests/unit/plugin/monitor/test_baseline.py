@@ -34,6 +34,21 @@ def test_it_is_reproducible_and_leaves_the_random_state_alone() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+def test_the_test_split_does_not_choose_the_epoch() -> None:
+    def accuracy(epochs: int, val: list[int], test: list[int]) -> float:
+        data = clusters(noise=2.0)
+        data.val, data.test = np.array(val, np.int64), np.array(test)
+        return NoGraphBaseline(epochs=epochs, batch_size=300, lr=1e-3).train(data)
+
+    rest = list(range(400, 600))
+    by_epoch = [accuracy(epochs, [], rest) for epochs in range(1, 6)]  # without validation: of the last epoch
+    assert by_epoch[0] < max(by_epoch)
+    right_at_once = [node for node in range(300, 330) if accuracy(1, [], [node]) == 1]
+    assert len(right_at_once) > 5
+    for node in right_at_once:  # no later epoch does better on it
+        assert accuracy(5, [node], rest) == by_epoch[0]
+
+
 def test_labels_that_are_no_classes_are_refused() -> None:
     with pytest.raises(LoaderConfigError, match="integer class label"):
         NoGraphBaseline().train(clusters(noise=1.0, labels="float32"))
