@@ -19,6 +19,8 @@ from tests.ops.graphs import sampled
 
 from .sampled import assert_equal
 
+pytestmark = pytest.mark.slow
+
 GRAPHS = example_graphs()
 SAMPLERS = [c.sampler for subject in own_subjects() for c in subject.contracts if can_sample(c.sampler) is None]
 MOST_SEEDS = 10

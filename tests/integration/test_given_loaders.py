@@ -42,6 +42,7 @@ class Notes(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [DDPStrategy, FactoredStrategy])
 def test_ranks_share_the_seeds(tmp_path: Path, strategy: Any) -> None:
     data = GraphDataModule(toy_data(num_train=200, val=range(60)), NeighborSampler([3]), batch_size=20)

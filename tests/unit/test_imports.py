@@ -29,6 +29,7 @@ def run(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "loads"),
     [("lightning_gnnload", ""), ("lightning_gnnload.errors", ""), ("lightning_gnnload.ops", "numpy")],
@@ -37,6 +38,7 @@ def test_a_door_opens_onto_its_own_layer_alone(name: str, loads: str) -> None:
     assert run(IMPORT, name) == loads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "but"),
     [
@@ -69,6 +71,7 @@ def test_modules_of_the_package_are_its_attributes() -> None:
     )
 
 
+@pytest.mark.slow
 def test_configurations_may_name_every_class_and_strategy_beside_the_data_module() -> None:
     # Parsers know a class without its module by its being imported, and Lightning a strategy by its being registered.
     code = """

@@ -80,6 +80,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_factored_strategy_stands_in_and_is_counted(checkout: Path) -> None:
     found = run(checkout, [])
     name = "test_strategies.py::"

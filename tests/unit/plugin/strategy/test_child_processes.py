@@ -12,6 +12,8 @@ from lightning_gnnload.pipeline import flags
 from lightning_gnnload.plugin.strategy.launcher import ChildProcesses
 from tests import forkserver
 
+pytestmark = pytest.mark.slow
+
 RANK_0 = f"""
 import subprocess, time
 import {ChildProcesses.__module__} as tested
