@@ -8,9 +8,10 @@
 
 namespace lg::bind {
 
-// What ops/dispatch.py makes a SampleLayout of: num_nodes, a HopLayout each, free_begin, free_end.
+// What ops/dispatch.py makes a SampleLayout of: num_nodes, a HopLayout each, free_begin, free_end,
+// queries_offset.
 using Hop = nb::typed<nb::tuple, int64_t, nb::ellipsis>;
-using Layout = nb::typed<nb::tuple, int64_t, nb::typed<nb::list, Hop>, int64_t, int64_t>;
+using Layout = nb::typed<nb::tuple, int64_t, nb::typed<nb::list, Hop>, int64_t, int64_t, int64_t>;
 
 // Runs sample() without the GIL.
 template <class Sample>
@@ -25,8 +26,8 @@ Layout sampled(const Sample& sample) {
                                hop.indices_offset, hop.edge_ids_offset, hop.edge_weights_offset,
                                hop.edge_types_offset));
   }
-  return nb::borrow<Layout>(
-      nb::make_tuple(layout.num_nodes, hops, layout.free_begin, layout.free_end));
+  return nb::borrow<Layout>(nb::make_tuple(layout.num_nodes, hops, layout.free_begin,
+                                           layout.free_end, layout.queries_offset));
 }
 
 // A SamplerInput of either width of indices, with the memory that it points to: ops/inputs.py has

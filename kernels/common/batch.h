@@ -89,6 +89,7 @@ struct SampleLayout {
   int64_t num_nodes;
   std::vector<HopLayout> hops;
   int64_t free_begin, free_end;
+  int64_t queries_offset = -1;  // of the number of each node's query, int32 [num_nodes]; -1: none
 };
 
 constexpr int64_t align_up(int64_t bytes) {
@@ -96,33 +97,49 @@ constexpr int64_t align_up(int64_t bytes) {
 }
 constexpr int64_t align_down(int64_t bytes) { return bytes / kAlignment * kAlignment; }
 
+// A batch's nodes are nodes of the graph, each once. Others: common/query_ids.h.
+struct PlainIds {
+  int64_t of_seed(int64_t, int64_t seed) const { return seed; }
+  int64_t most_nodes(int64_t num_graph_nodes) const { return num_graph_nodes; }
+  bool has_queries() const { return false; }
+  void separate(const NodeList&, int32_t*) const {}
+
+  // Of what flows through an edge stream: the position of an edge; then, where it led to.
+  int64_t position(int64_t value) const { return value; }
+  int64_t at_neighbor(int64_t, int64_t neighbor) const { return neighbor; }
+};
+
 // Every method may throw; the table is left clean in any case. Table: common/node_table.h.
-template <class Table>
+template <class Table, class Ids = PlainIds>
 class Batch {
  public:
   Batch(Workspace& workspace, Table& table, int64_t num_graph_nodes, const BatchRequest& request,
-        EdgeColumns columns)
+        EdgeColumns columns, const Ids& ids = Ids())
       : workspace_(workspace),
         table_(table),
         num_graph_nodes_(num_graph_nodes),
         request_(request),
         columns_(columns),
+        ids_(ids),
         nodes_{reinterpret_cast<int64_t*>(request.arena), 0},
         top_(align_down(request.arena_bytes)) {}
   ~Batch() { table_.clear(nodes_); }
   Batch(const Batch&) = delete;
 
   int64_t num_nodes() const { return nodes_.count; }
+  int64_t num_seeds() const { return request_.num_seeds; }
   const int64_t* nodes() const { return nodes_.ids; }
   Workspace& workspace() { return workspace_; }
   Table& table() { return table_; }
+  const Ids& ids() const { return ids_; }
   Edges& edges() { return workspace_.edges; }
 
   // Throws SeedError: a seed out of range or repeated.
   void add_seeds() {
     reserve_nodes(request_.num_seeds);
     for (int64_t i = 0; i < request_.num_seeds; ++i) {
-      if (in_range(request_.seeds[i], num_graph_nodes_)) prefetch(request_.seeds[i]);
+      const int64_t seed = request_.seeds[i];
+      if (in_range(seed, num_graph_nodes_)) prefetch(ids_.of_seed(i, seed));
     }
     for (int64_t i = 0; i < request_.num_seeds; ++i) {
       const int64_t seed = request_.seeds[i];
@@ -130,7 +147,7 @@ class Batch {
         fail<SeedError>("seeds[", i, "] is ", seed, ", but the graph has ", num_graph_nodes_,
                         " nodes: seeds must lie in [0, ", num_graph_nodes_, ").");
       }
-      const int32_t local = add(seed);
+      const int32_t local = add(ids_.of_seed(i, seed));
       if (local != i) {
         fail<SeedError>(
             "seeds[", i, "] is ", seed, ", the same node as seeds[", local,
@@ -142,10 +159,10 @@ class Batch {
 
   // Makes room for `num_new` more nodes; must come before they are added.
   void reserve_nodes(int64_t num_new) {
-    const int64_t bound = std::min(nodes_.count + num_new, num_graph_nodes_);
+    const int64_t bound = std::min(nodes_.count + num_new, ids_.most_nodes(num_graph_nodes_));
     if (bound > request_.max_local) fail_beyond_int32("nodes");
     // add() writes one beyond the last node.
-    reserve_bytes((bound + 1) * int64_t(sizeof(int64_t)), 0);
+    reserve_bytes(node_bytes(bound + 1), 0);
     table_.reserve(nodes_, bound);
   }
 
@@ -196,7 +213,7 @@ class Batch {
     at.edge_ids_offset = place(columns_.ids, bytes<int64_t>(num_edges));
     at.edge_weights_offset = place(columns_.weights, bytes<float>(num_edges));
     at.edge_types_offset = place(columns_.types, bytes<int32_t>(num_edges));
-    reserve_bytes(bytes<int64_t>(nodes_.count), span);
+    reserve_bytes(node_bytes(nodes_.count), span);
     top_ -= span;
     for (int64_t* offset : {&at.indptr_offset, &at.indices_offset, &at.edge_ids_offset,
                             &at.edge_weights_offset, &at.edge_types_offset}) {
@@ -217,14 +234,26 @@ class Batch {
     }
   }
 
+  // Ends the batch: no nodes come any more.
   SampleLayout layout() {
-    return {nodes_.count, std::move(hops_), align_up(bytes<int64_t>(nodes_.count)), top_};
+    SampleLayout layout{nodes_.count, std::move(hops_), align_up(node_bytes(nodes_.count)), top_};
+    if (ids_.has_queries()) {
+      layout.queries_offset = align_up(bytes<int64_t>(nodes_.count));
+      table_.clear(nodes_);  // it knows them by what they are until here
+      ids_.separate(nodes_, reinterpret_cast<int32_t*>(request_.arena + layout.queries_offset));
+    }
+    return layout;
   }
 
  private:
   template <class T>
   static int64_t bytes(int64_t count) {
     return count * int64_t(sizeof(T));
+  }
+
+  int64_t node_bytes(int64_t count) const {
+    const int64_t ids = bytes<int64_t>(count);
+    return ids_.has_queries() ? align_up(ids) + bytes<int32_t>(count) : ids;
   }
 
   void reserve_bytes(int64_t below, int64_t above) {
@@ -250,29 +279,41 @@ class Batch {
   const int64_t num_graph_nodes_;
   const BatchRequest& request_;
   const EdgeColumns columns_;
+  const Ids ids_;
   NodeList nodes_;
   int64_t top_;  // start of the hops in the arena
   std::vector<HopLayout> hops_;
 };
+
+inline void check_workspace(const Workspace& workspace, int64_t num_graph_nodes) {
+  if (workspace.num_nodes < num_graph_nodes) {
+    fail<SamplerConfigError>("The Workspace is for graphs of ", workspace.num_nodes,
+                             " nodes, but this graph has ", num_graph_nodes,
+                             ". Make a Workspace(num_nodes=", num_graph_nodes, ").");
+  }
+}
+
+// Calls sample(batch) on a batch over a table that no other thread uses meanwhile.
+template <class Table, class Sample, class Ids = PlainIds>
+SampleLayout with_table(Workspace& workspace, Table& table, int64_t num_graph_nodes,
+                        const BatchRequest& request, EdgeColumns columns, const Sample& sample,
+                        const Ids& ids = Ids()) {
+  Batch<Table, Ids> batch(workspace, table, num_graph_nodes, request, columns, ids);
+  batch.add_seeds();
+  sample(batch);
+  return batch.layout();
+}
 
 // Calls sample(batch) on a batch over the workspace's table, which no other thread can use
 // meanwhile.
 template <class Sample>
 SampleLayout with_batch(Workspace& workspace, int64_t num_graph_nodes, const BatchRequest& request,
                         EdgeColumns columns, const Sample& sample) {
-  if (workspace.num_nodes < num_graph_nodes) {
-    fail<SamplerConfigError>("The Workspace is for graphs of ", workspace.num_nodes,
-                             " nodes, but this graph has ", num_graph_nodes,
-                             ". Make a Workspace(num_nodes=", num_graph_nodes, ").");
-  }
+  check_workspace(workspace, num_graph_nodes);
   const Workspace::Lease lease(workspace);
   return std::visit(
       [&](auto& table) {
-        Batch<std::decay_t<decltype(table)>> batch(workspace, table, num_graph_nodes, request,
-                                                   columns);
-        batch.add_seeds();
-        sample(batch);
-        return batch.layout();
+        return with_table(workspace, table, num_graph_nodes, request, columns, sample);
       },
       workspace.table);
 }

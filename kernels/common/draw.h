@@ -1,6 +1,6 @@
 // draw.h: which Philox block serves which random choice. A draw is named, never consumed:
 //
-//   stream key    of (seed, epoch)                one key for draws, another for ordering keys
+//   stream key    of (seed, epoch, tag)           one key for draws, another for ordering keys
 //   draw block    of (node, hop, step, attempt)   four draws of 32 bits
 //   draw j        word j & 3 of block j >> 2
 //   source draw   of (node, hop, step)            one of 64 bits, which all who may draw the node share
@@ -21,9 +21,11 @@ struct StreamKey {
   uint32_t order0, order1;  // keys the ordering of seeds
 };
 
-LG_HD StreamKey stream_key(uint64_t seed, uint32_t epoch) {
-  constexpr uint32_t kTag = 0x6b657973u;  // "keys", in ASCII
-  const Words4 words = philox({epoch, 0, 0, kTag}, uint32_t(seed), uint32_t(seed >> 32));
+// In ASCII: what a batch draws, and what is drawn in the names of seed rows, whatever the batch.
+constexpr uint32_t kKeysTag = 0x6b657973u, kRowsTag = 0x726f7773u;
+
+LG_HD StreamKey stream_key(uint64_t seed, uint32_t epoch, uint32_t tag = kKeysTag) {
+  const Words4 words = philox({epoch, 0, 0, tag}, uint32_t(seed), uint32_t(seed >> 32));
   return {words.x, words.y, words.z, words.w};
 }
 
@@ -52,6 +54,13 @@ LG_HD uint32_t draw_word(const NodeDraws& draws, uint32_t j, uint32_t attempt) {
   const Words4 words = draw_block(draws, j >> 2, attempt);
   const uint32_t lane = j & 3;
   return lane == 0 ? words.x : lane == 1 ? words.y : lane == 2 ? words.z : words.w;
+}
+
+// Makes a name of a number that counts from 0: the finalizer of MurmurHash3, one to one.
+LG_HD uint32_t hash32(uint32_t value) {
+  value = (value ^ value >> 16) * 0x85ebca6bu;
+  value = (value ^ value >> 13) * 0xc2b2ae35u;
+  return value ^ value >> 16;
 }
 
 // Draw j, exactly uniform in [0, n), 1 <= n < 2^32. `word` is its first attempt, draw_word(draws, j,

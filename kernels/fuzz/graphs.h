@@ -41,14 +41,13 @@ Weight random_weight(Choices& choose) {
                                 std::ldexp(Weight(1), int(choose.between(-140, 120)))});
 }
 
-// The alias tables of random weights, or none.
-template <class Index>
-Exact<AliasEntry> random_table(Choices& choose, const Graph<Index>& graph) {
-  Exact<double> weights(choose.flag() ? graph.indices.size() : 0);
+// The alias tables of random weights, or none, of lists that begin where list_ptr[num_lists + 1] says.
+inline Exact<AliasEntry> random_table(Choices& choose, const Exact<int64_t>& list_ptr) {
+  const int64_t num_lists = list_ptr.size() - 1;
+  Exact<double> weights(choose.flag() ? list_ptr[num_lists] : 0);
   for (int64_t e = 0; e < weights.size(); ++e) weights[e] = random_weight<double>(choose);
   Exact<AliasEntry> table(weights.size());
-  if (table.size())
-    build_alias(graph.indptr.data(), graph.num_nodes(), weights.data(), table.data());
+  if (table.size()) build_alias(list_ptr.data(), num_lists, weights.data(), table.data());
   return table;
 }
 

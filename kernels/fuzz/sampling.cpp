@@ -75,6 +75,7 @@ void expect_sound_places(const Sampled& sampled) {
     if (num_bytes > 0) places.emplace_back(offset, offset + num_bytes);
   };
   place(0, layout.num_nodes * 8);
+  if (layout.queries_offset >= 0) place(layout.queries_offset, layout.num_nodes * 4);
   place(layout.free_begin, layout.free_end - layout.free_begin);
   for (size_t h = 0; h < layout.hops.size(); ++h) {
     const HopLayout& hop = layout.hops[h];

@@ -5,8 +5,8 @@
 namespace lg {
 namespace {
 
-template <class Index>
-void check_starts(const WalkRequest<Index>& request) {
+template <class Index, class Lists>
+void check_starts(const WalkRequest<Index, Lists>& request) {
   for (int64_t i = 0; i < request.num_starts; ++i) {
     if (!in_range(request.starts[i], request.graph.num_nodes)) {
       fail<SeedError>("starts[", i, "] is ", request.starts[i], ", but the graph has ",
@@ -18,10 +18,11 @@ void check_starts(const WalkRequest<Index>& request) {
 
 }  // namespace
 
-template <class Index>
-void random_walk(const WalkRequest<Index>& request, int64_t* traces) {
+template <class Index, class Lists>
+void random_walk(const WalkRequest<Index, Lists>& request, int64_t* traces) {
   check_starts(request);
-  WalkGroup<Index> group(request.graph, request.walks, request.seed, request.epoch, request.step);
+  WalkGroup group(request.graph, request.lists, request.walks, request.seed, request.epoch,
+                  request.step);
   const int64_t num_walks = request.walks.num_walks, width = request.walks.length + 1;
   const int64_t end = request.num_starts * num_walks;
   for (int64_t first = 0; first < end; first += kMaxWalks) {
@@ -30,11 +31,15 @@ void random_walk(const WalkRequest<Index>& request, int64_t* traces) {
     std::fill_n(rows, count * width, -1);
     for (int64_t i = 0; i < count; ++i) rows[i * width] = request.starts[(first + i) / num_walks];
     group.run(request.starts, first, count, request.hop,
-              [=](int64_t i, int64_t t, int64_t node) { rows[i * width + t + 1] = node; });
+              [=](int64_t i, int64_t t, int64_t node, bool) { rows[i * width + t + 1] = node; });
   }
 }
 
 template void random_walk(const WalkRequest<int32_t>&, int64_t*);
 template void random_walk(const WalkRequest<int64_t>&, int64_t*);
+template void random_walk(const WalkRequest<int32_t, RunLists<uint32_t>>&, int64_t*);
+template void random_walk(const WalkRequest<int32_t, RunLists<int64_t>>&, int64_t*);
+template void random_walk(const WalkRequest<int64_t, RunLists<uint32_t>>&, int64_t*);
+template void random_walk(const WalkRequest<int64_t, RunLists<int64_t>>&, int64_t*);
 
 }  // namespace lg

@@ -15,16 +15,20 @@ namespace lg {
 
 constexpr int64_t kMaxWalks = 256;
 
-template <class Index>
+template <class Index, class Lists>
 class WalkGroup {
  public:
-  WalkGroup(const Csc<Index>& graph, const WalkSettings& settings, uint64_t seed, uint32_t epoch,
-            uint32_t step)
-      : graph_(graph), settings_(settings), key_(stream_key(seed, epoch)), step_(step) {}
+  WalkGroup(const Csc<Index>& graph, const Lists& lists, const WalkSettings& settings,
+            uint64_t seed, uint32_t epoch, uint32_t step)
+      : graph_(graph),
+        lists_(lists),
+        settings_(settings),
+        key_(stream_key(seed, epoch)),
+        step_(step) {}
 
   // Walks `first` to `first + count - 1`, counted over all starts with num_walks each; count is at
-  // most kMaxWalks. Calls visit(i, t, node) for each node that step t of walk `first + i` reaches,
-  // in the order of steps.
+  // most kMaxWalks. Calls visit(i, t, node, ends_round) for each node that step t of walk
+  // `first + i` reaches, in the order of steps.
   template <class Visit>
   void run(const int64_t* starts, int64_t first, int64_t count, uint32_t hop, const Visit& visit) {
     begin(starts, first, count, hop);
@@ -47,10 +51,11 @@ class WalkGroup {
 
   void begin(const int64_t* starts, int64_t first, int64_t count, uint32_t hop) {
     const int64_t num_walks = settings_.num_walks, blocks_per_walk = settings_.blocks_per_walk();
+    const auto now = lists_.step(0);
     int64_t start = first / num_walks, number = first % num_walks;
     for (int lane = 0; lane < count; ++lane) {
       const int64_t node = starts[start];
-      prefetch_degree(graph_, node);
+      prefetch_list(now(node));
       start_[lane] = node;
       draws_[lane] = node_draws(key_, step_, hop, graph_.name(node));
       first_block_[lane] = uint32_t(number * blocks_per_walk);
@@ -77,11 +82,13 @@ class WalkGroup {
   void choose(int64_t t) {
     const bool is_second = settings_.is_second(t);
     const AliasEntry* const table = settings_.table;
+    const auto now = lists_.step(t);
     int num_going = 0;
     for (int k = 0; k < num_walks_; ++k) {
       Walk walk = walks_[k];
-      const int64_t begin = graph_.indptr[walk.place];
-      const uint32_t degree = uint32_t(graph_.indptr[walk.place + 1] - begin);
+      const int64_t list = now(walk.place);
+      const int64_t begin = int64_t(lists_.ptr[list]);
+      const uint32_t degree = uint32_t(lists_.ptr[list + 1] - lists_.ptr[list]);
       const Words4& words = words_[walk.block];
       walk.place = begin + draw_below(draws_[walk.lane], 4 * block(walk, t) + 2 * is_second, degree,
                                       is_second ? words.z : words.x);
@@ -117,22 +124,31 @@ class WalkGroup {
   // From positions to nodes, and to where the next step leaves from.
   template <class Visit>
   void advance(int64_t t, const Visit& visit) {
-    const bool is_second = settings_.is_second(t);
+    const bool is_second = settings_.is_second(t), ends_round = lists_.ends_round(t);
+    const uint64_t end_below = ends_round ? settings_.end_below : 0;
+    const uint64_t restart_below = ends_round ? settings_.restart_below : 0;
+    const auto next = lists_.step(t + 1);
     int num_going = 0;
     for (int k = 0; k < num_walks_; ++k) {
       Walk walk = walks_[k];
       const int64_t node = graph_.indices[walk.place];
-      visit(walk.lane, t, node);
+      visit(walk.lane, t, node, ends_round);
       const Words4& words = words_[walk.block];
       const uint32_t fate = is_second ? words.w : words.y;
-      const bool ends = fate < settings_.end_below, restarts = fate < settings_.restart_below;
+      const bool ends = fate < end_below, restarts = fate < restart_below;
       walk.place = restarts ? start_[walk.lane] : node;
       // No memory is to be fetched for a walk that ends, and no branch to be mispredicted.
-      prefetch_degree(graph_, ends ? 0 : walk.place);
+      prefetch_list(ends ? 0 : next(walk.place));
       walks_[num_going] = walk;
       num_going += !ends;
     }
     num_walks_ = num_going;
+  }
+
+  // Where a list begins and ends: one time in eight, these are on two lines.
+  LG_PREFETCHES void prefetch_list(int64_t list) const {
+    __builtin_prefetch(&lists_.ptr[list]);
+    __builtin_prefetch(&lists_.ptr[list + 1]);
   }
 
   uint32_t block(const Walk& walk, int64_t t) const {
@@ -140,6 +156,7 @@ class WalkGroup {
   }
 
   const Csc<Index>& graph_;
+  const Lists lists_;
   const WalkSettings& settings_;
   const StreamKey key_;
   const uint32_t step_;

@@ -3,7 +3,8 @@
 // Each in-neighbour is equally likely, or as likely as its edge's weight says: then an alias table
 // (common/alias.h) decides. After a step a 32-bit word decides what follows: below end_below the walk
 // ends; else, below restart_below, its next step leaves from the start and not from the node it has
-// reached. A walk also ends where there are no in-neighbours, or none of positive weight.
+// reached. Between types (walk_lists.h) only what follows a whole round is so decided. A walk also ends
+// where there are no in-neighbours, or none of positive weight.
 //
 // Step t of walk w of a start node draws (common/draw.h, as that node at the given hop) from block
 // w * blocks_per_walk() + block_of(t). Two steps share a block, but by weight each has its own:

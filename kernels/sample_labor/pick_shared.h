@@ -12,6 +12,7 @@
 #include "sample_labor/draw_sources.h"
 #include "sample_labor/sample_labor.h"
 #include "sample_neighbors/sample_neighbors.h"
+#include "sample_typed/pick_typed.h"
 
 namespace lg {
 
@@ -22,47 +23,38 @@ inline uint64_t draw_threshold(uint64_t numerator, uint64_t denominator) {
   return uint64_t(((Wide(numerator) << 64) + denominator - 1) / denominator);
 }
 
-template <class Index>
+template <class Index, class Runs>
 class SharedPicker {
  public:
-  SharedPicker(Workspace& workspace, const LaborRequest<Index>& request)
+  SharedPicker(Workspace& workspace, const LaborRequest<Index, Runs>& request)
       : request_(request),
         graph_(request.graph),
         smallest_(workspace.scratch<Smallest>()),
         key_{stream_key(request.batch.seed, request.batch.epoch), request.batch.step, 0} {}
 
   void start_hop(uint32_t hop) {
-    key_.hop = request_.layer_dependency ? 0 : request_.batch.hop + hop;
-    fanout_ = request_.fanouts[hop];
+    hop_ = request_.layer_dependency ? 0 : request_.batch.hop + hop;
+    fanouts_ = request_.fanouts.data() + hop * request_.num_types;
   }
 
   int chunk_size() const { return kMinChunk; }
 
   LG_PREFETCHES void begin(const int64_t* nodes, const Chunk& chunk) {
-    for (int i = 0; i < chunk.size; ++i) prefetch_neighbors(graph_, nodes[i]);
+    for (int i = 0; i < chunk.size; ++i) {
+      prefetch_neighbors(graph_, nodes[i]);
+      request_.runs.prefetch(nodes[i]);
+    }
   }
 
   template <class Batch, class Stream>
   void pick(Batch& batch, Stream& stream, const int64_t* nodes, Chunk& chunk) {
     chunk.num_edges = 0;
     for (int i = 0; i < chunk.size; ++i) {
-      const int64_t start = graph_.indptr[nodes[i]];
-      const int64_t degree = graph_.indptr[nodes[i] + 1] - start;
       const int64_t before = chunk.num_edges;
-      const bool all = fanout_ == kAllNeighbors || degree <= fanout_;
-      if (all) {
-        keep_all(batch, stream, start, degree, chunk);
-      } else if (request_.fixed_count) {
-        keep_smallest(batch, stream, start, degree, chunk);
-      } else {
-        keep_below(batch, stream, start, degree, chunk);
-      }
+      request_.runs.visit(nodes[i], [&](int32_t type, int64_t start, uint32_t degree) {
+        keep(batch, stream, type, start, degree, chunk);
+      });
       chunk.count[i] = chunk.num_edges - before;
-      if (request_.estimate == Estimate::kSum) {
-        const double weight = all ? 1.0 : double(degree) / double(fanout_);
-        float* weights = reserve(batch.edges().weights, chunk.first_edge + chunk.num_edges);
-        std::fill_n(weights + chunk.first_edge + before, chunk.count[i], float(weight));
-      }
     }
   }
 
@@ -72,6 +64,32 @@ class SharedPicker {
     std::vector<uint64_t> draws, ordered;
     std::vector<int64_t> positions;
   };
+
+  // Of one list.
+  template <class Batch, class Stream>
+  void keep(Batch& batch, Stream& stream, int32_t type, int64_t start, int64_t degree,
+            Chunk& chunk) {
+    fanout_ = fanouts_[type];
+    if (fanout_ == 0) return;
+    key_.hop = kHasTypes<Runs> ? typed_hop(hop_, type) : hop_;
+    const int64_t before = chunk.num_edges;
+    const bool all = fanout_ == kAllNeighbors || degree <= fanout_;
+    if (all) {
+      keep_all(batch, stream, start, degree, chunk);
+    } else if (request_.fixed_count) {
+      keep_smallest(batch, stream, start, degree, chunk);
+    } else {
+      keep_below(batch, stream, start, degree, chunk);
+    }
+    const int64_t first = chunk.first_edge + before, count = chunk.num_edges - before;
+    if (request_.estimate == Estimate::kSum) {
+      const double weight = all ? 1.0 : double(degree) / double(fanout_);
+      std::fill_n(reserve(batch.edges().weights, first + count) + first, count, float(weight));
+    }
+    if (kHasTypes<Runs>) {
+      std::fill_n(reserve(batch.edges().types, first + count) + first, count, type);
+    }
+  }
 
   template <class Batch, class Stream>
   void keep_all(const Batch& batch, Stream& stream, int64_t start, int64_t degree, Chunk& chunk) {
@@ -141,11 +159,13 @@ class SharedPicker {
     }
   }
 
-  const LaborRequest<Index>& request_;
+  const LaborRequest<Index, Runs>& request_;
   const Csc<Index>& graph_;
   Smallest& smallest_;
-  SourceKey key_;
-  int64_t fanout_ = 0;
+  uint32_t hop_ = 0;
+  const int64_t* fanouts_ = nullptr;  // of the hop, by type
+  SourceKey key_;                     // of the list
+  int64_t fanout_ = 0;                // likewise
 };
 
 }  // namespace lg

@@ -9,6 +9,8 @@
 //                     repeated edges have, the first
 // and always where degree <= fanout. Repeated edges t -> s are kept all or none, unless counts are
 // fixed. A node's edges are in adjacency order.
+// In a graph with types each run is such a list of its own, and a source has a draw for each edge type
+// and hop: destinations share it within a type. Importance is not for these.
 // Source: Balin & Catalyurek, "Layer-neighbor sampling", NeurIPS'23, section 3; fixed_count:
 // sequential Poisson sampling, appendix A.3.
 #pragma once
@@ -18,6 +20,7 @@
 
 #include "common/batch.h"
 #include "sample_neighbors/node_wise.h"
+#include "sample_typed/one_run.h"
 
 namespace lg {
 
@@ -29,9 +32,12 @@ enum class Estimate {
 
 constexpr int64_t kUntilConverged = -1;  // as an importance
 
-template <class Index>
+// Runs: OneRun, or DenseRuns (sample_typed/runs.h).
+template <class Index, class Runs = OneRun>
 struct LaborRequest : SamplerInput<Index> {
-  std::vector<int64_t> fanouts;  // nearest hop first; -1: all
+  Runs runs;
+  std::vector<int64_t> fanouts;  // [num_hops][num_types], nearest hop first; -1: all, 0: none
+  int64_t num_types;             // 1 without types
   int64_t importance;
   bool layer_dependency;
   bool fixed_count;
@@ -42,7 +48,7 @@ struct LaborRequest : SamplerInput<Index> {
 
 // Edge weights are written where they differ: with importance, or for sums.
 // Throws SeedError, SamplerConfigError, ArenaTooSmall. The workspace is left clean in every case.
-template <class Index>
-SampleLayout sample_labor(Workspace& workspace, const LaborRequest<Index>& request);
+template <class Index, class Runs>
+SampleLayout sample_labor(Workspace& workspace, const LaborRequest<Index, Runs>& request);
 
 }  // namespace lg

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "common/batch.h"
@@ -20,6 +22,7 @@ class EdgeStream {
  public:
   EdgeStream(Batch& batch, const Csc<Index>& graph)
       : batch_(batch),
+        ids_(batch.ids()),
         indices_(graph.indices),
         values_(batch.workspace().template scratch<Scratch>().values) {}
 
@@ -29,7 +32,8 @@ class EdgeStream {
     inserted_ = read_ = fetched_ = picked_ = 0;
   }
 
-  // Room for the positions of `count` edges that are to come next. What was written there stays.
+  // Room for the positions of `count` edges that are to come next, as batch.ids() has them. What was
+  // written there stays.
   int64_t* reserve(int64_t count) { return lg::reserve(values_, picked_ + count) + picked_; }
 
   // Takes the edges whose positions were written there. Those taken before set out now: the processor
@@ -68,14 +72,19 @@ class EdgeStream {
   }
 
   void fetch(int64_t end) {
-    for (; fetched_ < end; ++fetched_) __builtin_prefetch(&indices_[values_[fetched_]]);
+    for (; fetched_ < end; ++fetched_)
+      __builtin_prefetch(&indices_[ids_.position(values_[fetched_])]);
   }
 
   void read(int64_t end) {
     for (; read_ < end; ++read_) {
-      values_[read_] = indices_[values_[read_]];
+      values_[read_] = neighbor(values_[read_]);
       batch_.prefetch(values_[read_]);
     }
+  }
+
+  int64_t neighbor(int64_t value) const {
+    return ids_.at_neighbor(value, indices_[ids_.position(value)]);
   }
 
   void insert(int64_t end) {
@@ -90,10 +99,12 @@ class EdgeStream {
     int32_t* local = reserve_local(count);
     int64_t* value = values_.data() + fetched_;
     const Index* indices = indices_;
+    const auto ids = ids_;
     batch_.with_table([&](auto& table, NodeList& nodes) {
       for (int64_t i = 0; i < count; ++i) {
-        __builtin_prefetch(&indices[value[i]]);
-        const int64_t neighbor = indices[value[i - kReadBehind]];
+        __builtin_prefetch(&indices[ids.position(value[i])]);
+        const int64_t from = value[i - kReadBehind];
+        const int64_t neighbor = ids.at_neighbor(from, indices[ids.position(from)]);
         value[i - kReadBehind] = neighbor;
         table.prefetch(neighbor);
         local[i] = table.insert(value[i - kInsertBehind], nodes);
@@ -115,6 +126,7 @@ class EdgeStream {
   }
 
   Batch& batch_;
+  const std::decay_t<decltype(std::declval<Batch&>().ids())> ids_;
   const Index* const indices_;
   std::vector<int64_t>& values_;
   int64_t inserted_ = 0, read_ = 0, fetched_ = 0, picked_ = 0;  // where the stages are, in values_

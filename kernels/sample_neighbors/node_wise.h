@@ -36,6 +36,16 @@ struct Chunk {
   int64_t count[kMaxChunk];  // edges of each destination
 };
 
+// What picking from a node's list depends on first.
+struct PrefetchDegree {
+  template <class Index>
+  LG_PREFETCHES void operator()(const Csc<Index>& graph, int64_t node) const {
+    prefetch_degree(graph, node);
+    if (graph.names) __builtin_prefetch(&graph.names[node]);
+  }
+};
+
+// Prefetch: (graph, destination), two chunks before it is picked for.
 // Picker:
 //   void start_hop(uint32_t hop)
 //   int chunk_size()                               of the next chunk, kMinChunk to kMaxChunk
@@ -43,11 +53,17 @@ struct Chunk {
 //   void pick(Batch&, EdgeStream&, const int64_t* nodes, Chunk&)
 //                                  writes positions where the stream has room for them. Calls
 //                                  batch.check_num_edges() before it asks for that room.
-template <class Batch, class Index, class Picker>
+template <class Batch, class Index, class Picker, class Prefetch = PrefetchDegree>
 class NodeWise {
  public:
-  NodeWise(Batch& batch, const Csc<Index>& graph, Picker& picker, bool edge_ids)
-      : batch_(batch), graph_(graph), picker_(picker), edge_ids_(edge_ids), stream_(batch, graph) {}
+  NodeWise(Batch& batch, const Csc<Index>& graph, Picker& picker, bool edge_ids,
+           const Prefetch& prefetch = Prefetch())
+      : batch_(batch),
+        graph_(graph),
+        picker_(picker),
+        edge_ids_(edge_ids),
+        prefetch_(prefetch),
+        stream_(batch, graph) {}
 
   void run(size_t num_hops, Expand expand) {
     int64_t first = 0;  // of the destinations to expand
@@ -84,19 +100,15 @@ class NodeWise {
       chunk.parity = parity;
       chunk.begin = begin;
       chunk.size = int(std::min<int64_t>(picker_.chunk_size(), end - begin));
-      for (; fetched < std::min(begin + 2 * chunk.size, end); ++fetched) prefetch(fetched);
+      for (; fetched < std::min(begin + 2 * chunk.size, end); ++fetched) {
+        prefetch_(graph_, batch_.nodes()[fetched]);
+      }
       picker_.begin(batch_.nodes() + begin, chunk);
       if (begin > first) pick(chunks_[1 - parity]);
       begin += chunk.size;
     }
     if (end > first) pick(chunks_[1 - parity]);
     stream_.finish();
-  }
-
-  LG_PREFETCHES void prefetch(int64_t dst) const {
-    const int64_t node = batch_.nodes()[dst];
-    prefetch_degree(graph_, node);
-    if (graph_.names) __builtin_prefetch(&graph_.names[node]);
   }
 
   // A function of its own has the registers that its loops need.
@@ -107,8 +119,9 @@ class NodeWise {
     int32_t* indptr = edges.indptr.data() + chunk.begin + 1;
     for (int i = 0; i < chunk.size; ++i) indptr[i] = int32_t(num_edges_ += chunk.count[i]);
     if (edge_ids_) {
-      std::copy_n(stream_.reserve(chunk.num_edges), chunk.num_edges,
-                  reserve(edges.ids, num_edges_) + first_edge);
+      const int64_t* value = stream_.reserve(chunk.num_edges);
+      int64_t* id = reserve(edges.ids, num_edges_) + first_edge;
+      for (int64_t i = 0; i < chunk.num_edges; ++i) id[i] = batch_.ids().position(value[i]);
     }
     stream_.append(chunk.num_edges);
   }
@@ -117,6 +130,7 @@ class NodeWise {
   const Csc<Index>& graph_;
   Picker& picker_;
   const bool edge_ids_;
+  const Prefetch prefetch_;
   EdgeStream<Batch, Index> stream_;
   Chunk chunks_[2];
   int64_t num_edges_ = 0;  // picked

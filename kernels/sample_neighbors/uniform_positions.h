@@ -21,6 +21,9 @@ constexpr int64_t kVectorSlack = 64;  // entries that may be written beyond the 
 // for others.
 class UniformChunk {
  public:
+  static constexpr bool kMixed =
+      false;  // one fanout and step for all; else: sample_typed/run_positions.h
+
   int size = 0;
   int64_t start[kMaxChunk];  // of the in-neighbours to choose from
   int64_t count[kMaxChunk];  // of those that are taken
@@ -56,6 +59,7 @@ class UniformChunk {
   }
 
   int64_t fanout() const { return fanout_; }
+  int64_t fanout_of(int) const { return fanout_; }
   bool replace() const { return replace_; }
   uint32_t num_blocks() const { return uint32_t((fanout_ + 3) / 4); }
 

@@ -12,16 +12,16 @@ namespace {
 
 // Destinations pass two stages, a chunk at a time and one chunk apart, so that the table entries
 // that `relabel` reads were prefetched meanwhile.
-template <class Batch, class Index>
+template <class Batch, class Index, class Lists>
 class WalkWise {
  public:
-  WalkWise(Batch& batch, const WalkSampleRequest<Index>& request)
+  WalkWise(Batch& batch, const WalkSampleRequest<Index, Lists>& request)
       : batch_(batch),
         request_(request),
         scratch_(batch.workspace().template scratch<Scratch>()),
-        walks_(request.graph, request.walks, request.batch.seed, request.batch.epoch,
+        walks_(request.graph, request.lists, request.walks, request.batch.seed, request.batch.epoch,
                request.batch.step),
-        max_visits_(request.walks.length * request.walks.num_walks),
+        max_visits_(request.walks.length / request.lists.round * request.walks.num_walks),
         chunk_size_(
             std::clamp(kMaxWalks / request.walks.num_walks, int64_t(1), kMaxVisits / max_visits_)) {
     scratch_.counts.reserve_visits(max_visits_);
@@ -67,10 +67,11 @@ class WalkWise {
     const int64_t* starts = batch_.nodes() + begin;
     int64_t *visits = scratch_.visits.data(), *num_visits = scratch_.num_visits.data();
     std::fill_n(num_visits, size, 0);
-    const auto visit = [&](int64_t i, int64_t, int64_t node) {
+    // What does not count is overwritten by what follows; there is room for it, as it is never last.
+    const auto visit = [&](int64_t i, int64_t, int64_t node, bool ends_round) {
       const int64_t d = owner_[i];
       visits[d * max_visits_ + num_visits[d]] = node;
-      num_visits[d] += request_.include_self | (node != starts[d]);
+      num_visits[d] += ends_round & (request_.include_self | (node != starts[d]));
     };
     // Walks beyond kMaxWalks are all of the one destination of the chunk, whose number is 0.
     const int64_t num_walks = size * request_.walks.num_walks;
@@ -120,9 +121,9 @@ class WalkWise {
   }
 
   Batch& batch_;
-  const WalkSampleRequest<Index>& request_;
+  const WalkSampleRequest<Index, Lists>& request_;
   Scratch& scratch_;
-  WalkGroup<Index> walks_;
+  WalkGroup<Index, Lists> walks_;
   const int64_t max_visits_;  // of one destination
   const int64_t chunk_size_;  // destinations whose walks are under way together
   int64_t owner_[kMaxWalks];  // by walk of a chunk: its destination
@@ -131,8 +132,8 @@ class WalkWise {
 
 }  // namespace
 
-template <class Index>
-SampleLayout sample_walks(Workspace& workspace, const WalkSampleRequest<Index>& request) {
+template <class Index, class Lists>
+SampleLayout sample_walks(Workspace& workspace, const WalkSampleRequest<Index, Lists>& request) {
   const EdgeColumns columns{/*ids=*/false, /*weights=*/true};
   return with_batch(workspace, request.graph.num_nodes, request.batch, columns,
                     [&](auto& batch) { WalkWise(batch, request).run(); });
@@ -140,5 +141,13 @@ SampleLayout sample_walks(Workspace& workspace, const WalkSampleRequest<Index>& 
 
 template SampleLayout sample_walks(Workspace&, const WalkSampleRequest<int32_t>&);
 template SampleLayout sample_walks(Workspace&, const WalkSampleRequest<int64_t>&);
+template SampleLayout sample_walks(Workspace&,
+                                   const WalkSampleRequest<int32_t, RunLists<uint32_t>>&);
+template SampleLayout sample_walks(Workspace&,
+                                   const WalkSampleRequest<int32_t, RunLists<int64_t>>&);
+template SampleLayout sample_walks(Workspace&,
+                                   const WalkSampleRequest<int64_t, RunLists<uint32_t>>&);
+template SampleLayout sample_walks(Workspace&,
+                                   const WalkSampleRequest<int64_t, RunLists<int64_t>>&);
 
 }  // namespace lg

@@ -2,7 +2,8 @@
 //
 // As sample_neighbors.h, but each neighbour is drawn in proportion to its weight, from the graph's
 // alias tables (build_alias/). Where all neighbours are taken, those of weight zero are left out; a
-// node whose weights are all zero has no edges.
+// node whose weights are all zero has no edges. In a graph with types, each run is drawn from as if
+// there were no others, from a table of its own, and the block carries edge types.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +12,25 @@
 #include "common/alias.h"
 #include "common/batch.h"
 #include "sample_neighbors/node_wise.h"
+#include "sample_typed/one_run.h"
 #include "sample_weighted/draw_weighted.h"
 
 namespace lg {
 
-template <class Index>
+// Runs: OneRun, or DenseRuns (sample_typed/runs.h).
+template <class Index, class Runs = OneRun>
 struct WeightedRequest : SamplerInput<Index> {
+  Runs runs;
   const AliasEntry* table;
-  std::vector<int64_t> fanouts;  // nearest hop first
+  std::vector<int64_t> fanouts;  // [num_hops][num_types], nearest hop first; 0 draws none
+  int64_t num_types;             // 1 without types
   bool replace;
   Expand expand;
   bool edge_ids;
 };
 
 // Throws SeedError, SamplerConfigError, ArenaTooSmall. The workspace is left clean in every case.
-template <class Index>
-SampleLayout sample_weighted(Workspace& workspace, const WeightedRequest<Index>& request);
+template <class Index, class Runs>
+SampleLayout sample_weighted(Workspace& workspace, const WeightedRequest<Index, Runs>& request);
 
 }  // namespace lg

@@ -1,3 +1,4 @@
+#include "bind/dense_runs.h"
 #include "bind/sampler.h"
 #include "sample_weighted/sample_weighted.h"
 
@@ -7,15 +8,21 @@ LG_BIND(m) {
   m.attr("MAX_WEIGHTED_FANOUT") = kMaxWeightedFanout;
   m.def(
       "sample_weighted",
-      [](const AnyInput& any, Array<const AliasEntry> table, std::vector<int64_t> fanouts,
-         bool replace, bool expand_new, bool edge_ids) {
+      [](const AnyInput& any, const DenseArrays* runs, Array<const AliasEntry> table,
+         std::vector<int64_t> fanouts, int64_t num_types, bool replace, bool expand_new,
+         bool edge_ids) {
         return any.sampled([&](Workspace& workspace, const auto& input) {
-          return sample_weighted(workspace,
-                                 request<WeightedRequest>(input, table.data(), fanouts, replace,
-                                                          expand(expand_new), edge_ids));
+          using Index = std::decay_t<decltype(*input.graph.indices)>;
+          return with_runs(runs, input.graph, [&](const auto& of_graph) {
+            using Runs = std::decay_t<decltype(of_graph)>;
+            return sample_weighted<Index, Runs>(
+                workspace, {input, of_graph, table.data(), fanouts, num_types, replace,
+                            expand(expand_new), edge_ids});
+          });
         });
       },
-      "input"_a, "table"_a.noconvert(), "fanouts"_a, "replace"_a, "expand_new"_a, "edge_ids"_a);
+      "input"_a, "runs"_a.none(), "table"_a.noconvert(), "fanouts"_a, "num_types"_a, "replace"_a,
+      "expand_new"_a, "edge_ids"_a);
 }
 
 }  // namespace lg::bind

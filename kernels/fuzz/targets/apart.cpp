@@ -57,7 +57,7 @@ template <class Index>
 void walk(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
   if (graph.num_nodes() == 0) return;
-  const Exact<AliasEntry> table = random_table(choose, graph);
+  const Exact<AliasEntry> table = random_table(choose, graph.indptr);
   Exact<int64_t> starts(choose.size(40));
   for (int64_t i = 0; i < starts.size(); ++i) starts[i] = choose.below(graph.num_nodes());
   const WalkSettings walks{1 + choose.size(9), 1 + choose.size(9), uint64_t(choose.word()) / 8,
@@ -67,8 +67,10 @@ void walk(Choices& choose) {
   const uint32_t epoch = choose.word(), step = choose.word(), hop = choose.word() >> 16;
   const int64_t width = walks.length + 1;
   Exact<int64_t> traces(starts.size() * walks.num_walks * width);
-  random_walk<Index>({graph.csc(), starts.data(), starts.size(), walks, seed, epoch, step, hop},
-                     traces.data());
+  const Csc<Index> csc = graph.csc();
+  random_walk<Index, WholeLists>(
+      {csc, {csc.indptr}, starts.data(), starts.size(), walks, seed, epoch, step, hop},
+      traces.data());
   std::vector<int64_t> going, places;
   for (int64_t i = 0; i < starts.size() * walks.num_walks; ++i) {
     going.push_back(i);

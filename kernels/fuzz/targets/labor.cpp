@@ -13,6 +13,8 @@ void sample(Choices& choose) {
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
     LaborRequest<Index> request{};
     request.graph = graph.csc();
+    request.runs = {graph.indptr.data()};
+    request.num_types = 1;
     request.fanouts.resize(size_t(choose.size(3)));
     for (int64_t& fanout : request.fanouts) {
       fanout = choose.one_of<int64_t>({-1, 1, 2, 3, 5, 10, 17, 100});

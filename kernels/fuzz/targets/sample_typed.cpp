@@ -1,4 +1,5 @@
-// Edges are indexed by type, sorted or not, and each type is drawn from as if there were no others.
+// Edges are indexed by type, sorted or not, or their lists are cut by type and time, and each type is drawn
+// from as if there were no others. What queries ask for is not made again here, but must hold of the batch.
 #include "sample_typed/sample_typed.h"
 
 #include <map>
@@ -22,8 +23,65 @@ Exact<int32_t> random_types(Choices& choose, const int64_t* indptr, int64_t num_
   return types;
 }
 
+constexpr std::initializer_list<int64_t> kFanouts = {kAllNeighbors, 0, 0, 1, 2, 3, 5, 16, 17, 65};
+
+// All but the runs and times, and the queries.
 template <class Index>
-void sample_random_graph(Choices& choose) {
+SampleTypedRequest<Index> random_request(Choices& choose, const Graph<Index>& graph,
+                                         const AnyRuns<Index>& runs, int64_t num_types) {
+  SampleTypedRequest<Index> request{{graph.csc(), {}},
+                                    runs,
+                                    {},
+                                    {},
+                                    num_types,
+                                    choose.size(3),
+                                    /*is_untyped=*/false,
+                                    choose.flag(),
+                                    /*newest=*/false,
+                                    choose.flag() ? Expand::kAll : Expand::kNew,
+                                    choose.flag(),
+                                    {}};
+  request.fanouts.resize(size_t(request.num_hops * num_types));
+  for (int64_t& fanout : request.fanouts) fanout = choose.one_of<int64_t>(kFanouts);
+  return request;
+}
+
+// A batch without queries; types: of each edge.
+template <class Index>
+void request_typed(Choices& choose, Workspace& workspace, const Graph<Index>& graph,
+                   const Exact<int32_t>& types, SampleTypedRequest<Index>& request) {
+  const int64_t num_types = request.num_types;
+  request_batch(
+      choose, workspace, graph.num_nodes(), size_t(request.num_hops), request.expand,
+      {/*ids=*/request.edge_ids, /*weights=*/false, /*types=*/true},
+      [&](const BatchRequest& batch) {
+        request.batch = batch;
+        return sample_typed(workspace, request);
+      },
+      [&](const BatchRequest& batch, int64_t node, uint32_t hop) {
+        std::map<int32_t, std::vector<int64_t>> edges;  // by type, ascending
+        for (int64_t e = graph.indptr[node]; e < graph.indptr[node + 1]; ++e) {
+          edges[types[e]].push_back(e);
+        }
+        const StreamKey key = stream_key(batch.seed, batch.epoch);
+        std::vector<Pick> picks;
+        for (const auto& [type, of_type] : edges) {
+          const int64_t fanout = request.fanouts[size_t(hop * num_types + type)];
+          if (fanout == 0) continue;
+          for (const int64_t position :
+               wanted_positions(node_draws(key, batch.step, typed_hop(batch.hop + hop, type),
+                                           request.graph.name(node)),
+                                int64_t(of_type.size()), fanout, request.replace)) {
+            const int64_t edge = of_type[size_t(position)];
+            picks.push_back({int64_t(graph.indices[edge]), edge, type});
+          }
+        }
+        return picks;
+      });
+}
+
+template <class Index>
+void sample_indexed_graph(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
   const int64_t num_types = 1 + choose.size(choose.one_in(50) ? kMaxEdgeTypes - 1 : 5);
   const Exact<int32_t> types =
@@ -39,47 +97,185 @@ void sample_random_graph(Choices& choose) {
                    run_type.data(), run_end.data(), sorted ? nullptr : order.data());
 
   Workspace workspace = random_workspace(choose, graph.num_nodes());
+  const Csc<Index> csc = graph.csc();
+  const SparseRuns<Index> runs{csc, run_ptr.data(), run_type.data(), run_end.data(),
+                               sorted ? nullptr : order.data()};
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
-    SampleTypedRequest<Index> request{
-        {graph.csc(), {}},
-        {run_ptr.data(), run_type.data(), run_end.data(), sorted ? nullptr : order.data()},
-        {},
-        num_types,
-        choose.size(3),
-        choose.flag(),
-        choose.flag() ? Expand::kAll : Expand::kNew,
-        choose.flag()};
-    request.fanouts.resize(size_t(request.num_hops * num_types));
-    for (int64_t& fanout : request.fanouts) {
-      fanout = choose.one_of<int64_t>({kAllNeighbors, 0, 0, 1, 2, 3, 5, 16, 17, 65});
+    SampleTypedRequest<Index> request = random_request<Index>(choose, graph, runs, num_types);
+    request_typed(choose, workspace, graph, types, request);
+  }
+}
+
+// A graph whose lists are cut into runs: by types of its nodes, of which each has slots.
+template <class Offset>
+struct Cut {
+  Exact<int64_t> first_node, first_run, slot_ptr;
+  Exact<int32_t> slot_type;
+  Exact<Offset> run_ptr;
+  Exact<int32_t> types;  // of each edge
+  Exact<uint32_t> code;  // of each edge
+  Exact<uint8_t> timed;
+
+  template <class Index>
+  Cut(Choices& choose, const Graph<Index>& graph)
+      : Cut(choose, graph, choose.between(1, 4), choose.between(1, 4)) {}
+
+  DenseRuns<Offset> runs(int64_t most_slots) const {
+    return {run_ptr.data(),   first_node.data(),     first_run.data(), slot_ptr.data(),
+            slot_type.data(), first_node.size() - 1, most_slots};
+  }
+
+  int64_t most_slots;
+
+ private:
+  template <class Index>
+  Cut(Choices& choose, const Graph<Index>& graph, int64_t num_node_types, int64_t slots)
+      : first_node(num_node_types + 1),
+        first_run(num_node_types + 1),
+        slot_ptr(num_node_types + 1),
+        slot_type(num_node_types * slots),
+        run_ptr(graph.num_nodes() * slots + 1),
+        types(graph.indices.size()),
+        code(graph.indices.size()),
+        timed(num_node_types * slots),
+        most_slots(slots) {
+    for (int64_t t = 1; t < num_node_types; ++t) first_node[t] = choose.size(graph.num_nodes());
+    first_node[num_node_types] = graph.num_nodes();
+    std::sort(first_node.data(), first_node.data() + num_node_types);
+    for (int64_t t = 0; t <= num_node_types; ++t) {
+      first_run[t] = first_node[t] * slots;
+      slot_ptr[t] = t * slots;
     }
-    request_batch(
-        choose, workspace, graph.num_nodes(), size_t(request.num_hops), request.expand,
-        {/*ids=*/request.edge_ids, /*weights=*/false, /*types=*/true},
-        [&](const BatchRequest& batch) {
-          request.batch = batch;
-          return sample_typed(workspace, request);
-        },
-        [&](const BatchRequest& batch, int64_t node, uint32_t hop) {
-          std::map<int32_t, std::vector<int64_t>> edges;  // by type, ascending
-          for (int64_t e = graph.indptr[node]; e < graph.indptr[node + 1]; ++e) {
-            edges[types[e]].push_back(e);
-          }
-          const StreamKey key = stream_key(batch.seed, batch.epoch);
-          std::vector<Pick> picks;
-          for (const auto& [type, of_type] : edges) {
-            const int64_t fanout = request.fanouts[size_t(hop * num_types + type)];
-            if (fanout == 0) continue;
-            for (const int64_t position :
-                 wanted_positions(node_draws(key, batch.step, typed_hop(batch.hop + hop, type),
-                                             request.graph.name(node)),
-                                  int64_t(of_type.size()), fanout, request.replace)) {
-              const int64_t edge = of_type[size_t(position)];
-              picks.push_back({int64_t(graph.indices[edge]), edge, type});
-            }
-          }
-          return picks;
-        });
+    for (int64_t k = 0; k < slot_type.size(); ++k) {
+      slot_type[k] = int32_t(k);
+      timed[k] = choose.flag();
+    }
+    const uint32_t span = choose.one_of<uint32_t>({2, 50, 0xffffffff});
+    for (int64_t e = 0; e < code.size(); ++e) code[e] = choose.word() % span;
+    for (int64_t v = 0, t = 0; v < graph.num_nodes(); ++v) {
+      while (v >= first_node[t + 1]) ++t;
+      int64_t begin = graph.indptr[v];
+      for (int64_t s = 0; s < slots; ++s) {
+        const int64_t left = graph.indptr[v + 1] - begin;
+        const int64_t end = begin + (s + 1 < slots ? choose.size(left) : left);
+        run_ptr[v * slots + s + 1] = Offset(end);
+        std::fill(types.data() + begin, types.data() + end, int32_t(t * slots + s));
+        std::sort(code.data() + begin, code.data() + end);
+        begin = end;
+      }
+    }
+  }
+};
+
+struct QueryArrays {
+  Exact<int32_t> of_seed;
+  Exact<uint32_t> name, since, until;
+  Exact<int64_t> excluded;
+  Exact<int32_t> excluded_of;
+
+  QueryArrays(Choices& choose, int64_t num_seeds, int64_t num_queries, int64_t num_edges)
+      : of_seed(num_seeds),
+        name(num_queries),
+        since(num_queries),
+        until(num_queries),
+        excluded(num_edges ? choose.size(2 * num_edges) : 0),
+        excluded_of(excluded.size()) {
+    for (int64_t i = 0; i < num_seeds; ++i) of_seed[i] = int32_t(choose.below(num_queries));
+    for (int64_t q = 0; q < num_queries; ++q) {
+      name[q] = choose.word();
+      since[q] = choose.flag() ? 0 : uint32_t(choose.size(60));
+      until[q] = choose.flag() ? 0xffffffff : uint32_t(choose.size(60));
+    }
+    for (int64_t i = 0; i < excluded.size(); ++i) {
+      excluded[i] = choose.below(num_edges);
+      excluded_of[i] = int32_t(choose.below(num_queries));
+    }
+  }
+};
+
+template <class Index, class Offset>
+void expect_what_queries_ask(const Sampled& sampled, const SampleTypedRequest<Index>& request,
+                             const Graph<Index>& graph, const Cut<Offset>& cut) {
+  const SampleLayout& layout = sampled.layout;
+  const int64_t* nodes = sampled.arena.at<int64_t>(0);
+  const int32_t* queries = sampled.arena.at<int32_t>(layout.queries_offset);
+  std::map<std::pair<int64_t, int32_t>, int64_t> seen;
+  for (int64_t i = 0; i < layout.num_nodes; ++i) {
+    expect(
+        in_range(nodes[i], graph.num_nodes()) && in_range(queries[i], request.queries.num_queries),
+        "node ", i, " is ", nodes[i], " of query ", queries[i]);
+    expect(request.queries.along_path || seen.emplace(std::pair(nodes[i], queries[i]), i).second,
+           "node ", i, " is in the batch twice");
+  }
+  for (const HopLayout& hop : layout.hops) {
+    const int32_t* indptr = sampled.arena.at<int32_t>(hop.indptr_offset);
+    const int32_t* indices = sampled.arena.at<int32_t>(hop.indices_offset);
+    const int64_t* ids = sampled.arena.at<int64_t>(hop.edge_ids_offset);
+    for (int64_t dst = 0; dst < hop.num_dst; ++dst) {
+      for (int32_t e = indptr[dst]; e < indptr[dst + 1]; ++e) {
+        const int32_t query = queries[dst];
+        expect(ids[e] >= graph.indptr[nodes[dst]] && ids[e] < graph.indptr[nodes[dst] + 1] &&
+                   graph.indices[ids[e]] == nodes[indices[e]] && queries[indices[e]] == query,
+               "edge ", e, " of destination ", dst);
+        if (!cut.timed[cut.types[ids[e]]]) continue;
+        const uint32_t code = cut.code[ids[e]];
+        expect(code >= request.queries.since[query] && code < request.queries.until[query], "edge ",
+               e, " of destination ", dst, " is of time ", code);
+      }
+    }
+  }
+}
+
+template <class Index, class Offset>
+void sample_cut_graph(Choices& choose) {
+  const Graph<Index> graph = random_graph<Index>(choose);
+  const Cut<Offset> cut(choose, graph);
+  Workspace workspace = random_workspace(choose, graph.num_nodes());
+  const DenseRuns<Offset> runs = cut.runs(cut.most_slots);
+  SampleTypedRequest<Index> request =
+      random_request<Index>(choose, graph, runs, cut.slot_type.size());
+  request_typed(choose, workspace, graph, cut.types, request);
+
+  const Exact<int64_t> seeds = random_seeds(choose, graph.num_nodes());
+  const int64_t num_queries = choose.between(1, 6), num_edges = graph.indices.size();
+  const QueryArrays arrays(choose, seeds.size(), num_queries, num_edges);
+  request.times = {cut.code.data(), cut.timed.data()};
+  request.edge_ids = true;
+  request.newest = choose.flag();
+  request.replace = request.replace && !request.newest;
+  request.queries = {num_queries,
+                     40,
+                     arrays.of_seed.data(),
+                     choose.flag() ? arrays.name.data() : nullptr,
+                     choose.flag(),
+                     arrays.since.data(),
+                     arrays.until.data(),
+                     num_edges > 0 && choose.flag(),
+                     uint32_t(choose.below(2)),
+                     arrays.excluded.data(),
+                     arrays.excluded_of.data(),
+                     arrays.excluded.size()};
+  const BatchRequest batch = random_batch_request(choose, seeds);
+  std::optional<Sampled> sampled;
+  outcome_of([&] {
+    sampled.emplace(sample_into_arenas(batch, 0, [&](const BatchRequest& with_arena) {
+      request.batch = with_arena;
+      return sample_typed(workspace, request);
+    }));
+  });
+  if (!sampled) return;
+  expect_sound_places(*sampled);
+  expect_what_queries_ask(*sampled, request, graph, cut);
+}
+
+template <class Index>
+void sample_random_graph(Choices& choose) {
+  if (choose.flag()) {
+    sample_indexed_graph<Index>(choose);
+  } else if (choose.flag()) {
+    sample_cut_graph<Index, uint32_t>(choose);
+  } else {
+    sample_cut_graph<Index, int64_t>(choose);
   }
 }
 

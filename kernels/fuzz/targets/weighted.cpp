@@ -60,7 +60,9 @@ void sample(Choices& choose) {
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
     WeightedRequest<Index> request{};
     request.graph = graph.csc();
+    request.runs = {graph.indptr.data()};
     request.table = table.data();
+    request.num_types = 1;
     request.fanouts.resize(size_t(choose.size(3)));
     for (int64_t& fanout : request.fanouts) {
       fanout = choose.one_of<int64_t>({-1, 1, 2, 3, 5, 16, 17, 38, 39, 65, 1200});

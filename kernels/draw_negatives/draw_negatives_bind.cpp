@@ -1,0 +1,45 @@
+#include <nanobind/stl/tuple.h>
+
+#include "draw_negatives/draw_negatives.h"
+#include "find_edges/bind_runs.h"
+
+namespace lg::bind {
+
+LG_BIND_INDEX(Index, m) {
+  using Ids = std::optional<Array<const int64_t>>;
+  m.def(
+      "draw_negatives",
+      [](RunPtr run_ptr, Array<const Index> indices, Place place,
+         std::tuple<int64_t, int64_t> sources, Codes edge_time, Codes src_time, Codes dst_time,
+         Array<const int64_t> rows, Ids src, Ids dst, Codes until, int64_t num, int64_t num_dst,
+         int64_t tries, Table src_alias, Table dst_alias, uint64_t seed, uint32_t epoch,
+         uint32_t hop, Array<int64_t> out) {
+        draw_negatives(NegativesRequest<Index>{type_runs<Index>(run_ptr, indices, place),
+                                               {std::get<0>(sources), std::get<1>(sources)},
+                                               data(edge_time),
+                                               data(src_time),
+                                               data(dst_time),
+                                               rows.data(),
+                                               data(src),
+                                               data(dst),
+                                               data(until),
+                                               int64_t(rows.size()),
+                                               num,
+                                               num_dst,
+                                               tries,
+                                               entries(src_alias),
+                                               entries(dst_alias),
+                                               seed,
+                                               epoch,
+                                               hop},
+                       out.data());
+      },
+      "run_ptr"_a.noconvert(), "indices"_a.noconvert(), "place"_a, "sources"_a,
+      "edge_time"_a.noconvert().none(), "src_time"_a.noconvert().none(),
+      "dst_time"_a.noconvert().none(), "rows"_a.noconvert(), "src"_a.noconvert().none(),
+      "dst"_a.noconvert().none(), "until"_a.noconvert().none(), "num"_a, "num_dst"_a, "tries"_a,
+      "src_alias"_a.noconvert().none(), "dst_alias"_a.noconvert().none(), "seed"_a, "epoch"_a,
+      "hop"_a, "out"_a.noconvert(), NoGil());
+}
+
+}  // namespace lg::bind
