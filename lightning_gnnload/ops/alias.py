@@ -28,7 +28,8 @@ class AliasTable:
     proportion to its shares.
 
     Attributes:
-        indptr: int64 ``[N + 1]``, the graph's.
+        indptr: int64 ``[N + 1]``, the graph's; or a graph's ``run_ptr``, int64 or uint32, where each of N runs is a
+            list of its own.
         entries: uint64 ``[E]``.
     """
 

@@ -65,10 +65,11 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
         raise SamplerConfigError(f"{name} is {value!r}, but must be {', '.join(others)} or {last}.")
 
 
-def check_kind(name: str, value: Any, kind: type) -> None:
-    """Raises SamplerConfigError where ``value`` is of another class."""
+def check_kind(name: str, value: Any, kind: type | tuple[type, ...]) -> None:
+    """Raises SamplerConfigError where ``value`` is of another class, or of none of these."""
     if not isinstance(value, kind):
-        raise SamplerConfigError(f"{name} is {value!r}, but must be a {kind.__name__}.")
+        kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        raise SamplerConfigError(f"{name} is {value!r}, but must be a {kinds}.")
 
 
 def check_array(

@@ -103,19 +103,21 @@ class HopLayout:
 class SampleLayout:
     """The layout of a mini-batch in an arena: ``nodes`` int64 ``[num_nodes]`` at 0, the hops at its end.
 
-    Bytes ``[free_begin, free_end)`` between them are unused (both multiples of 64).
+    Bytes ``[free_begin, free_end)`` between them are unused (both multiples of 64). Where nodes belong to queries,
+    ``queries_offset`` is where the number of each node's lies, int32 ``[num_nodes]``; it is -1 otherwise.
     """
 
     num_nodes: int
     hops: tuple[HopLayout, ...]
     free_begin: int
     free_end: int
+    queries_offset: int = -1
 
     @classmethod
-    def of(cls, written: tuple[int, Sequence[tuple[int, ...]], int, int]) -> SampleLayout:
+    def of(cls, written: tuple[int, Sequence[tuple[int, ...]], int, int, int]) -> SampleLayout:
         """Wraps the layout that a kernel returned."""
-        num_nodes, hops, free_begin, free_end = written
-        return cls(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_end)
+        num_nodes, hops, free_begin, free_end, queries_offset = written
+        return cls(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_end, queries_offset)
 
 
 class ArenaTooSmall(Exception):  # noqa: N818  a signal between kernel and slot pool, not an error

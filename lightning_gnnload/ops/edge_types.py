@@ -6,6 +6,7 @@ Shapes: N graph nodes, E edges, R runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +31,9 @@ class EdgeTypeIndex:
         run_end: uint32 ``[R]``, where each run ends, counted from the node's first edge.
         order: uint32 ``[E]``, each node's edges by type, counted likewise; None if they are stored so.
         num_types: more than any type.
+
+    Raises:
+        GraphFormatError: wrong dtypes or lengths.
     """
 
     run_ptr: np.ndarray
@@ -37,6 +41,33 @@ class EdgeTypeIndex:
     run_end: np.ndarray
     order: np.ndarray | None
     num_types: int
+
+    is_untyped = False
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("run_ptr", np.int64), ("run_type", np.int32), ("run_end", np.uint32)):
+            check_array(name, getattr(self, name), (dtype,), 1, GraphFormatError)
+        if self.order is not None:
+            check_array("order", self.order, (np.uint32,), 1, GraphFormatError)
+        num_runs = self.run_ptr[-1] if len(self.run_ptr) else -1
+        if not len(self.run_type) == len(self.run_end) == num_runs:
+            raise GraphFormatError(
+                f"run_type has {len(self.run_type)} entries and run_end {len(self.run_end)}, but run_ptr ends at "
+                f"{num_runs}: index the edges with index_edge_types()."
+            )
+
+    @property
+    def num_edge_types(self) -> int:
+        """As :class:`TypedLists` has it."""
+        return self.num_types
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.run_ptr) - 1
+
+    @cached_property
+    def native(self) -> kernels.SparseRuns:
+        return kernels.SparseRuns(self.run_ptr, self.run_type, self.run_end, self.order)
 
 
 def index_edge_types(indptr: np.ndarray, edge_type: np.ndarray) -> EdgeTypeIndex:

@@ -31,7 +31,7 @@ class SamplerInput:
             misaligned, or memory of another argument. Whether seeds are distinct nodes, a kernel checks.
     """
 
-    __slots__ = ("indices", "indptr", "key", "native", "seeds")
+    __slots__ = ("arena", "indices", "indptr", "key", "native", "seeds")
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SamplerInput:
         for name, array in (("indptr", indptr), ("indices", indices), ("seeds", seeds), ("names", names)):
             if array is not None:
                 check_apart("arena", arena, name, array)
-        self.indptr, self.indices, self.seeds, self.key = indptr, indices, seeds, key
+        self.indptr, self.indices, self.seeds, self.key, self.arena = indptr, indices, seeds, key, arena
         self.native = kernels.SamplerInput(
             workspace.native, indptr, indices, seeds, key.seed, key.epoch, key.step, key.hop, names, arena
         )

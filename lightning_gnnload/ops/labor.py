@@ -1,6 +1,6 @@
 """Layer-neighbour sampling (LABOR).
 
-Shapes: N graph nodes, E edges, S seeds, L hops.
+Shapes: N graph nodes, E edges, S seeds, L hops, K edge types.
 """
 
 from __future__ import annotations
@@ -8,19 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, check_choice, check_kind
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
-from .neighbors import check_fanouts
+from .neighbors import check_fanout_table, check_fanouts
+from .queries import TypedLists
 
 UNTIL_CONVERGED = -1
 
 
 def sample_labor(
     inputs: SamplerInput,
-    fanouts: Sequence[int],
+    fanouts: Sequence[int] | np.ndarray,
     *,
+    lists: TypedLists | None = None,
     importance: int = 0,
     layer_dependency: bool = False,
     fixed_count: bool = False,
@@ -35,7 +39,10 @@ def sample_labor(
 
     Args:
         inputs: the graph and seeds, the key that decides every draw, and the arena.
-        fanouts: expected neighbours a node at each hop, nearest hop first; -1 takes all.
+        fanouts: expected neighbours a node at each hop, nearest hop first; -1 takes all. With ``lists``, one for each
+            hop and edge type, int64 ``[L, K]``, where 0 takes none.
+        lists: of this graph: each run is drawn from as if there were no others, a source has a draw for each edge type,
+            and the hops carry edge types. Needs ``importance=0``.
         importance: iterations that prefer shared neighbours; -1: until they converge.
         layer_dependency: a source has one draw for all hops.
         fixed_count: keep the ``fanout`` neighbours of the smallest draws; needs ``importance=0``.
@@ -53,15 +60,22 @@ def sample_labor(
     Source: Balin & Catalyurek, "Layer-neighbor sampling" (NeurIPS'23), section 3 and appendix A.3.
     """
     check_kind("inputs", inputs, SamplerInput)
-    fanouts = check_fanouts(fanouts)
-    check_hops("fanouts", len(fanouts), inputs.key)
     importance = check_importance(importance, fixed_count)
+    if lists is None:
+        flat = check_fanouts(fanouts)  # type: ignore[arg-type]
+        check_hops("fanouts", len(flat), inputs.key)
+    else:
+        check_kind("lists", lists, TypedLists)
+        flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
+        check_no_importance(importance)
     check_choice("estimate", estimate, ("mean", "sum"))
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_labor(
             inputs.native,
-            fanouts,
+            None if lists is None else lists.native,
+            flat,
+            1 if lists is None else max(lists.num_edge_types, 1),
             importance,
             as_flag("layer_dependency", layer_dependency),
             as_flag("fixed_count", fixed_count),
@@ -70,6 +84,15 @@ def sample_labor(
             as_flag("edge_ids", edge_ids),
         )
     )
+
+
+def check_no_importance(importance: int) -> None:
+    """Raises SamplerConfigError where probabilities are to be raised and lowered, in a graph with types."""
+    if importance:
+        raise SamplerConfigError(
+            f"importance={importance} is solved for whole lists, but in a graph with types each edge type is drawn "
+            "from by itself. Set importance=0."
+        )
 
 
 def check_importance(importance: int, fixed_count: bool) -> int:

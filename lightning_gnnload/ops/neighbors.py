@@ -1,6 +1,6 @@
 """Neighbourhood sampling, node by node.
 
-Shapes: N graph nodes, E edges, S seeds, L hops.
+Shapes: N graph nodes, E edges, K edge types, S seeds, L hops.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
+
 from ..errors import SamplerConfigError
-from .checks import as_flag, as_integer, as_list, check_choice, check_kind
-from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, SampleLayout, check_hops, kernels
-from .edge_types import EdgeTypeIndex
+from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_kind
+from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, SampleLayout, check_hops, kernels
+from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex
 from .inputs import SamplerInput
+from .queries import Queries, TypedLists, check_lists, native_queries
 
 # Fewer than elsewhere: edge types take 12 of the 16 bits that number a draw's hop.
 MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
@@ -60,66 +63,115 @@ def sample_neighbors(
 
 def sample_typed_neighbors(
     inputs: SamplerInput,
-    types: EdgeTypeIndex,
-    fanouts: Sequence[int | Mapping[int, int]],
+    lists: TypedLists | EdgeTypeIndex,
+    fanouts: np.ndarray,
     *,
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
+    pick: Literal["uniform", "last"] = "uniform",
+    queries: Queries | None = None,
 ) -> SampleLayout:
-    """Samples as :func:`sample_neighbors` does, with a fanout for each edge type; the hops carry edge types.
+    """Samples as :func:`sample_neighbors` does, with a fanout for each edge type, and for each seed the edges that its
+    query counts; the hops carry edge types, unless ``lists.is_untyped``.
 
-    A node's edges are in ascending order of type; each type's in-neighbours are drawn from as if there were no
-    others.
+    A node's edges are in the order of its runs, and each run is drawn from as if there were no others. Within a run,
+    picks are in the order of draws, or in list order where all that count are taken and where ``pick="last"``. A node
+    belongs to the query that it was found for: ``nodes`` has one entry for each query and node, and the layout tells
+    the query of each.
 
     Args:
-        types: of this graph, by :func:`.index_edge_types`.
-        fanouts: for each hop, nearest first, ``{type: fanout}``, where types left out draw nothing; or one number
-            for every type.
+        lists: the graph's, by type and time, or its index of edge types, by :func:`.index_edge_types`.
+        fanouts: int64 ``[L, K]``, of each hop, nearest first, and edge type; 0 draws nothing, -1 takes all.
+        pick: ``"last"``: of the edges of types with times that count, the newest, of equal ones those with the
+            largest edge id; edges of the other types are drawn.
+        queries: what the seeds ask for. None: all edges, drawn by the names of the batch.
 
     Raises:
-        SamplerConfigError: also for more than 16 hops, and for a type that the graph does not have.
+        SeedError: also for queries that do not fit the seeds.
+        SamplerConfigError: also for more than 16 hops, lists of another graph, ``pick="last"`` with replacement, and
+            more queries than there are numbers for above those of nodes and edges, in 63 bits.
     """
     check_kind("inputs", inputs, SamplerInput)
-    check_kind("types", types, EdgeTypeIndex)
-    if len(types.run_ptr) != len(inputs.indptr):
-        raise SamplerConfigError(
-            f"types index {len(types.run_ptr) - 1} nodes, but the graph has {len(inputs.indptr) - 1}: index this "
-            "graph's."
-        )
-    fanouts = as_list("fanouts", fanouts)
-    check_hops("fanouts, with one an edge type,", len(fanouts), inputs.key, MAX_TYPED_HOPS)
+    check_kind("lists", lists, (TypedLists, EdgeTypeIndex))
     check_choice("expand", expand, ("all", "new"))
-    num_types = max(types.num_types, 1)
-    table = [fanout for hop in fanouts for fanout in _fanouts_of_types(hop, num_types)]
+    check_choice("pick", pick, ("uniform", "last"))
+    fanouts = check_fanout_table(fanouts, lists, inputs)
+    replace = as_flag("replace", replace)
+    if pick == "last" and replace:
+        raise SamplerConfigError('pick="last" takes the newest edges, each once: leave out replace=True.')
     return SampleLayout.of(
         kernels.sample_typed(
             inputs.native,
-            types.run_ptr,
-            types.run_type,
-            types.run_end,
-            types.order,
-            table,
-            num_types,
-            as_flag("replace", replace),
+            lists.native,
+            fanouts.ravel().tolist(),
+            fanouts.shape[1],
+            lists.is_untyped,
+            replace,
+            pick == "last",
             expand == "new",
             as_flag("edge_ids", edge_ids),
+            None if queries is None else native_queries(queries, lists, inputs),
         )
     )
 
 
-def _fanouts_of_types(fanouts: int | Mapping[int, int], num_types: int) -> list[int]:
-    if not isinstance(fanouts, Mapping):
-        return check_fanouts([fanouts]) * num_types
-    # The kernel draws nothing for a fanout of 0, which callers say by leaving the type out.
-    table = [0] * num_types
-    for kind, fanout in fanouts.items():
-        if not 0 <= as_integer("fanouts: an edge type", kind) < num_types:
-            raise SamplerConfigError(
-                f"fanouts name edge type {kind}, but the graph's edge types lie in [0, {num_types})."
-            )
-        [table[kind]] = check_fanouts([fanout])
+def fanout_table(fanouts: Sequence[int | Mapping[int, int]], num_edge_types: int) -> np.ndarray:
+    """Returns int64 ``[L, K]`` of fanouts by hop and edge type, as :func:`sample_typed_neighbors` takes them.
+
+    Args:
+        fanouts: for each hop ``{type: fanout}``, where types left out draw nothing; or one number for every type.
+
+    Raises:
+        SamplerConfigError: a fanout that is neither positive nor -1, or a type not in ``[0, num_edge_types)``.
+
+    Example:
+        >>> fanout_table([{0: 5}, -1], num_edge_types=2).tolist()
+        [[5, 0], [-1, -1]]
+    """
+    fanouts = as_list("fanouts", fanouts)
+    num_edge_types = as_integer("num_edge_types", num_edge_types)
+    if not 0 <= num_edge_types <= MAX_EDGE_TYPES:
+        raise SamplerConfigError(f"num_edge_types is {num_edge_types}, but must lie in [0, {MAX_EDGE_TYPES}].")
+    table = np.zeros((len(fanouts), max(num_edge_types, 1)), np.int64)
+    for row, hop in zip(table, fanouts, strict=True):
+        if not isinstance(hop, Mapping):
+            [row[:]] = check_fanouts([hop])
+            continue
+        for kind, fanout in hop.items():
+            if not 0 <= as_integer("fanouts: an edge type", kind) < len(row):
+                raise SamplerConfigError(
+                    f"fanouts name edge type {kind}, but the graph's edge types lie in [0, {len(row)})."
+                )
+            [row[kind]] = check_fanouts([fanout])
     return table
+
+
+def check_fanout_table(fanouts: np.ndarray, lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> np.ndarray:
+    """Checks fanouts int64 ``[L, K]``, by hop and edge type, and that the lists are of the input's graph.
+
+    Returns:
+        The fanouts.
+
+    Raises:
+        SamplerConfigError: another dtype or shape, a number that is no fanout, 0 or -1, too many hops, or lists of
+            another graph.
+    """
+    check_lists(lists, inputs)
+    check_array("fanouts", fanouts, (np.int64,), 2, SamplerConfigError)
+    if fanouts.shape[1] != max(lists.num_edge_types, 1):
+        raise SamplerConfigError(
+            f"fanouts has shape {list(fanouts.shape)}, but one of each hop and edge type is needed, and the graph has "
+            f"{lists.num_edge_types} edge types: fanout_table() makes such an array."
+        )
+    if fanouts.size and not ALL_NEIGHBORS <= fanouts.min() <= fanouts.max() <= MAX_FANOUT:
+        bad = fanouts[(fanouts < ALL_NEIGHBORS) | (fanouts > MAX_FANOUT)][0]
+        raise SamplerConfigError(
+            f"fanouts hold {bad}, but must lie in [1, {MAX_FANOUT}], or be 0 for none, or -1 for all."
+        )
+    most_hops = MAX_HOPS if lists.is_untyped else MAX_TYPED_HOPS
+    check_hops("fanouts, with one an edge type,", len(fanouts), inputs.key, most_hops)
+    return fanouts
 
 
 def check_fanouts(fanouts: Sequence[int]) -> list[int]:

@@ -41,11 +41,29 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
     return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).astype(np.uint32)
 
 
-def stream_keys(seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+# In ASCII, as in kernels/common/draw.h: what a batch draws, and what is drawn in the names of seed rows.
+KEYS_TAG, ROWS_TAG = 0x6B657973, 0x726F7773
+
+
+def stream_keys(seed: int, epoch: int, tag: int = KEYS_TAG) -> tuple[np.ndarray, np.ndarray]:
     """Derives the two keys of an epoch, uint32 ``[2]`` each: for draws and for ordering keys."""
-    # The tag is "keys" in ASCII, as in kernels/common/draw.h.
-    words = philox(uint32(epoch, 0, 0, 0x6B657973), uint32(seed, seed >> 32))
+    words = philox(uint32(epoch, 0, 0, tag), uint32(seed, seed >> 32))
     return words[:2], words[2:]
+
+
+def hash32(values: np.ndarray) -> np.ndarray:
+    """Makes names of numbers that count from 0, such as time codes: uint32 of uint32, one to one.
+
+    Source: the finalizer of MurmurHash3, by Austin Appleby.
+
+    Example:
+        >>> hash32(np.array([0, 1], np.uint32)).tolist()
+        [0, 1364076727]
+    """
+    mixed = np.asarray(values, np.uint32)
+    mixed = (mixed ^ mixed >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+    mixed = (mixed ^ mixed >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+    return mixed ^ mixed >> np.uint32(16)
 
 
 def uint32(*words: int) -> np.ndarray:

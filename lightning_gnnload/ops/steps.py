@@ -121,7 +121,7 @@ def rank_visits(
     num_edges = kernels.rank_visits(
         starts,
         visits.reshape(-1),
-        num_neighbors,
+        min(num_neighbors, visits.shape[1]),
         as_flag("include_self", include_self),
         as_flag("normalize", normalize),
         counts,

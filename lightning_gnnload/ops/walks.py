@@ -68,6 +68,44 @@ class Walks:
         return self.end_below + round((_WORDS - self.end_below) * self.restart_prob)
 
 
+@dataclass(frozen=True)
+class WalkRuns:
+    """The runs that walks between types leave nodes by: at each step of a round those of one edge type.
+
+    A walk goes round after round. The nodes of a type have consecutive ids, and a run each for every edge type that
+    ends there, so that two numbers a step say which run of a node that is.
+
+    Attributes:
+        run_ptr: uint32 or int64 ``[R + 1]``: run ``r`` is ``indices[run_ptr[r]:run_ptr[r + 1]]``.
+        first: one a step; at that step a walk leaves node ``v`` by run ``first + v * stride``.
+        stride: one a step.
+        starts: the nodes that have such runs at the first step. Where a walk has several rounds, each of them must
+            end at one of these.
+    """
+
+    run_ptr: np.ndarray
+    first: tuple[int, ...]
+    stride: tuple[int, ...]
+    starts: range
+
+    def native(self) -> Any:
+        """Returns what kernels read of them."""
+        return kernels.WalkRuns(self.run_ptr, list(self.first), list(self.stride))
+
+    def check(self, walks: Walks, starts: np.ndarray, what: str) -> None:
+        """Raises SeedError where a walk would start elsewhere, SamplerConfigError where one would end amid a round."""
+        if walks.length % len(self.first):
+            raise SamplerConfigError(
+                f"walks of {walks.length} steps end amid a round, which has {len(self.first)}: give a multiple of it."
+            )
+        outside = np.flatnonzero((starts < self.starts.start) | (starts >= self.starts.stop))
+        if len(outside):
+            raise SeedError(
+                f"{what}[{outside[0]}] is {starts[outside[0]]}, but the first edge type of the metapath ends in nodes "
+                f"{self.starts.start} to {self.starts.stop - 1} alone: give {what} of that node type."
+            )
+
+
 def random_walk(
     indptr: np.ndarray,
     indices: np.ndarray,
@@ -75,6 +113,7 @@ def random_walk(
     walks: Walks,
     key: DrawKey,
     *,
+    runs: WalkRuns | None = None,
     table: AliasTable | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray:
@@ -86,7 +125,10 @@ def random_walk(
         starts: int64 ``[S]``, distinct.
         walks: how they go.
         key: decides every draw; at ``key.hop``, as :func:`sample_walks` walks at each of its hops.
-        table: of this graph, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is equally likely.
+        runs: by which walks leave nodes; after a whole round alone one may end, or go on from its start. None: by all
+            in-neighbours, and a round is one step.
+        table: of this graph, or of its runs, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is
+            equally likely.
         names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
 
     Returns:
@@ -94,19 +136,23 @@ def random_walk(
         the end.
 
     Raises:
-        SeedError: a start out of range or repeated.
-        SamplerConfigError: a table of another graph, as far as it shows, or more steps by weight than there are draws.
+        SeedError: a start out of range, of another type than the runs', or repeated.
+        SamplerConfigError: a table of another graph, as far as it shows, more steps by weight than there are draws, or
+            walks that end amid a round.
     """
     check_graph(indptr, indices)
     check_kind("walks", walks, Walks)
-    entries = walk_entries(table, indptr, indices, walks)
+    entries = walk_entries(table, indptr if runs is None else runs.run_ptr, indices, walks)
     check_kind("key", key, DrawKey)
     check_names(names, indptr)
     check_starts(starts)
+    if runs is not None:
+        runs.check(walks, starts, "starts")
     traces = np.empty((len(starts) * walks.num_walks, walks.length + 1), np.int64)
     kernels.random_walk(
         indptr,
         indices,
+        None if runs is None else runs.native(),
         entries,
         starts,
         walks.length,
@@ -132,6 +178,7 @@ def sample_walks(
     include_self: bool = True,
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
+    runs: WalkRuns | None = None,
     table: AliasTable | None = None,
 ) -> SampleLayout:
     """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
@@ -149,22 +196,28 @@ def sample_walks(
         normalize: edge weights are visits, divided by the sum of the destination's; else the visits themselves.
         expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those that
             the last hop found.
-        table: of this graph, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is equally likely.
+        runs: by which walks leave nodes; only the nodes that a whole round ends at are visited. None: by all
+            in-neighbours, and a round is one step.
+        table: of this graph, or of its runs, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is
+            equally likely.
 
     Raises:
-        SeedError: a seed out of range or repeated.
+        SeedError: a seed out of range, of another type than the runs', or repeated.
         SamplerConfigError: a number out of range, or a batch beyond int32 local ids.
         ArenaTooSmall: sample again with at least ``needed_bytes``.
 
     Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
     """
     check_kind("inputs", inputs, SamplerInput)
-    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, inputs.key)
+    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, inputs.key, runs)
     check_choice("expand", expand, ("all", "new"))
+    if runs is not None:
+        runs.check(walks, inputs.seeds, "seeds")
     return SampleLayout.of(
         kernels.sample_walks(
             inputs.native,
-            walk_entries(table, inputs.indptr, inputs.indices, walks),
+            None if runs is None else runs.native(),
+            walk_entries(table, inputs.indptr if runs is None else runs.run_ptr, inputs.indices, walks),
             num_hops,
             num_neighbors,
             walks.num_walks,
@@ -178,12 +231,14 @@ def sample_walks(
     )
 
 
-def walk_entries(table: AliasTable | None, indptr: np.ndarray, indices: np.ndarray, walks: Walks) -> np.ndarray | None:
+def walk_entries(
+    table: AliasTable | None, list_ptr: np.ndarray, indices: np.ndarray, walks: Walks
+) -> np.ndarray | None:
     """Returns what kernels read of a table; raises SamplerConfigError where it is of another graph, or where there are
     more steps by weight than draws."""
     if table is None:
         return None
-    check_table(table, indptr, indices)
+    check_table(table, list_ptr, indices)
     # A step by weight needs three words of a block, so that none is shared.
     if walks.num_walks * walks.length > MAX_WALK_BLOCKS:
         raise SamplerConfigError(
@@ -205,7 +260,9 @@ def check_starts(starts: np.ndarray) -> None:
         )
 
 
-def check_walk_hops(walks: Walks, num_hops: int, num_neighbors: int, key: DrawKey) -> tuple[int, int]:
+def check_walk_hops(
+    walks: Walks, num_hops: int, num_neighbors: int, key: DrawKey, runs: WalkRuns | None = None
+) -> tuple[int, int]:
     """Returns ``num_hops`` and ``num_neighbors`` as integers; raises SamplerConfigError where one is out of range, or
     walks may visit too many nodes."""
     check_kind("walks", walks, Walks)
@@ -215,13 +272,13 @@ def check_walk_hops(walks: Walks, num_hops: int, num_neighbors: int, key: DrawKe
         raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS - key.hop}].")
     if not 1 <= num_neighbors <= MAX_VISITS:
         raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
-    check_visits(walks)
+    check_visits(walks, 1 if runs is None else len(runs.first))
     return num_hops, num_neighbors
 
 
-def check_visits(walks: Walks) -> None:
+def check_visits(walks: Walks, steps_a_round: int = 1) -> None:
     """Raises SamplerConfigError where the walks of a node may visit more nodes than are counted."""
-    num_visits = walks.num_walks * walks.length
+    num_visits = walks.num_walks * (walks.length // steps_a_round)
     if num_visits > MAX_VISITS:
         raise SamplerConfigError(
             f"{walks.num_walks} walks of {walks.length} steps visit up to {num_visits} nodes, but visits are "

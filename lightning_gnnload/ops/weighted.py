@@ -1,6 +1,6 @@
 """Neighbourhood sampling by edge weight, node by node.
 
-Shapes: N graph nodes, E edges, S seeds, L hops.
+Shapes: N graph nodes, E edges, S seeds, L hops, K edge types.
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from ..errors import SamplerConfigError
 from .alias import AliasTable, check_table
 from .checks import as_flag, check_choice, check_kind
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
-from .neighbors import check_fanouts
+from .neighbors import check_fanout_table, check_fanouts
+from .queries import TypedLists
 
 MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
 
@@ -21,8 +24,9 @@ MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
 def sample_weighted(
     inputs: SamplerInput,
     table: AliasTable,
-    fanouts: Sequence[int],
+    fanouts: Sequence[int] | np.ndarray,
     *,
+    lists: TypedLists | None = None,
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
@@ -33,22 +37,31 @@ def sample_weighted(
     draws again; it takes all edges of positive weight where there are no more than its fanout.
 
     Args:
-        table: of this graph, by :func:`.build_alias`.
-        fanouts: neighbours a node at each hop, nearest hop first, up to 2**24; -1 takes all of positive weight.
+        table: of this graph, or of its runs, by :func:`.build_alias`.
+        fanouts: neighbours a node at each hop, nearest hop first, up to 2**24; -1 takes all of positive weight. With
+            ``lists``, one for each hop and edge type, int64 ``[L, K]``, where 0 takes none.
+        lists: of this graph: each run is drawn from as if there were no others, and the hops carry edge types.
 
     Raises:
         SamplerConfigError: also for a table of another graph, as far as it shows.
     """
     check_kind("inputs", inputs, SamplerInput)
-    check_table(table, inputs.indptr, inputs.indices)
-    fanouts = check_weighted_fanouts(fanouts)
-    check_hops("fanouts", len(fanouts), inputs.key)
+    check_table(table, inputs.indptr if lists is None else lists.run_ptr, inputs.indices)
+    if lists is None:
+        flat = check_weighted_fanouts(fanouts)  # type: ignore[arg-type]
+        check_hops("fanouts", len(flat), inputs.key)
+    else:
+        check_kind("lists", lists, TypedLists)
+        flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
+        check_weighted_fanouts([fanout for fanout in flat if fanout != 0])
     check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_weighted(
             inputs.native,
+            None if lists is None else lists.native,
             table.entries,
-            fanouts,
+            flat,
+            1 if lists is None else max(lists.num_edge_types, 1),
             as_flag("replace", replace),
             expand == "new",
             as_flag("edge_ids", edge_ids),
