@@ -69,7 +69,9 @@ class Block:
         edge_weight: float32 ``[num_edges]``, what the sampler says each edge counts; None where all count alike.
         edge_type: int32 ``[num_edges]``; None unless the sampler draws by type.
         x: features of the edges, ``[num_edges, F]``; None where the graph has none.
-        tables: further features of the edges by name, ``[num_edges, F]`` or ``[num_edges]``.
+        tables: further features of the edges by name, ``[num_edges, F]`` or ``[num_edges]``; from an
+            :class:`EdgeTable`, a row for each of the M edges of its type, ``[M, F]`` or ``[M]``.
+        positions: for each of the latter, by name: where these edges stand in ``indices``, int64 ``[M]``, ascending.
     """
 
     indptr: torch.Tensor
@@ -81,6 +83,7 @@ class Block:
     edge_type: torch.Tensor | None = None
     x: torch.Tensor | None = None
     tables: dict[str, torch.Tensor] = field(default_factory=dict)
+    positions: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def num_edges(self) -> int:
@@ -126,13 +129,21 @@ class MiniBatch:
         num_seeds: S.
         blocks: L blocks, outermost hop first, as a model consumes them; the last one's destinations are the seeds.
         x: features of ``nodes``, ``[V, F]``, or None.
-        y: labels of the seeds, ``[S]`` or ``[S, C]``, or None.
+        y: labels of the seeds, ``[S]`` or ``[S, C]``, or None; of a :class:`SeedTable` with labels, those of its rows.
         epoch: the epoch of the draw key.
         step: the step of the draw key.
         tables: further features by name: ``[V, F]`` or ``[V]``, a row for each of ``nodes``; from a
             :class:`NodeTable`, ``[M, F]`` or ``[M]``, a row for each of the M nodes of its type.
         positions: for each of the latter, by name: where these nodes stand in ``nodes``, int64 ``[M]``, ascending,
             so that ``h[batch.positions[name]] = project[name](batch.tables[name])``.
+        rows: the row of each of ``nodes`` in the mini-batch's seeds, int32 ``[V]``, where every seed has nodes of its
+            own (``sharing="disjoint"``), or of the time that they share; None where nodes are shared by all.
+        seed_columns: what belongs to each of the R rows of a :class:`SeedTable`, ``[R, ...]`` by name: ``"input_id"``,
+            the row's number, int64; ``"time"``, ``"weight"`` and further columns, as the table has them; of links
+            ``"src"`` and ``"dst"``, the places of the ends among the seeds, int64, and, with :class:`Negatives`,
+            ``"negatives"`` and ``"negative_mask"`` ``[R, M]``: places of the negatives, and which are there. Those of
+            mode ``"binary"`` follow the rows in ``"src"`` and ``"dst"``, ``[P]``, with ``"label"`` 1 for edges and 0
+            for them, float32. Row ``i`` of nodes is seed ``i``.
 
     All tensors lie on one device. On the CPU they may be views of one recycled buffer, which goes back to its
     pool when the last of them is gone; whoever keeps a tensor keeps the whole buffer, and may :meth:`clone`.
@@ -147,6 +158,8 @@ class MiniBatch:
     step: int = 0
     tables: dict[str, torch.Tensor] = field(default_factory=dict)
     positions: dict[str, torch.Tensor] = field(default_factory=dict)
+    rows: torch.Tensor | None = None
+    seed_columns: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
     def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:
@@ -162,7 +175,10 @@ class MiniBatch:
 
         blocks = [Block(num_dst=hop.num_dst, num_src=hop.num_src, **arrays(hop)) for hop in reversed(layout.hops)]
         nodes = view_of(buffer, 0, (layout.num_nodes,), torch.int64)
-        return cls(nodes, num_seeds, blocks, epoch=epoch, step=step)
+        of_queries, rows = layout.queries_offset, None
+        if of_queries >= 0:
+            rows = view_of(buffer, of_queries, (layout.num_nodes,), torch.int32)
+        return cls(nodes, num_seeds, blocks, epoch=epoch, step=step, rows=rows)
 
     @property
     def seeds(self) -> torch.Tensor:
@@ -173,17 +189,17 @@ class MiniBatch:
     def num_nodes(self) -> int:
         return self.nodes.numel()
 
+    @property
+    def device(self) -> torch.device:
+        return self.nodes.device
+
     def expect_layers(self, num_layers: int) -> None:
         """Checks that there are as many blocks as a model consumes.
 
         Raises:
             SamplerConfigError: the sampler drew another number of hops.
         """
-        if len(self.blocks) != num_layers:
-            raise SamplerConfigError(
-                f"the model has {num_layers} layers, but the sampler drew {len(self.blocks)} hops. "
-                f"Give the sampler one fanout a layer, for example NeighborSampler({[10] * num_layers})."
-            )
+        check_layers(len(self.blocks), num_layers)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
         """Returns this mini-batch on ``device``."""
@@ -209,9 +225,13 @@ class MiniBatch:
         return replace(
             self,
             **apply(self),
-            blocks=[replace(block, **apply(block), tables=named(block.tables)) for block in self.blocks],
+            blocks=[
+                replace(block, **apply(block), tables=named(block.tables), positions=named(block.positions))
+                for block in self.blocks
+            ],
             tables=named(self.tables),
             positions=named(self.positions),
+            seed_columns=named(self.seed_columns),
         )
 
     def __repr__(self) -> str:
@@ -219,6 +239,15 @@ class MiniBatch:
         held = {"x": self.x, "y": self.y, **self.tables}
         parts += [f"{name}={list(value.shape)}" for name, value in held.items() if value is not None]
         return f"MiniBatch({', '.join(parts)})"
+
+
+def check_layers(num_hops: int, num_layers: int) -> None:
+    """Raises SamplerConfigError: a model has another number of layers than the sampler drew hops."""
+    if num_hops != num_layers:
+        raise SamplerConfigError(
+            f"the model has {num_layers} layers, but the sampler drew {num_hops} hops. "
+            f"Give the sampler one fanout a layer, for example NeighborSampler({[10] * num_layers})."
+        )
 
 
 def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -56,6 +56,9 @@ def write_manifest(
     tables: dict[str, int | None] | None = None,
     edge_tables: list[str] | None = None,
     lost_order: bool = False,
+    types: dict[str, Any] | None = None,
+    clock: dict[str, Any] | None = None,
+    seed_tables: dict[str, Any] | None = None,
 ) -> None:
     """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
     manifest = {
@@ -69,6 +72,9 @@ def write_manifest(
         "tables": tables or {},
         "edge_tables": edge_tables,
         "lost_order": lost_order,
+        "types": types,
+        "clock": clock,
+        "seed_tables": seed_tables or {},
     }
     with open(folder / MANIFEST, "w") as file:
         json.dump(manifest, file, indent=1)

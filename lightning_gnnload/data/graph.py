@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import threading
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from lightning_gnnload import ops
+from lightning_gnnload.data import derived
 from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.edge_lists import edge_ends, hetero_arrays, narrow, timed_arrays
+from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays
 from lightning_gnnload.data.origin import LocalIds, Origin
+from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 _deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
-_CHUNK_EDGES = 1 << 22  # edges that a fingerprint converts to one dtype at a time: 32 MiB at most
 _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 class Graph:
     """Stores a directed graph as the in-neighbours of each node (CSC), and checks it once when it is built.
 
-    Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`.
+    Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`; one with types of nodes by :meth:`from_hetero`.
+    A node's in-neighbours lie by edge type, those of a type in the order of their times, where edges have them.
 
     Attributes:
         indptr: int64 ``[N + 1]``; the in-neighbours of node ``v`` are ``indices[indptr[v]:indptr[v + 1]]``.
         indices: int32 or int64 ``[E]``.
         edge_weight: float32 or float64 ``[E]``, or None.
         edge_type: integer ``[E]``, or None.
-        edge_order: int64 ``[E]``, or None: for each edge, its position in the edge list the graph was built from.
+        edge_order: int64 ``[E]``, or None: for each edge, its position in the edge list the graph was built from; int32
+            or int64, and in the list of its own type, where the graph has types of nodes.
+        edge_time: uint32 ``[E]``, or None: from when on an edge is there, as a code of ``clock``: its own time or its
+            source's, if that is later.
+        run_ptr: uint32 or int64 ``[R + 1]``, or None: run ``r`` (:class:`.GraphTypes`) is
+            ``indices[run_ptr[r]:run_ptr[r + 1]]``.
+        node_time: int64 or float64 ``[N]``, or None: from when on a node is there.
+        types: names of node and edge types; None for a graph with one type of nodes.
+        clock: what turns times into codes; None for a graph without times.
         lost_order: the graph was built from an edge list here, and did not keep its order.
         origin: where the nodes and edges lie in the graph that this one is a part of; None for a whole graph.
 
@@ -44,8 +56,17 @@ class Graph:
         [1, 2]
     """
 
-    ARRAYS: ClassVar = ("edge_order", "edge_type", "edge_weight", "indices", "indptr")
-    __slots__ = ("_derived", "lost_order", "origin", *ARRAYS)
+    ARRAYS: ClassVar = (
+        "edge_order",
+        "edge_time",
+        "edge_type",
+        "edge_weight",
+        "indices",
+        "indptr",
+        "node_time",
+        "run_ptr",
+    )
+    __slots__ = ("_derived", "clock", "lost_order", "origin", "types", *ARRAYS)
 
     def __init__(
         self,
@@ -55,30 +76,27 @@ class Graph:
         edge_type: np.ndarray | None = None,
         edge_order: np.ndarray | None = None,
         origin: Origin | None = None,
+        *,
+        edge_time: np.ndarray | None = None,
+        node_time: np.ndarray | None = None,
+        run_ptr: np.ndarray | None = None,
+        types: GraphTypes | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.indptr = indptr
         self.indices = indices
         self.edge_weight = edge_weight
         self.edge_type = edge_type
         self.edge_order = edge_order
+        self.edge_time = edge_time
+        self.node_time = node_time
+        self.run_ptr = run_ptr
+        self.types = types
+        self.clock = clock
         self.lost_order = False
         self.origin = origin
         self._derived: dict[str, Any] = {}
-        _check_topology(indptr, indices)
-        _check_edge_array("edge_weight", edge_weight, "f", len(indices))
-        _check_edge_array("edge_type", edge_type, "iu", len(indices))
-        _check_edge_array("edge_order", edge_order, "iu", len(indices))
-        if origin is not None and len(origin.node_ids) != self.num_nodes:
-            raise GraphFormatError(
-                f"Graph: origin names {len(origin.node_ids)} nodes, but the graph has {self.num_nodes}."
-            )
-        if edge_weight is not None and edge_weight.size:
-            # Not-a-number fails both comparisons.
-            low, high = float(edge_weight.min()), float(edge_weight.max())
-            if not (low >= 0 and high < np.inf):
-                raise GraphFormatError(
-                    f"Graph: edge weights must be finite and not negative, but they span [{low}, {high}]."
-                )
+        check_graph_arrays(self)
 
     @classmethod
     def from_csc(cls, indptr: Any, indices: Any, edge_weight: Any = None, edge_type: Any = None) -> Graph:
@@ -143,12 +161,14 @@ class Graph:
         edge_weight: Any = None,
         edge_type: Any = None,
         *,
+        edge_time: Any = None,
+        node_time: Any = None,
         keep_order: bool = False,
     ) -> Graph:
         """Builds a graph from an edge list; edge ``src[e] -> dst[e]`` makes ``src[e]`` an in-neighbour of ``dst[e]``.
 
-        Edges of one destination keep their order; repeated edges stay. Node ids are stored as int32 where
-        they fit.
+        Edges of one destination keep their order, or lie in that of their times; repeated edges stay. Node ids are
+        stored as int32 where they fit.
 
         Args:
             src: integer ``[E]``.
@@ -156,17 +176,15 @@ class Graph:
             num_nodes: defaults to the largest id plus one.
             edge_weight: float ``[E]``, in the order of ``src``.
             edge_type: integer ``[E]``, in the order of ``src``.
+            edge_time: since when an edge is there, int64, float64 or datetime64 ``[E]``.
+            node_time: since when a node is there, likewise ``[N]``; edges from it are not there before.
             keep_order: remember each edge's position in this list as :attr:`edge_order` (8 bytes an edge).
 
         Raises:
-            GraphFormatError: lengths differ, ids are no integers, negative or not below ``num_nodes``.
+            GraphFormatError: lengths differ, ids are no integers, negative or not below ``num_nodes``; a time that is
+                none, or times together with ``edge_type``.
         """
-        src = _edge_ends(src, "src")
-        dst = _edge_ends(dst, "dst")
-        if len(src) != len(dst):
-            raise GraphFormatError(
-                f"Graph.from_coo: src has {len(src)} entries but dst has {len(dst)}; give one of each an edge."
-            )
+        src, dst = edge_ends(src, dst, what="Graph.from_coo")
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0
         num_nodes = ops.as_integer("Graph.from_coo: num_nodes", num_nodes, GraphFormatError)
@@ -177,14 +195,63 @@ class Graph:
             for name, values in (("edge_weight", edge_weight), ("edge_type", edge_type))
         ]
         for name, values in zip(("edge_weight", "edge_type"), per_edge, strict=True):
-            _check_edge_array(name, values, "fiu", len(src))
+            check_edge_array(name, values, "fiu", len(src))
+        if edge_time is not None or node_time is not None:
+            if edge_type is not None:
+                raise GraphFormatError(
+                    "Graph.from_coo: times together with edge_type. Give the types by Graph.from_hetero({'node': N}, "
+                    "{('node', 'a', 'node'): (src, dst), ...}, edge_time=...), which cuts lists by them."
+                )
+            graph = cls(**timed_arrays(src, dst, num_nodes, per_edge[0], edge_time, node_time, keep_order=keep_order))
+            graph.lost_order = not keep_order
+            return graph
         # Weights and types are sorted by the order, so it is made for them even where it is not kept.
         wants_order = keep_order or any(values is not None for values in per_edge)
         if num_nodes < 2**31 and (src.dtype != np.int32 or dst.dtype != np.int32):
-            src, dst = _narrow(src, num_nodes, "src"), _narrow(dst, num_nodes, "dst")
+            src, dst = narrow(src, num_nodes, "src"), narrow(dst, num_nodes, "dst")
         indptr, indices, order = ops.coo_to_csc(src, dst, num_nodes, keep_order=wants_order)
         weight, kind = (None if values is None else values[order] for values in per_edge)
         graph = cls(indptr, indices, weight, kind, order if keep_order else None)
+        graph.lost_order = not keep_order
+        return graph
+
+    @classmethod
+    def from_hetero(
+        cls,
+        num_nodes: Mapping[str, int] | None,
+        edges: Mapping[EdgeType, Any],
+        *,
+        edge_weight: Mapping[EdgeType, Any] | None = None,
+        edge_time: Mapping[EdgeType, Any] | None = None,
+        node_time: Mapping[str, Any] | None = None,
+        keep_order: bool = False,
+    ) -> Graph:
+        """Builds a graph with types of nodes and edges, and with times where they are given.
+
+        The nodes of a type have consecutive ids in the graph, :meth:`.GraphTypes.range_of`; all ids that are given here
+        count within their type.
+
+        Args:
+            num_nodes: nodes of each type; None: as many as the edges show.
+            edges: ``{(source type, relation, target type): (src, dst)}``, integer ``[E_k]`` each, or ``[2, E_k]``.
+            edge_weight: floats ``[E_k]`` by edge type; those of types left out are 1.
+            edge_time: since when an edge is there, int64, float64 or datetime64 ``[E_k]`` by edge type; edges of types
+                left out always are.
+            node_time: since when a node is there, likewise ``[N_t]`` by node type; edges from it are not there before.
+            keep_order: remember each edge's position in its list as :attr:`edge_order` (4 bytes an edge).
+
+        Raises:
+            GraphFormatError: a type that is not there, ids out of range, lengths that differ, a time that is none.
+
+        Example:
+            >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
+            >>> graph.in_neighbors(graph.types.range_of("item")[2]).tolist()
+            [0, 1]
+        """
+        arrays = hetero_arrays(
+            num_nodes, edges, edge_weight or {}, edge_time or {}, node_time or {}, keep_order=keep_order
+        )
+        graph = cls(**arrays)
         graph.lost_order = not keep_order
         return graph
 
@@ -220,6 +287,26 @@ class Graph:
         return ids if origin is None else self._derive("places", lambda: LocalIds(origin.node_ids)).of(ids)
 
     @property
+    def flat_order(self) -> np.ndarray | None:
+        """The order that rows of all edges lie in: :attr:`edge_order`, or None: that of ``indices``, as where the
+        orders of several types' lists are kept."""
+        return None if self.types is not None else self.edge_order
+
+    @property
+    def num_edges_by_type(self) -> np.ndarray:
+        """int64 ``[K]``, of a graph with types; made on first use, by reading ``run_ptr`` once, and kept."""
+        return self._derive("num_edges_by_type", lambda: derived.num_edges_by_type(self))
+
+    def edge_types_of(self, edges: np.ndarray) -> np.ndarray:
+        """Returns the number of each edge's type, int32 ``[B]``, by its position in ``indices``, of a graph with
+        types."""
+        types, run_ptr = self.types, self.run_ptr
+        assert types is not None
+        assert run_ptr is not None
+        # In the dtype of the runs: NumPy would convert all of them to that of the edges.
+        return types.type_of_runs(np.searchsorted(run_ptr, edges.astype(run_ptr.dtype), side="right") - 1)
+
+    @property
     def edge_type_index(self) -> ops.EdgeTypeIndex:
         """An index of in-neighbours by edge type, made on first use and kept: 4 bytes an edge, unless stored by type,
         and 8 for each node and type that it has.
@@ -231,6 +318,20 @@ class Graph:
         if edge_type is None:
             raise GraphFormatError("Graph: there are no edge types. Give Graph.from_coo(..., edge_type=types).")
         return self._derive("edge_type_index", lambda: ops.index_edge_types(self.indptr, edge_type))
+
+    @property
+    def typed_lists(self) -> ops.TypedLists:
+        """The in-neighbours by edge type and time, for samplers by either; views of the graph's arrays.
+
+        Raises:
+            GraphFormatError: a graph with ``edge_type``, whose lists are not cut by type.
+        """
+        if self.types is None and self.edge_type is not None:
+            raise GraphFormatError(
+                "Graph: edge_type alone does not cut lists by type. For times, or seeds of their own, give types by "
+                "Graph.from_hetero({'node': N}, {('node', 'a', 'node'): (src, dst), ...})."
+            )
+        return self._derive("typed_lists", lambda: derived.typed_lists(self))
 
     @property
     def alias_table(self) -> ops.AliasTable:
@@ -249,12 +350,41 @@ class Graph:
         return self._derive("alias_table", lambda: ops.build_alias(self.indptr, weight))
 
     @property
+    def run_alias_table(self) -> ops.AliasTable:
+        """Likewise, the table to draw from each run of a graph with types by edge weight.
+
+        Raises:
+            SamplerConfigError: the graph has no types, or no edge weights.
+        """
+        weight, run_ptr = self.weight_drawn_by, self.run_ptr
+        if weight is None or run_ptr is None:
+            raise SamplerConfigError(
+                f"Graph: there are no {'edge weights' if weight is None else 'types'} to draw by. Give "
+                "Graph.from_hetero(..., edge_weight={edge_type: weights})."
+            )
+
+        def build() -> ops.AliasTable:
+            table = ops.build_alias(run_ptr.astype(np.int64), weight)
+            return ops.AliasTable(run_ptr, table.entries)  # half the memory of the copy
+
+        return self._derive("run_alias_table", build)
+
+    @property
     def weight_drawn_by(self) -> np.ndarray | None:
         """``edge_weight`` as kernels read it: float16 becomes float32, once; all else stays as it is."""
         weight = self.edge_weight
         if weight is None or weight.dtype != np.float16:
             return weight
         return self._derive("weight_drawn_by", lambda: weight.astype(np.float32))
+
+    @property
+    def node_codes(self) -> np.ndarray | None:
+        """``node_time`` in codes of ``clock``, uint32 ``[N]``, made on first use and kept: 4 bytes a node; 0 for nodes
+        that always are there. None for a graph without times of nodes."""
+        times, clock = self.node_time, self.clock
+        if times is None or clock is None:
+            return None
+        return self._derive("node_codes", lambda: clock.until(times, "<"))
 
     def importance_tree(self, weighted: bool = True) -> np.ndarray:
         """Returns each node's importance to the whole graph, int64 ``[N + 1]``, as :func:`.ops.importance_tree` has it;
@@ -269,10 +399,10 @@ class Graph:
 
     @property
     def fingerprint(self) -> str:
-        """Tells this graph from others: N, E and a checksum (CRC-32) of indptr, indices, weights and types; the same
-        whatever their width. Made on first use, by reading the graph once, and kept.
+        """Tells this graph from others: N, E and a checksum (CRC-32) of indptr, indices, weights, types and times; the
+        same whatever their width. Made on first use, by reading the graph once, and kept.
         """
-        return self._derive("fingerprint", lambda: _fingerprint(self))
+        return self._derive("fingerprint", lambda: derived.fingerprint(self))
 
     def _derive(self, name: str, make: Callable[[], Any]) -> Any:
         """Returns what ``make`` makes of the graph, once for all threads that sample it."""
@@ -283,75 +413,28 @@ class Graph:
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keeps the arrays alone: a process that gets the graph derives the rest again where it needs it."""
-        return None, {name: getattr(self, name) for name in (*self.ARRAYS, "lost_order", "origin")} | {"_derived": {}}
+        return None, {
+            name: getattr(self, name) for name in (*self.ARRAYS, "clock", "lost_order", "origin", "types")
+        } | {"_derived": {}}
+
+    def edge_type_number(self, name: Any) -> int:
+        """Finds an edge type as :meth:`.GraphTypes.edge_type_number` does; a graph without types has one: 0, or None.
+
+        Raises:
+            SamplerConfigError: there is no such type, or several.
+        """
+        if self.types is not None:
+            return self.types.edge_type_number(name)
+        if name not in (0, None):
+            raise SamplerConfigError(f"{name!r} names no edge type: the graph has no types. Leave it out, or give 0.")
+        return 0
 
     def in_neighbors(self, node: int) -> np.ndarray:
         """Returns a view of the in-neighbours of one node, in stored order."""
         return self.indices[self.indptr[node] : self.indptr[node + 1]]
 
     def __repr__(self) -> str:
-        extras = "".join(f", {name}" for name in ("edge_weight", "edge_type") if getattr(self, name) is not None)
-        return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}{extras})"
-
-
-def _check_topology(indptr: np.ndarray, indices: np.ndarray) -> None:
-    if indptr.dtype != np.int64 or indptr.ndim != 1 or len(indptr) < 1:
-        raise GraphFormatError(
-            f"Graph: indptr must be int64 [N + 1], but it is {indptr.dtype} {list(indptr.shape)}. "
-            f"Convert it with .astype('int64')."
-        )
-    if indices.dtype not in (np.int32, np.int64) or indices.ndim != 1:
-        raise GraphFormatError(
-            f"Graph: indices must be int32 or int64 [E], but it is {indices.dtype} {list(indices.shape)}. "
-            f"Convert it with .astype('int32')."
-        )
-    if indptr[-1] != len(indices):
-        raise GraphFormatError(
-            f"Graph: indptr[-1] is {indptr[-1]} but indices has {len(indices)} edges. indptr must have "
-            f"N + 1 entries and end at E. If the graph is stored as COO, build it with Graph.from_coo(src, dst)."
-        )
-    ops.check_csc(indptr, indices)
-
-
-def _check_edge_array(name: str, values: np.ndarray | None, kinds: str, num_edges: int) -> None:
-    if values is None:
-        return
-    if values.ndim != 1 or len(values) != num_edges or values.dtype.kind not in kinds:
-        wanted = "floats" if kinds == "f" else "integers" if kinds == "iu" else "numbers"
-        raise GraphFormatError(
-            f"Graph: {name} must be {wanted} [{num_edges}], one an edge, but it is {values.dtype} {list(values.shape)}."
-        )
-
-
-def _edge_ends(values: Any, name: str) -> np.ndarray:
-    ends = as_array(values, what=f"Graph.from_coo: {name}")
-    if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):
-        raise GraphFormatError(
-            f"Graph.from_coo: {name} must be integers [E], but it is {ends.dtype} {list(ends.shape)}."
-        )
-    return ends if ends.dtype in (np.int32, np.int64) else ends.astype(np.int64)
-
-
-def _fingerprint(graph: Graph) -> str:
-    checksum = zlib.crc32(graph.indptr.data)
-    # One dtype each, so that a graph and its copy with ids or weights of another width have the same fingerprint.
-    width = np.int32 if graph.num_nodes <= 2**31 else np.int64
-    for array, dtype in ((graph.indices, width), (graph.edge_weight, np.float64), (graph.edge_type, np.int64)):
-        if array is not None:
-            for begin in range(0, graph.num_edges, _CHUNK_EDGES):
-                chunk = np.ascontiguousarray(array[begin : begin + _CHUNK_EDGES], dtype)
-                checksum = zlib.crc32(chunk.data, checksum)
-    return f"{graph.num_nodes}-{graph.num_edges}-{checksum:08x}"
-
-
-def _narrow(ends: np.ndarray, num_nodes: int, name: str) -> np.ndarray:
-    """Narrows ids to int32. Their range is checked first: a cast would wrap a bad id into a good one."""
-    if len(ends):
-        low, high = int(ends.min()), int(ends.max())
-        if low < 0 or high >= num_nodes:
-            edge = int(np.flatnonzero((ends < 0) | (ends >= num_nodes))[0])
-            raise GraphFormatError(
-                f"Graph.from_coo: {name}[{edge}] is {ends[edge]}, which is not a node; ids must lie in "
-                f"[0, {num_nodes}). Give num_nodes if the graph has more nodes than its edges show."
-            )
-    return ends.astype(np.int32, copy=False)
+        named = ("edge_weight", "edge_type", "edge_time", "node_time")
+        extras = "".join(f", {name}" for name in named if getattr(self, name) is not None)
+        types = "" if self.types is None else f", types={self.types!r}"
+        return f"Graph(num_nodes={self.num_nodes}, num_edges={self.num_edges}{extras}{types})"

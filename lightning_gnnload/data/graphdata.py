@@ -10,10 +10,20 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
+from lightning_gnnload.data.by_type import (
+    check_labels,
+    columns_of_type,
+    flat_labels,
+    flat_split,
+    flat_tables,
+    type_name,
+)
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.tables import (
     EDGE_PREFIX,
+    EdgeTable,
     NodeTable,
     as_store,
     check_edge_rows,
@@ -35,7 +45,8 @@ class GraphData:
             dimensions, ``[N, T, F]``, keep them in mini-batches.
         y: node labels, ``[N]`` or ``[N, C]``, any numeric dtype; None for a graph without. Nodes without a
             label may carry any value (NaN, -1), as long as no split names them.
-        train: node ids to train on, int64; likewise ``val`` and ``test``. Missing splits are empty.
+        train: node ids to train on, int64, or a :class:`SeedTable`; likewise ``val`` and ``test``. Missing splits are
+            empty. As attributes, those of a table are the nodes of its rows, ascending, each once.
         num_classes: number of label classes; counted from integer labels when None.
         tables: further node features by name, each an array, tensor or :class:`FeatureStore` ``[N, F]`` of its own
             width and dtype, a column ``[N]``, or a :class:`NodeTable` for the nodes of one type.
@@ -45,8 +56,15 @@ class GraphData:
         edge_tables: further edge features ``[E, F]`` and columns ``[E]`` by name, in the same order. None: none of
             one's own, but mini-batches in DGL's and PyG's formats carry the graph's ``edge_weight`` and ``edge_type``.
 
+    Of a graph with types, all of these but ``num_classes`` may be dicts by type, of which any may be left out:
+    ``x={"paper": [N_t, F], ...}`` with widths and dtypes of their own, ``tables={"paper": {"year": [N_t]}}``, likewise
+    ``edge_x`` and ``edge_tables`` by edge type; ``y={"paper": [N_t]}`` of one dtype, and splits ``{"paper": ids}``, by
+    ids that count within the type. The tables of a type are then named ``"<column>.<type>"``: ``"x.paper"``,
+    ``"year.author__writes__paper"``. Labels and splits are kept by the ids of the graph.
+
     Raises:
-        GraphDataError: sizes that differ from N or E, ids out of range or repeated, a table's name that is taken.
+        GraphDataError: sizes that differ from N or E, ids out of range or repeated, a table's name that is taken; in a
+            graph with types, a node of a split without a label.
 
     Example:
         >>> graph = Graph.from_coo([0, 1], [1, 2])
@@ -70,27 +88,29 @@ class GraphData:
         edge_tables: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph
+        x, tables = flat_tables(x, tables, graph.types, of_edges=False)
+        self.names_edge_tables = edge_tables is not None
+        edge_x, edge_tables = flat_tables(edge_x, edge_tables, graph.types, of_edges=True)
         self.x: FeatureStore | None = None if x is None else as_store(x, what="features x", dims=(2, None))
-        self.y: torch.Tensor | None = None if y is None else as_rows(y, what="labels y")
-        if self.y is not None and self.y.ndim not in (1, 2):
-            raise GraphDataError(f"labels y must be [N] or [N, C], but the shape is {list(self.y.shape)}.")
+        self.y: torch.Tensor | None = None if y is None else _labels(y, graph)
         for name, rows in (("features x", self.x), ("labels y", self.y)):
             if rows is not None and rows.shape[0] != graph.num_nodes:
                 raise GraphDataError(
                     f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; "
                     f"one row a node is needed."
                 )
-        self.tables: dict[str, FeatureStore | NodeTable] = named_tables(
-            {} if tables is None else tables, graph.num_nodes
-        )
+        self.tables: dict[str, FeatureStore | NodeTable] = named_tables(tables, graph)
         self.edge_x: FeatureStore | None = None if edge_x is None else as_store(edge_x, what="edge features edge_x")
         if self.edge_x is not None:
             check_edge_rows(self.edge_x, graph, "edge features edge_x")
-        self.edge_tables = check_edge_tables({} if edge_tables is None else edge_tables, graph)
-        self.names_edge_tables = edge_tables is not None
-        self.train, self.val, self.test = (
-            _split(name, ids, graph.num_nodes) for name, ids in zip(SPLITS, (train, val, test), strict=True)
-        )
+        self.edge_tables: dict[str, FeatureStore | EdgeTable] = check_edge_tables(edge_tables, graph)
+        given = dict(zip(SPLITS, (train, val, test), strict=True))
+        self.seed_tables = {name: seeds for name, seeds in given.items() if isinstance(seeds, SeedTable)}
+        self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in given.items())
+        if graph.types is not None and self.y is not None:
+            for name in SPLITS:
+                if name not in self.seed_tables:  # rows may have labels of their own
+                    check_labels(self.y, name, self.split(name), graph.types)
         self._num_classes = num_classes
 
     @property
@@ -105,13 +125,13 @@ class GraphData:
     @property
     def stores(self) -> dict[str, FeatureStore]:
         """What mini-batches gather from, by name: ``"x"``, the tables, :attr:`edge_stores`."""
-        tables = {name: table.store if isinstance(table, NodeTable) else table for name, table in self.tables.items()}
+        tables = {name: _store(table) for name, table in self.tables.items()}
         return {**({} if self.x is None else {"x": self.x}), **tables, **self.edge_stores}
 
     @property
     def edge_stores(self) -> dict[str, FeatureStore]:
         """The stores that have rows of edges: ``"edge_x"``, and edge tables as ``"edge.<name>"``."""
-        tables = {EDGE_PREFIX + name: table for name, table in self.edge_tables.items()}
+        tables = {EDGE_PREFIX + name: _store(table) for name, table in self.edge_tables.items()}
         return {**({} if self.edge_x is None else {"edge_x": self.edge_x}), **tables}
 
     def with_graph_columns(self) -> GraphData:
@@ -119,7 +139,7 @@ class GraphData:
         if self.names_edge_tables or (self.graph.edge_weight is None and self.graph.edge_type is None):
             return self
         data = copy(self)  # the caller's own data stay as they are; graph and stores are shared
-        data.edge_tables, data.names_edge_tables = graph_columns(self.graph), True
+        data.edge_tables, data.names_edge_tables = {**self.edge_tables, **graph_columns(self.graph)}, True
         return data
 
     def put(self, name: str, store: FeatureStore) -> None:
@@ -130,7 +150,9 @@ class GraphData:
         elif table is not None:
             self.tables[name] = store
         elif name.startswith(EDGE_PREFIX):
-            self.edge_tables[name.removeprefix(EDGE_PREFIX)] = store
+            key = name.removeprefix(EDGE_PREFIX)
+            of_edges = self.edge_tables[key]
+            self.edge_tables[key] = EdgeTable(store, of_edges.edge_type) if isinstance(of_edges, EdgeTable) else store
         else:
             setattr(self, name, store)
 
@@ -138,24 +160,77 @@ class GraphData:
     def num_classes(self) -> int:
         """The number of classes: as given, or one more than the largest integer label of the splits."""
         if self._num_classes is None:
-            if self.y is None or self.y.is_floating_point() or self.y.ndim != 1:
+            used = [labels for name in SPLITS if len(self.split(name)) and (labels := self._labels(name)) is not None]
+            kinds = used or ([] if self.y is None else [self.y])
+            if not kinds or any(labels.is_floating_point() or labels.ndim != 1 for labels in kinds):
                 raise GraphDataError(
                     "num_classes cannot be counted from these labels; give GraphData(..., num_classes=...)."
                 )
-            # Nodes outside the splits may carry any label, so theirs are not counted.
-            used = [self.y[tensor_view(ids)] for ids in (self.train, self.val, self.test) if len(ids)]
-            labels = torch.cat(used) if used else self.y
+            labels = torch.cat(kinds)
             self._num_classes = int(labels.max()) + 1 if labels.numel() else 0
             if self._num_classes < 0:
                 raise GraphDataError(f"all labels are negative, up to {self._num_classes - 1}: classes count from 0.")
         return self._num_classes
 
-    def split(self, name: str) -> np.ndarray:
-        """Returns the node ids of ``"train"``, ``"val"`` or ``"test"``."""
+    def _labels(self, name: str) -> torch.Tensor | None:
+        """Returns the labels of a split, of its rows or its nodes: those of other nodes may be anything."""
+        table = self.table(name)
+        if table is not None and (table.y is not None or table.is_links):
+            return table.y
+        return None if self.y is None else self.y[tensor_view(self.split(name))]
+
+    def table(self, name: str) -> SeedTable | None:
+        """Returns the rows of ``"train"``, ``"val"`` or ``"test"``; None for a split that was given as node ids."""
+        self.split(name)  # which knows the names
+        return self.seed_tables.get(name)
+
+    def split(self, name: str, node_type: str | None = None) -> np.ndarray:
+        """Returns the node ids of ``"train"``, ``"val"`` or ``"test"``: of all types by their ids in the graph, or of
+        one by those that count within the type. Those of a :class:`SeedTable` come once each."""
         if name not in SPLITS:
             raise GraphDataError(f"there is no split {name!r}; the splits are {', '.join(SPLITS)}.")
         ids: np.ndarray = getattr(self, name)
-        return ids
+        if node_type is None:
+            return ids
+        nodes = self._nodes_of(node_type, "split")
+        return ids[(ids >= nodes.start) & (ids < nodes.stop)] - nodes.start
+
+    def tables_of(self, node_type: str) -> dict[str, NodeTable]:
+        """Returns the tables of a node type by the names of their columns; features are ``"x"``."""
+        return columns_of_type(self.tables, type_name(node_type, self.graph.types, "tables"))
+
+    def edge_tables_of(self, edge_type: Any) -> dict[str, EdgeTable]:
+        """Returns the tables of an edge type likewise, which :meth:`.GraphTypes.edge_type_number` finds."""
+        return columns_of_type(self.edge_tables, type_name(edge_type, self.graph.types, "edge_tables"))
+
+    def node_column(self, name: str) -> np.ndarray:
+        """Returns the table of one number a node with this name, float64 ``[N]``; 0 for nodes of types without it.
+
+        Raises:
+            GraphDataError: there is none, or one of several numbers a node.
+        """
+        column = np.zeros(self.num_nodes)
+        found = [table for key, table in self.tables.items() if name in (key, key.partition(".")[0])]
+        for table in found:
+            store, nodes = _store(table), table.nodes if isinstance(table, NodeTable) else range(self.num_nodes)
+            if store.shape[1] != 1:
+                raise GraphDataError(f"table {name!r} has {store.shape[1]} numbers a node, but one is needed.")
+            rows = torch.empty((len(nodes), 1), dtype=store.dtype)
+            store.gather(torch.arange(len(nodes)), rows)
+            column[nodes.start : nodes.stop] = rows[:, 0].double().numpy()
+        if not found:
+            raise GraphDataError(f"there is no table {name!r} of the nodes; these are {sorted(self.tables)}.")
+        return column
+
+    def labels_of(self, node_type: str) -> torch.Tensor | None:
+        """Returns the labels of a node type's nodes, ``[N_t]`` or ``[N_t, C]``."""
+        nodes = self._nodes_of(node_type, "y")
+        return None if self.y is None else self.y[nodes.start : nodes.stop]
+
+    def _nodes_of(self, node_type: str, what: str) -> range:
+        name, types = type_name(node_type, self.graph.types, what), self.graph.types
+        assert types is not None
+        return types.range_of(name)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={len(self.split(name))}" for name in SPLITS)
@@ -165,10 +240,25 @@ class GraphData:
         return f"GraphData({self.graph!r}, num_features={self.num_features}, {sizes}{tables})"
 
 
-def _split(name: str, ids: Any, num_nodes: int) -> np.ndarray:
+def _store(table: Any) -> FeatureStore:
+    return table.store if isinstance(table, NodeTable | EdgeTable) else table
+
+
+def _labels(y: Any, graph: Graph) -> torch.Tensor:
+    labels = flat_labels(y, graph.types) if isinstance(y, Mapping) else as_rows(y, what="labels y")
+    if labels.ndim not in (1, 2):
+        raise GraphDataError(f"labels y must be [N] or [N, C], but the shape is {list(labels.shape)}.")
+    return labels
+
+
+def _split(name: str, ids: Any, graph: Graph) -> np.ndarray:
     if ids is None:
         return np.empty(0, np.int64)
-    checked = as_ids(ids, what=f"{name} ids", num_nodes=num_nodes)
+    if isinstance(ids, SeedTable):
+        return np.unique(ids.nodes_in(graph))
+    if isinstance(ids, Mapping):
+        ids = flat_split(name, ids, graph.types)
+    checked = as_ids(ids, what=f"{name} ids", num_nodes=graph.num_nodes)
     ordered = np.sort(checked)
     twice = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(twice):

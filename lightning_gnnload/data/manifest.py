@@ -76,6 +76,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         "lost_order": isinstance(manifest.get("lost_order", False), bool),
         "tables": _are_first_nodes(manifest.get("tables", {})),
         "edge_tables": _are_names(manifest.get("edge_tables")),
+        "seed_tables": isinstance(manifest.get("seed_tables", {}), dict)
+        and manifest.get("seed_tables", {}).keys() <= {"train", "val", "test"},
+        # Folders of graphs without types or times may lack these. What is in them is checked where they are read.
+        "types": isinstance(manifest.get("types"), dict | None),
+        "clock": isinstance(manifest.get("clock"), dict | None),
     }
     for key in sound:
         if not sound[key]:

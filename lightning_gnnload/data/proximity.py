@@ -16,6 +16,7 @@ from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seeds import SeedOrder
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
 from lightning_gnnload.data.shuffling import choose_sequences
 from lightning_gnnload.errors import LoaderConfigError
@@ -76,6 +77,26 @@ class ProximityOrder(SeedOrder):
         if self._bound is None or not self._bound.is_same(bound):
             self._bound = bound
         return self._bound
+
+    def bind_rows(
+        self,
+        table: SeedTable,
+        nodes: np.ndarray,
+        graph: Graph,
+        labels: torch.Tensor | None,
+        global_batch_size: int,
+    ) -> SeedOrder:
+        """Returns the order of rows by their nodes, of links by their targets; rows of a node follow each other.
+
+        Raises:
+            LoaderConfigError: ``sequences`` is None: it is chosen by the labels of nodes.
+        """
+        if self.sequences is None:
+            raise LoaderConfigError(
+                "order='proximity' chooses the number of sequences by the labels of nodes, but the seeds are rows of a "
+                "table. Give the number: order=ProximityOrder(sequences=32); the more, the nearer to a shuffle."
+            )
+        return _RowProximityOrder(self.bind(graph, labels, global_batch_size), nodes[:, -1])
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         """Raises LoaderConfigError: only what :meth:`bind` returns knows the graph."""
@@ -160,6 +181,24 @@ class _BoundProximityOrder(SeedOrder):
         advice = "" if choice.is_within_bound else " Accuracy may suffer: compare it with order='shuffle'."
         Console(stderr=True).print(f"ProximityOrder: {choice}{advice}", highlight=False, soft_wrap=True)
         return made
+
+
+class _RowProximityOrder(SeedOrder):
+    """Orders rows as a ProximityOrder orders their nodes, int64 ``[R]``."""
+
+    def __init__(self, of_nodes: SeedOrder, nodes: np.ndarray) -> None:
+        self.of_nodes = of_nodes
+        self.nodes, self.node_of = np.unique(nodes, return_inverse=True)
+
+    @property
+    def name(self) -> str:
+        return self.of_nodes.name
+
+    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        ordered = self.of_nodes.order(self.nodes, seed=seed, epoch=epoch)
+        place = np.empty(len(ordered), np.int64)
+        place[np.searchsorted(self.nodes, ordered)] = np.arange(len(ordered))
+        return seeds[np.argsort(place[self.node_of[seeds]], kind="stable")]
 
 
 def _watched(sequences: Iterator[np.ndarray], most: int) -> Generator[np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.features import MemoryFeatureStore
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 
 _MOST_BYTES = 1 << 28
@@ -37,7 +37,8 @@ def sanity_issues(data: GraphData, *, mapped: bool) -> list[SanityIssue]:
 
 def _overlaps(data: GraphData) -> list[SanityIssue]:
     found = []
-    for one, other in combinations(SPLITS, 2):
+    # A node may well be in rows of several splits, with other times.
+    for one, other in combinations([name for name in SPLITS if data.table(name) is None], 2):
         common = np.intersect1d(data.split(one), data.split(other), assume_unique=True)
         if len(common):
             text = f"the splits {one} and {other} share nodes, {len(common)} in all, such as {common[0]}"
@@ -46,18 +47,11 @@ def _overlaps(data: GraphData) -> list[SanityIssue]:
 
 
 def _not_numbers(data: GraphData, mapped: bool) -> list[SanityIssue]:
-    found = []
-    if isinstance(data.x, MemoryFeatureStore) and data.x.dtype.is_floating_point and data.x.rows.numel():
-        most = _MOST_ROWS if mapped else max(_MOST_BYTES // max(data.x.row_bytes, 1), 1)
-        every = -(-len(data.x.rows) // most)
-        rows, columns = (~data.x.rows[::every].isfinite()).nonzero(as_tuple=True)
-        if len(rows):
-            row, column = int(rows[0]) * every, int(columns[0])
-            more = f", one of {len(rows)} such entries among those looked at" if len(rows) > 1 else ""
-            where = f"features x[{row}, {column}] is {data.x.rows[row, column]}"
-            found.append(SanityIssue(f"{where}{more}: the loss will be NaN. Fill in what is missing.", True))
+    found = [issue for name, store in data.stores.items() if (issue := _not_a_number(name, store, mapped)) is not None]
     for split in SPLITS if data.y is not None and data.y.is_floating_point() else ():
         assert data.y is not None
+        if (table := data.table(split)) is not None and table.y is not None:
+            continue  # it was checked when it was made
         seeds = _seeds(data, split)
         bad = ~data.y[tensor_view(seeds)].isfinite()
         bad = bad.any(1) if bad.ndim == 2 else bad
@@ -66,6 +60,20 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[SanityIssue]:
             text = f"of {len(seeds)} nodes to {split} on, {int(bad.sum())} have no number as label, such as {node}"
             found.append(SanityIssue(f"{text}. Leave them out of the split, or of the loss.", True))
     return found
+
+
+def _not_a_number(name: str, store: FeatureStore, mapped: bool) -> SanityIssue | None:
+    if not isinstance(store, MemoryFeatureStore) or not store.dtype.is_floating_point or not store.rows.numel():
+        return None
+    most = _MOST_ROWS if mapped else max(_MOST_BYTES // max(store.row_bytes, 1), 1)
+    every = -(-len(store.rows) // most)
+    rows, columns = (~store.rows[::every].isfinite()).nonzero(as_tuple=True)
+    if not len(rows):
+        return None
+    row, column = int(rows[0]) * every, int(columns[0])
+    more = f", one of {len(rows)} such entries among those looked at" if len(rows) > 1 else ""
+    where = f"features {name}[{row}, {column}] is {store.rows[row, column]}"
+    return SanityIssue(f"{where}{more}: the loss will be NaN. Fill in what is missing.", True)
 
 
 def _empty_seeds(data: GraphData) -> list[SanityIssue]:

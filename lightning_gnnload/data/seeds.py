@@ -9,6 +9,7 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.seedtable import SeedTable
 
 
 class SeedOrder(ABC):
@@ -27,6 +28,23 @@ class SeedOrder(ABC):
             graph: the topology, N nodes.
             labels: ``[N]`` or ``[N, C]``, or None for a graph without.
             global_batch_size: seeds of a step.
+        """
+        return self
+
+    def bind_rows(
+        self,
+        table: SeedTable,
+        nodes: np.ndarray,
+        graph: Graph,
+        labels: torch.Tensor | None,
+        global_batch_size: int,
+    ) -> SeedOrder:
+        """Returns the order for rows of a table, as :meth:`bind` does for nodes; :meth:`order` then gets their numbers.
+
+        Args:
+            table: R rows.
+            nodes: of each row, ids in the graph, int64 ``[R, 1]``, of links ``[R, 2]``.
+            graph: as for :meth:`bind`, and so are the others.
         """
         return self
 

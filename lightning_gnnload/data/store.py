@@ -13,10 +13,13 @@ import zlib
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import torch
 
 from lightning_gnnload.data.arrays import as_array, tensor_view
+from lightning_gnnload.data.by_type import table_of_type
+from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.disk import DiskFeatureStore
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.folders import (
@@ -33,11 +36,15 @@ from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.data.stored_seeds import described_seeds, open_seeds, seed_arrays
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
+from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, GraphFormatError, StoreFormatError
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
 """Arrays of a graph that is part of another."""
+RANKED = "clock_ranked"
+"""The array of a clock that numbers times by their rank."""
 
 
 def save_graph_data(
@@ -61,7 +68,13 @@ def save_graph_data(
     """
     try:
         with new_folder(folder, overwrite=overwrite) as partial:
-            arrays = {name: _write_array(partial / f"{name}.bin", array) for name, array in _arrays(data).items()}
+            # Names of types may be any text.
+            arrays = {
+                name: _write_array(partial / f"{quote(name, safe='')}.bin", array)
+                for name, array in _arrays(data).items()
+            }
+            graph = data.graph
+            named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
             write_manifest(
                 partial,
                 arrays,
@@ -72,8 +85,11 @@ def save_graph_data(
                 tables={
                     name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()
                 },
-                edge_tables=sorted(data.edge_tables) if data.names_edge_tables else None,
-                lost_order=data.graph.lost_order,
+                edge_tables=named if data.names_edge_tables else None,
+                lost_order=graph.lost_order,
+                types=None if graph.types is None else graph.types.to_json(),
+                clock=None if graph.clock is None else graph.clock.to_json(),
+                seed_tables=described_seeds(data.seed_tables),
             )
     except FeatureFileError:
         raise  # rows that could not be read
@@ -108,24 +124,31 @@ def load_graph_data(
         arrays = map_arrays(path, manifest, verify)
         stores, tables, edge_tables = open_stores(path, manifest, arrays, features)
         require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
-        known = (*Graph.ARRAYS, *SPLITS, *ORIGIN)
+        known = (*Graph.ARRAYS, *SPLITS, *ORIGIN, RANKED)
         numpy: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in known if name in arrays}
         origin = Origin(**{name: numpy[name] for name in ORIGIN}) if "node_ids" in numpy else None
-        graph = Graph(**{name: numpy[name] for name in Graph.ARRAYS if name in numpy}, origin=origin)
+        types, clock = _types(manifest), manifest.get("clock")
+        graph = Graph(
+            **{name: numpy[name] for name in Graph.ARRAYS if name in numpy},
+            origin=origin,
+            types=types,
+            clock=None if clock is None else Clock.from_json(clock, numpy.get(RANKED)),
+        )
         graph.lost_order = manifest.get("lost_order", False)
         if graph.num_nodes != manifest["num_nodes"]:
             raise StoreFormatError(
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
                 f"Prepare it again."
             )
+        splits = {name: numpy.get(name) for name in SPLITS} | open_seeds(path, manifest.get("seed_tables", {}), arrays)
         return GraphData(
             graph,
             stores.get("x"),
             arrays.get("y"),
-            *(numpy.get(name) for name in SPLITS),
+            *(splits[name] for name in SPLITS),
             num_classes=manifest["num_classes"],
             tables=tables,
-            edge_x=stores.get("edge_x"),
+            edge_x=stores.get("edge_x", _stored_x(stores, types) or None),
             edge_tables=edge_tables,
         )
     except (GraphFormatError, GraphDataError, OSError) as error:
@@ -160,10 +183,11 @@ def open_stores(
         raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     of_tables = {name: table_name(name) for name in manifest.get("tables", {})}
     of_edges = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
+    x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(_types(manifest))}
     require_arrays(path, arrays, (*of_tables.values(), *of_edges.values()))
     stores: dict[str, Any] = dict(arrays)
     if features == "disk":
-        for name in arrays.keys() & {"x", "edge_x", *of_tables.values(), *of_edges.values()}:
+        for name in arrays.keys() & {"x", "edge_x", *of_tables.values(), *of_edges.values(), *x_of_edges}:
             stores[name] = DiskFeatureStore(path, name=name)
     for name, dtype in manifest.get("quantized", {}).items():
         if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
@@ -177,6 +201,24 @@ def open_stores(
     }
     edge_tables = {name: stores[of_edges[name]] for name in of_edges}
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
+
+
+def _types(manifest: dict[str, Any]) -> GraphTypes | None:
+    types = manifest.get("types")
+    return None if types is None else GraphTypes.from_json(types)
+
+
+def _x_by_type(types: GraphTypes | None) -> dict[str, EdgeType]:
+    """Returns the names of tables of the edge types' features, which are there whether or not other tables were
+    named."""
+    return {} if types is None else {table_of_type("x", kind): kind for kind in types.edge_types}
+
+
+def _stored_x(stores: Mapping[str, Any], types: GraphTypes | None) -> dict[EdgeType, Any]:
+    """Returns the features of edges by type, as far as they were stored."""
+    return {
+        kind: stores[EDGE_PREFIX + name] for name, kind in _x_by_type(types).items() if EDGE_PREFIX + name in stores
+    }
 
 
 def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[str]) -> None:
@@ -197,10 +239,12 @@ def table_name(name: str) -> str:
 def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
-    found |= {name: data.split(name) for name in SPLITS}
+    found |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
+    found[RANKED] = None if graph.clock is None else graph.clock.ranked
     if graph.origin is not None:
         found |= {name: getattr(graph.origin, name) for name in ORIGIN}
     arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
+    arrays |= seed_arrays(data.seed_tables)
     return {**arrays, **raw_stores(_stores(data)), **({} if data.y is None else {"y": data.y})}
 
 

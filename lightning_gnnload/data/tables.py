@@ -1,8 +1,8 @@
-"""Tables beside x and y: further columns and features of nodes, those of one node type, and those of edges."""
+"""Tables beside x and y: further columns and features of nodes, of edges, and of those of one type."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError
 
 RESERVED = ("x", "y", "edge_x", "nodes", "seeds", "blocks", "positions")
@@ -62,6 +63,31 @@ class NodeTable:
         return f"NodeTable(nodes {self.first} to {self.nodes.stop - 1}, num_features={self.store.shape[1]})"
 
 
+class EdgeTable:
+    """Holds the features of one edge type: row ``i`` belongs to edge ``i`` of the list that the type's edges were given
+    by, which the graph has to keep (``Graph.from_hetero(..., keep_order=True)``).
+
+    Args:
+        rows: ``[E_k, F]``, or a column ``[E_k]``: array, tensor or :class:`FeatureStore`.
+        edge_type: its triple.
+
+    Attributes:
+        store: the rows.
+
+    Example:
+        >>> EdgeTable([[0.5], [2.0]], ("user", "buys", "item"))
+        EdgeTable(user__buys__item, 2 edges, num_features=1)
+    """
+
+    def __init__(self, rows: Any, edge_type: EdgeType) -> None:
+        self.store = as_store(rows, what="an EdgeTable's rows", dims=(1, None))
+        self.edge_type = edge_type
+
+    def __repr__(self) -> str:
+        num_edges, width = self.store.shape
+        return f"EdgeTable({'__'.join(self.edge_type)}, {num_edges} edges, num_features={width})"
+
+
 def as_store(rows: Any, *, what: str, dims: tuple[int, int | None] = (2, 2)) -> FeatureStore:
     """Wraps ``rows`` ``[R, F]`` as a store; arrays and tensors are not copied when they are contiguous.
 
@@ -82,14 +108,22 @@ def as_store(rows: Any, *, what: str, dims: tuple[int, int | None] = (2, 2)) -> 
     return MemoryFeatureStore(table)
 
 
-def named_tables(tables: Mapping[str, Any], num_nodes: int) -> dict[str, FeatureStore | NodeTable]:
-    """Checks tables of nodes: a store must have a row for every node, a NodeTable one for each of its range.
+def named_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore | NodeTable]:
+    """Checks tables of nodes: a store must have a row for every node, a NodeTable one for each of its range, and what
+    is named ``"<column>.<node type>"`` one for each node of that type.
 
     Raises:
         GraphDataError: a table with too few or too many rows, a range beyond the graph, or a name that is taken.
     """
     checked: dict[str, FeatureStore | NodeTable] = {}
-    for name, rows in _by_name(tables, "tables"):
+    num_nodes, of_types = (
+        graph.num_nodes,
+        {} if graph.types is None else {name: name for name in graph.types.node_types},
+    )
+    for name, rows in _by_name(tables, "tables", of_types):
+        if graph.types is not None and "." in name:
+            checked[name] = _table_of_type(name, rows, graph.types.range_of(name.partition(".")[2]))
+            continue
         if isinstance(rows, NodeTable):
             if rows.nodes.stop > num_nodes:
                 raise GraphDataError(f"table {name!r} is for {rows}, but the graph has {num_nodes} nodes, from 0 on.")
@@ -105,23 +139,65 @@ def named_tables(tables: Mapping[str, Any], num_nodes: int) -> dict[str, Feature
     return checked
 
 
-def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore]:
-    """Checks tables of edges: each must have a row for every edge, in the order in which the edges were given.
+def _table_of_type(name: str, rows: Any, nodes: range) -> NodeTable:
+    given = rows.store if isinstance(rows, NodeTable) else rows
+    store = as_store(given, what=f"table {name!r}", dims=(1, None))
+    if store.shape[0] != len(nodes) or (isinstance(rows, NodeTable) and rows.nodes != nodes):
+        raise GraphDataError(
+            f"table {name!r} has {store.shape[0]} rows, but there are {len(nodes)} nodes of this type; one row a node "
+            f"is needed."
+        )
+    return NodeTable(store, nodes.start)
+
+
+def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore | EdgeTable]:
+    """Checks tables of edges: each must have a row for every edge, in the order in which the edges were given; in a
+    graph with types, for every edge of the type that it names: ``"<column>.<edge type>"``.
 
     Raises:
         GraphDataError: a table with too few or too many rows, or a name that is taken; or the graph has lost the order.
     """
-    checked: dict[str, FeatureStore] = {}
-    for name, rows in _by_name(tables, "edge_tables"):
-        checked[name] = as_store(rows, what=f"edge table {name!r}", dims=(1, None))
-        check_edge_rows(checked[name], graph, f"edge table {name!r}")
+    checked: dict[str, FeatureStore | EdgeTable] = {}
+    types = () if graph.types is None else graph.types.edge_types
+    of_types = {"__".join(each): each for each in types}
+    for name, rows in _by_name(tables, "edge_tables", of_types):
+        store = as_store(
+            rows.store if isinstance(rows, EdgeTable) else rows, what=f"edge table {name!r}", dims=(1, None)
+        )
+        if graph.types is None:
+            check_edge_rows(store, graph, f"edge table {name!r}")
+            checked[name] = store
+            continue
+        of_type = of_types.get(name.partition(".")[2])
+        if of_type is None:
+            raise GraphDataError(
+                f"edge table {name!r} has rows of all edges, but the graph has several types of them. Give tables by "
+                f"type: edge_tables={{('user', 'buys', 'item'): {{{name!r}: rows}}}}."
+            )
+        _check_rows_of_type(store, graph, name, of_type)
+        checked[name] = EdgeTable(store, of_type)
     return checked
+
+
+def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, of_type: EdgeType) -> None:
+    assert graph.types is not None
+    num_edges = int(graph.num_edges_by_type[graph.types.edge_type_number(of_type)])
+    if store.shape[0] != num_edges:
+        raise GraphDataError(
+            f"edge table {name!r} has {store.shape[0]} rows, but there are {num_edges} edges of this type; one row an "
+            f"edge is needed."
+        )
+    if graph.edge_order is None:
+        raise GraphDataError(
+            f"edge table {name!r}: which row belongs to which edge is not known, for the graph did not keep the order "
+            f"of its edge lists. Build it with Graph.from_hetero(..., keep_order=True)."
+        )
 
 
 def graph_columns(graph: Graph) -> dict[str, FeatureStore]:
     """Returns the graph's own edge weights and types, where it has them, as edge tables."""
     columns = {name: array for name in GRAPH_COLUMNS if (array := getattr(graph, name)) is not None}
-    if (order := graph.edge_order) is not None:
+    if (order := graph.flat_order) is not None:
         for name, array in columns.items():
             columns[name] = np.empty_like(array)
             columns[name][order] = array  # rows of edge tables lie in the order in which the edges were given
@@ -130,6 +206,10 @@ def graph_columns(graph: Graph) -> dict[str, FeatureStore]:
 
 def check_edge_rows(store: FeatureStore, graph: Graph, what: str) -> None:
     """Raises GraphDataError: not a row for each edge, or nobody knows for which."""
+    if graph.types is not None:
+        raise GraphDataError(
+            f"{what}: rows of all edges were given, but the graph has several types of them. Give a dict by edge type."
+        )
     if store.shape[0] != graph.num_edges:
         raise GraphDataError(
             f"{what} has {store.shape[0]} rows, but the graph has {graph.num_edges} edges; one row an edge is needed."
@@ -141,22 +221,26 @@ def check_edge_rows(store: FeatureStore, graph: Graph, what: str) -> None:
         )
 
 
-def _by_name(tables: Mapping[str, Any], what: str) -> Iterable[tuple[str, Any]]:
+def _by_name(tables: Mapping[str, Any], what: str, of_types: Container[str]) -> Iterable[tuple[str, Any]]:
     if not isinstance(tables, Mapping):
         raise GraphDataError(f"{what} must be a dict of tables by name, but it is a {type(tables).__name__}.")
     for name in tables:
-        check_name(name)
+        column, dot, of_type = name.partition(".") if isinstance(name, str) else (name, "", "")
+        if dot and of_type in of_types:
+            check_name(column, reserved=())
+        else:
+            check_name(name)
     return tables.items()
 
 
-def check_name(name: Any) -> None:
+def check_name(name: Any, reserved: Container[str] = RESERVED) -> None:
     """Raises GraphDataError: no name for a table, which is a key of dicts, an attribute and a part of file names."""
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise GraphDataError(
             f"{name!r} cannot name a table: ASCII letters, digits and underscores are needed, no digit first. Rename "
             f"it, or leave it out."
         )
-    if name in RESERVED:
+    if name in reserved:
         raise GraphDataError(
             f"no table can be named {name!r}; the names {', '.join(RESERVED)} are taken. Rename it, or leave it out."
         )

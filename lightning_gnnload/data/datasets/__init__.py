@@ -2,7 +2,9 @@
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.datasets.debian import Debian
+from lightning_gnnload.data.datasets.linksplit import LinkSplit
 from lightning_gnnload.data.datasets.ogb import OGB
+from lightning_gnnload.data.datasets.purchases import Purchases
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 
-__all__ = ["OGB", "Dataset", "Debian", "Synthetic"]
+__all__ = ["OGB", "Dataset", "Debian", "LinkSplit", "Purchases", "Synthetic"]

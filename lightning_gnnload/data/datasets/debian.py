@@ -20,8 +20,10 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.errors import DatasetError
 
 EDGE_TYPES = ("Depends", "Pre-Depends", "Recommends", "Suggests", "Enhances")
+GROUPS = {"source": "builds", "maintainer": "maintains"}
+"""What packages have in common, and how it relates to them: node types of the graph with types."""
 SOURCE = Path(__file__).with_name("debian_bookworm.npz")  # written by scripts/make_debian.py
-_RECIPE = 1  # part of the settings: raise it when the same source would give other arrays
+_RECIPE = 2  # part of the settings: raise it when the same source would give other arrays
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,15 @@ class Debian(StoredDataset):
     is left). Labels are int64, 58 classes. A fixed random 60 / 20 / 20 per cent of the packages train,
     validate and test.
 
+    With ``typed``, the 34,169 sources and 2,248 maintainers of the packages are nodes as well, without features. The
+    graph then has types, ``Graph.types``: its edge types are ``("package", "Depends", "package")`` and so on,
+    ``("source", "builds", "package")`` and ``("maintainer", "maintains", "package")``, and their reverses, ``rev_...``.
+
     Args:
         root: the folder to keep prepared graphs in; a per-user cache folder by default.
         edge_types: relations to keep, of ``EDGE_TYPES``; their order does not matter.
         both_directions: add the reverse of each edge, under a type of its own.
+        typed: a graph with types of nodes.
 
     Raises:
         DatasetError: an unknown edge type, or none.
@@ -53,6 +60,7 @@ class Debian(StoredDataset):
     root: str | Path | None = None
     edge_types: tuple[str, ...] = EDGE_TYPES
     both_directions: bool = True
+    typed: bool = False
 
     def __post_init__(self) -> None:
         given = self.edge_types
@@ -65,7 +73,7 @@ class Debian(StoredDataset):
 
     @property
     def edge_type_names(self) -> tuple[str, ...]:
-        """What each value of ``graph.edge_type`` stands for."""
+        """What each value of ``graph.edge_type`` stands for, where the graph has no types of nodes."""
         reverse = [f"rev_{name}" for name in self.edge_types if self.both_directions]
         return (*self.edge_types, *reverse)
 
@@ -86,6 +94,7 @@ class Debian(StoredDataset):
             "source_sha256": _source_checksum(),
             "edge_types": list(self.edge_types),
             "both_directions": self.both_directions,
+            "typed": self.typed,
         }
 
     @property
@@ -93,27 +102,48 @@ class Debian(StoredDataset):
         # The source's checksum stays out: a new release replaces the folder of the one before.
         kept = "".join("01"[name in self.edge_types] for name in EDGE_TYPES)
         directions = "both" if self.both_directions else "one"
-        return Path(self.root or default_root()) / f"debian-bookworm-{kept}-{directions}"
+        types = "-typed" if self.typed else ""
+        return Path(self.root or default_root()) / f"debian-bookworm-{kept}-{directions}{types}"
 
     def build(self, scratch: Path) -> GraphData:
-        per_edge_type = [f"{kind}.{name}" for name in self.edge_types for kind in ("degrees", "neighbors")]
-        source = _read_source("class_names", "labels", "split", "words", "num_words", "word_vectors", *per_edge_type)
-        splits = (np.flatnonzero(source["split"] == code) for code in range(len(SPLITS)))
+        arrays = [f"{kind}.{name}" for name in self.edge_types for kind in ("degrees", "neighbors")]
+        arrays += [f"group.{name}" for name in GROUPS] if self.typed else []
+        source = _read_source("class_names", "labels", "split", "words", "num_words", "word_vectors", *arrays)
+        columns: dict[str, Any] = {"x": _features(source), "y": source["labels"].astype(np.int64)}
+        columns |= {name: np.flatnonzero(source["split"] == code) for code, name in enumerate(SPLITS)}
         num_classes = len(_lines(source["class_names"]))
-        labels = source["labels"].astype(np.int64)
-        return GraphData(self._graph(source), _features(source), labels, *splits, num_classes=num_classes)
+        if self.typed:
+            of_packages: dict[str, Any] = {name: {"package": rows} for name, rows in columns.items()}
+            return GraphData(self._typed_graph(source), **of_packages, num_classes=num_classes)
+        return GraphData(self._graph(source), **columns, num_classes=num_classes)
+
+    def _pairs(self, source: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Returns of each relation what packages name, and the packages that name it: int32 ``[E]`` each."""
+        packages = np.arange(len(source["labels"]), dtype=np.int32)
+        return {
+            name: (source[f"neighbors.{name}"].astype(np.int32), np.repeat(packages, source[f"degrees.{name}"]))
+            for name in self.edge_types
+        }
 
     def _graph(self, source: dict[str, np.ndarray]) -> Graph:
-        num_nodes = len(source["labels"])
-        pairs = []
-        for name in self.edge_types:
-            package = np.repeat(np.arange(num_nodes, dtype=np.int32), source[f"degrees.{name}"])
-            pairs.append((source[f"neighbors.{name}"].astype(np.int32), package))
+        pairs = list(self._pairs(source).values())
         if self.both_directions:
             pairs += [(package, related) for related, package in pairs]
         src, dst = (np.concatenate(ends) for ends in zip(*pairs, strict=True))
         edge_type = np.repeat(np.arange(len(pairs), dtype=np.int8), [len(ends[0]) for ends in pairs])
-        return Graph.from_coo(src, dst, num_nodes, edge_type=edge_type)
+        return Graph.from_coo(src, dst, len(source["labels"]), edge_type=edge_type)
+
+    def _typed_graph(self, source: dict[str, np.ndarray]) -> Graph:
+        packages = np.arange(len(source["labels"]), dtype=np.int32)
+        groups = {name: source[f"group.{name}"].astype(np.int32) for name in GROUPS}
+        # PyG makes names of modules of these, which a hyphen cannot be in.
+        pairs = {name.replace("-", "_"): pair for name, pair in self._pairs(source).items()}
+        edges = {("package", name, "package"): pair for name, pair in pairs.items()}
+        edges |= {(name, GROUPS[name], "package"): (group, packages) for name, group in groups.items()}
+        if self.both_directions:
+            edges |= {(dst, f"rev_{name}", src): pair[::-1] for (src, name, dst), pair in edges.items()}
+        num_nodes = {"package": len(packages)} | {name: int(group.max()) + 1 for name, group in groups.items()}
+        return Graph.from_hetero(num_nodes, edges, keep_order=True)
 
 
 def _features(source: dict[str, np.ndarray]) -> torch.Tensor:

@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     SPLITS = 6
     FAME = 7
     PLACE = 8
+    PURCHASES = 9
 
 
 def stream(seed: int, purpose: Purpose) -> np.random.Philox:

@@ -1,0 +1,252 @@
+"""The arrays of a graph, built from edge lists: of one type or of several, with times or without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.data.clock import Clock, as_times
+from lightning_gnnload.data.types import EdgeType, GraphTypes
+from lightning_gnnload.errors import GraphFormatError
+
+ALWAYS = np.iinfo(np.int64).min
+"""The time of nodes whose type has no times, where times are whole numbers: they are there from the beginning."""
+Ends = tuple[np.ndarray, np.ndarray]
+
+
+def edge_ends(src: Any, dst: Any, *, what: str, names: tuple[str, str] = ("src", "dst")) -> Ends:
+    """Converts the ends of edges to int32 or int64 ``[E]``, both alike; those that are so are not copied.
+
+    Raises:
+        GraphFormatError: no integers ``[E]``, or not as many of each.
+    """
+    ends = [_integers(ids, f"{what}: {name}") for ids, name in zip((src, dst), names, strict=True)]
+    if len(ends[0]) != len(ends[1]):
+        raise GraphFormatError(
+            f"{what}: {names[0]} has {len(ends[0])} entries but {names[1]} has {len(ends[1])}; give one of each an "
+            "edge."
+        )
+    dtype = np.int32 if all(ids.dtype == np.int32 for ids in ends) else np.int64
+    return ends[0].astype(dtype, copy=False), ends[1].astype(dtype, copy=False)
+
+
+def narrow(ends: np.ndarray, num_nodes: int, name: str) -> np.ndarray:
+    """Narrows ids to int32. Their range is checked first: a cast would wrap a bad id into a good one."""
+    if len(ends):
+        low, high = int(ends.min()), int(ends.max())
+        if low < 0 or high >= num_nodes:
+            edge = int(np.flatnonzero((ends < 0) | (ends >= num_nodes))[0])
+            raise GraphFormatError(
+                f"Graph.from_coo: {name}[{edge}] is {ends[edge]}, which is not a node; ids must lie in "
+                f"[0, {num_nodes}). Give num_nodes if the graph has more nodes than its edges show."
+            )
+    return ends.astype(np.int32, copy=False)
+
+
+def timed_arrays(
+    src: np.ndarray,
+    dst: np.ndarray,
+    num_nodes: int,
+    edge_weight: np.ndarray | None,
+    edge_time: Any,
+    node_time: Any,
+    *,
+    keep_order: bool,
+) -> dict[str, Any]:
+    """Returns the arguments of :class:`.Graph`, by name, of a graph of one type with times: each list is one run."""
+    what = "Graph.from_coo"
+    time = None if edge_time is None else as_times(edge_time, what=f"{what}: edge_time")
+    of_nodes = None if node_time is None else as_times(node_time, what=f"{what}: node_time")
+    for name, values, wanted in (("edge_time", time, len(src)), ("node_time", of_nodes, num_nodes)):
+        if values is not None and len(values) != wanted:
+            things = "edges" if name == "edge_time" else "nodes"
+            raise GraphFormatError(f"{what}: {name} has {len(values)} entries for {wanted} {things}; one each.")
+    clock = _clock([each for each in (time, of_nodes) if each is not None])
+    codes = None if of_nodes is None else clock.codes(of_nodes)
+    edges = ops.EdgeList(
+        what, src, dst, num_nodes, num_nodes, code=_later(clock, time, codes, src), weight=_as_weight(edge_weight)
+    )
+    runs = ops.build_runs([edges], num_nodes, _index_dtype(num_nodes), keep_order=keep_order)
+    return {
+        "indptr": runs.run_ptr,
+        "indices": runs.indices,
+        "edge_weight": runs.edge_weight,
+        "edge_order": None if runs.order is None else runs.order.astype(np.int64),
+        "edge_time": runs.edge_time,
+        "node_time": of_nodes,
+        "clock": clock,
+    }
+
+
+def hetero_arrays(
+    num_nodes: Mapping[str, int] | None,
+    edges: Mapping[EdgeType, Any],
+    edge_weight: Mapping[EdgeType, Any],
+    edge_time: Mapping[EdgeType, Any],
+    node_time: Mapping[str, Any],
+    *,
+    keep_order: bool,
+) -> dict[str, Any]:
+    """Returns the arguments of :class:`.Graph`, by name; see :meth:`.Graph.from_hetero`."""
+    ends = {kind: _pair(kind, pair) for kind, pair in edges.items()}
+    types = _types(num_nodes, ends)
+    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in edge_weight.items()}
+    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in edge_time.items()}
+    for what, values in (("edge_weight", weights), ("edge_time", times)):
+        _check_lengths(what, values, {kind: len(src) for kind, (src, _) in ends.items()}, "edges")
+    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in node_time.items()}
+    _check_lengths("node_time", of_nodes, dict(zip(types.node_types, types.num_nodes, strict=True)), "nodes")
+
+    lists, clock = _edge_lists(types, ends, weights, times, of_nodes)
+    num_all, num_runs = int(types.first_node[-1]), int(types.first_run[-1])
+    runs = ops.build_runs(lists, num_runs, _index_dtype(num_all), keep_order=keep_order)
+    longest = max((len(src) for src, _ in ends.values()), default=0)
+    time = runs.edge_time
+    if clock is not None and time is None:  # of nodes alone from which no edges lead
+        time = np.zeros(len(runs.indices), np.uint32)
+    return {
+        "indptr": _list_begins(types, runs.run_ptr),
+        "indices": runs.indices,
+        "edge_weight": runs.edge_weight,
+        # The same bits, where they fit: no copy.
+        "edge_order": None
+        if runs.order is None
+        else runs.order.view(np.int32)
+        if longest < 2**31
+        else runs.order.astype(np.int64),
+        "edge_time": time,
+        "node_time": _node_times(types, of_nodes) if of_nodes else None,
+        "run_ptr": runs.run_ptr.astype(np.uint32) if len(runs.indices) < 2**32 else runs.run_ptr,
+        "types": types,
+        "clock": clock,
+    }
+
+
+def _integers(values: Any, what: str) -> np.ndarray:
+    ids = as_array(values, what=what)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise GraphFormatError(f"{what} must be integers [E], but it is {ids.dtype} {list(ids.shape)}.")
+    return ids if ids.dtype in (np.int32, np.int64) else ids.astype(np.int64)
+
+
+def _pair(kind: EdgeType, pair: Any) -> Ends:
+    if len(pair) != 2:
+        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E], but {len(pair)} rows were given.")
+    return edge_ends(*pair, what=f"the edges of {kind}", names=("sources", "targets"))
+
+
+def _types(num_nodes: Mapping[str, int] | None, ends: Mapping[EdgeType, Ends]) -> GraphTypes:
+    """Returns the types; counts that are not given are those that the edges show."""
+    GraphTypes.check_names((), ends)
+    counts = dict(num_nodes or {})
+    if num_nodes is None:
+        for (src_type, _, dst_type), pair in ends.items():
+            for name, ids in zip((src_type, dst_type), pair, strict=True):
+                counts[name] = max(counts.get(name, 0), int(ids.max()) + 1 if len(ids) else 0)
+    sizes = (ops.as_integer(f"num_nodes of {name!r}", count, GraphFormatError) for name, count in counts.items())
+    return GraphTypes(tuple(counts), tuple(sizes), tuple(ends))
+
+
+def _check_lengths(what: str, values: Mapping[Any, np.ndarray], counts: Mapping[Any, int], things: str) -> None:
+    for kind, rows in values.items():
+        if kind not in counts:
+            raise GraphFormatError(f"{what} names {kind!r}, which is none of the graph's types: {list(counts)}.")
+        if rows.shape != (counts[kind],):
+            raise GraphFormatError(
+                f"{what} of {kind!r} has the shape {list(rows.shape)}, but there are {counts[kind]} {things}; one each "
+                "is needed."
+            )
+
+
+def _edge_lists(
+    types: GraphTypes,
+    ends: Mapping[EdgeType, Ends],
+    weights: Mapping[EdgeType, np.ndarray],
+    times: Mapping[EdgeType, np.ndarray],
+    of_nodes: Mapping[str, np.ndarray],
+) -> tuple[list[ops.EdgeList], Clock | None]:
+    """Returns the lists to group into runs, and the clock of their codes; None without times."""
+    clock = None
+    if times or of_nodes:
+        timed = np.array([kind in times or kind[0] in of_nodes for kind in ends], np.bool_)
+        clock = _clock([*times.values(), *of_nodes.values()], timed)
+    node_codes = {} if clock is None else {name: clock.codes(values) for name, values in of_nodes.items()}
+    weight_dtype = np.result_type(*weights.values(), np.float32) if weights else np.dtype(np.float32)
+    lists = []
+    for number, (kind, (src, dst)) in enumerate(ends.items()):
+        source, target = types.node_type_number(kind[0]), types.node_type_number(kind[2])
+        slots = types.slots[target]
+        weight = weights.get(kind, np.ones(len(src), np.float32)) if weights else None
+        lists.append(
+            ops.EdgeList(
+                f"the edges of {kind}",
+                src,
+                dst,
+                types.num_nodes[source],
+                types.num_nodes[target],
+                first_src=int(types.first_node[source]),
+                first_run=int(types.first_run[target]) + slots.index(number),
+                step=len(slots),
+                code=None if clock is None else _later(clock, times.get(kind), node_codes.get(kind[0]), src),
+                weight=_as_weight(weight, weight_dtype),
+            )
+        )
+    return lists, clock
+
+
+def _clock(times: Iterable[np.ndarray], timed: np.ndarray | None = None) -> Clock:
+    times = list(times)
+    if len({values.dtype for values in times}) > 1:
+        raise GraphFormatError(
+            "some times of edges or nodes are whole numbers (or dates), others fractions. Give all of one dtype."
+        )
+    return Clock.of(times, timed)
+
+
+def _later(clock: Clock, time: np.ndarray | None, node_codes: np.ndarray | None, src: np.ndarray) -> np.ndarray | None:
+    """Returns each edge's code, uint32 ``[E]``: that of its own time or its source's, whichever is later."""
+    code = None if time is None else clock.codes(time)
+    if node_codes is None or not len(src):
+        return code
+    # Clipped: ids out of range are found, and named, where runs are built.
+    of_source = np.zeros(len(src), np.uint32) if not len(node_codes) else node_codes.take(src, mode="clip")
+    return of_source if code is None else np.maximum(code, of_source, out=code)
+
+
+def _as_weight(weight: np.ndarray | None, dtype: np.dtype | None = None) -> np.ndarray | None:
+    """Converts weights to float32 or float64, which kernels copy. What is no float is refused by :class:`.Graph`."""
+    if weight is None:
+        return None
+    if weight.dtype.kind != "f":
+        raise GraphFormatError(f"edge_weight must be floats, one an edge, but the dtype is {weight.dtype}.")
+    return weight.astype(np.result_type(weight, np.float32) if dtype is None else dtype, copy=False)
+
+
+def _index_dtype(num_nodes: int) -> type:
+    return np.int32 if num_nodes <= 2**31 else np.int64
+
+
+def _list_begins(types: GraphTypes, run_ptr: np.ndarray) -> np.ndarray:
+    """Returns indptr, int64 ``[N + 1]``: where the first run of each node begins."""
+    begins = np.empty(int(types.first_node[-1]) + 1, np.int64)
+    for number, slots in enumerate(types.slots):
+        nodes = slice(*types.first_node[number : number + 2])
+        first, last = types.first_run[number : number + 2]
+        begins[nodes] = run_ptr[first : last : len(slots)] if slots else run_ptr[first]
+    begins[-1] = run_ptr[-1]
+    return begins
+
+
+def _node_times(types: GraphTypes, times: Mapping[str, np.ndarray]) -> np.ndarray:
+    dtype = next(iter(times.values())).dtype
+    always = ALWAYS if dtype == np.int64 else -np.inf
+    return np.concatenate(
+        [
+            times.get(name, np.full(count, always, dtype))
+            for name, count in zip(types.node_types, types.num_nodes, strict=True)
+        ]
+    )

@@ -1,0 +1,188 @@
+"""GraphTypes: the node and edge types of a graph whose node ids lie in one range, cut by type."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
+from lightning_gnnload.ops import MAX_EDGE_TYPES, MAX_NODES
+
+EdgeType = tuple[str, str, str]
+"""``(source node type, relation, destination node type)``, as PyG and DGL name the edges of a heterogeneous graph."""
+
+
+@dataclass(frozen=True)
+class GraphTypes:
+    """Names the types of nodes and edges. The nodes of a type have consecutive ids in the graph.
+
+    The in-neighbours of a node by edges of one type are a run. Every node has a run for each edge type that ends in its
+    node type, in the order of ``edge_types``; these are the node type's slots.
+
+    Attributes:
+        node_types: T names.
+        num_nodes: of each type, ``[T]``.
+        edge_types: K triples, each once.
+
+    Raises:
+        GraphFormatError: a name twice or that is none, an edge type whose ends are no node types, a negative count, or
+            more than can be numbered.
+
+    Example:
+        >>> types = GraphTypes(("user", "item"), (2, 3), (("user", "buys", "item"), ("item", "rev_buys", "user")))
+        >>> types.range_of("item"), types.slots_of("item")
+        (range(2, 5), (0,))
+    """
+
+    node_types: tuple[str, ...]
+    num_nodes: tuple[int, ...]
+    edge_types: tuple[EdgeType, ...]
+
+    def __post_init__(self) -> None:
+        if max(len(self.node_types), len(self.edge_types)) >= MAX_EDGE_TYPES:
+            raise GraphFormatError(
+                f"{len(self.node_types)} types of nodes and {len(self.edge_types)} of edges are too many: there may be "
+                f"less than {MAX_EDGE_TYPES} of each."
+            )
+        self.check_names(self.node_types, self.edge_types)
+        if len(self.num_nodes) != len(self.node_types) or min(self.num_nodes, default=0) < 0:
+            raise GraphFormatError(
+                f"num_nodes={self.num_nodes} for the node types {self.node_types}: one count of 0 or more each is "
+                "needed."
+            )
+        if sum(self.num_nodes) >= MAX_NODES:
+            raise GraphFormatError(
+                f"{sum(self.num_nodes)} nodes are too many: there may be less than {MAX_NODES}. Is an id too large?"
+            )
+        for kind in self.edge_types:
+            for end in (kind[0], kind[2]):
+                if end not in self.node_types:
+                    raise GraphFormatError(
+                        f"the edge type {kind} names the node type {end!r}, which is none of {self.node_types}. Say "
+                        f"how many nodes it has: num_nodes={{{end!r}: ...}}."
+                    )
+
+    @staticmethod
+    def check_names(node_types: Iterable[Any], edge_types: Iterable[Any]) -> None:
+        """Raises GraphFormatError: a node type that is no text, an edge type that is no triple of them, one twice."""
+        for what, names in (("node type", tuple(node_types)), ("edge type", tuple(edge_types))):
+            for name in names:
+                triple = (name,) * 3 if what == "node type" else name
+                if type(triple) is not tuple or len(triple) != 3 or any(not isinstance(each, str) for each in triple):
+                    raise GraphFormatError(
+                        f"{name!r} is no {what}: a text names a node type, ('source type', 'relation', 'target type') "
+                        "an edge type."
+                    )
+            joined = ["__".join(name) if what == "edge type" else name for name in names]
+            if len(set(joined)) != len(names):  # tables are named so
+                twice = next(name for name, text in zip(names, joined, strict=True) if joined.count(text) > 1)
+                raise GraphFormatError(f"the {what} {twice!r} is given twice; name each once.")
+
+    @cached_property
+    def first_node(self) -> np.ndarray:
+        """int64 ``[T + 1]``: the ids of type ``t`` are ``first_node[t]`` to ``first_node[t + 1] - 1``."""
+        return np.concatenate([[0], np.cumsum(self.num_nodes, dtype=np.int64)]).astype(np.int64)
+
+    @cached_property
+    def slots(self) -> tuple[tuple[int, ...], ...]:
+        """For each node type, the numbers of the edge types that end in it, ascending."""
+        slots: dict[str, list[int]] = {name: [] for name in self.node_types}
+        for number, (_, _, dst) in enumerate(self.edge_types):
+            slots[dst].append(number)
+        return tuple(map(tuple, slots.values()))
+
+    @cached_property
+    def first_run(self) -> np.ndarray:
+        """int64 ``[T + 1]``: the run of slot ``s`` of node ``v`` of type ``t`` is number
+        ``first_run[t] + (v - first_node[t]) * len(slots[t]) + s``."""
+        runs = [count * len(slots) for count, slots in zip(self.num_nodes, self.slots, strict=True)]
+        return np.concatenate([[0], np.cumsum(runs, dtype=np.int64)]).astype(np.int64)
+
+    def slots_of(self, node_type: str) -> tuple[int, ...]:
+        """Returns the numbers of the edge types that end in this node type."""
+        return self.slots[self.node_type_number(node_type)]
+
+    def range_of(self, node_type: str) -> range:
+        """Returns the ids of the nodes of a type."""
+        t = self.node_type_number(node_type)
+        return range(int(self.first_node[t]), int(self.first_node[t + 1]))
+
+    def nodes_of_runs(self, runs: np.ndarray) -> np.ndarray:
+        """Returns the node of each run, int64 ``[B]``, of the numbers ``[B]`` of runs.
+
+        Example:
+            >>> types = GraphTypes(("user", "item"), (2, 3), (("user", "buys", "item"), ("user", "sells", "item")))
+            >>> types.nodes_of_runs(np.array([0, 3, 4])).tolist()
+            [2, 3, 4]
+        """
+        widths = np.array([len(slots) for slots in self.slots], np.int64)
+        end = np.searchsorted(self.first_run, runs, side="right") - 1
+        return self.first_node[end] + (runs - self.first_run[end]) // widths[end]
+
+    def node_type_number(self, name: str) -> int:
+        """Raises SamplerConfigError: there is no such type."""
+        if name not in self.node_types:
+            raise SamplerConfigError(f"{name!r} is no node type of the graph; these are {', '.join(self.node_types)}.")
+        return self.node_types.index(name)
+
+    def edge_type_number(self, name: Any) -> int:
+        """Finds an edge type by its number, its triple, ``"src__relation__dst"`` or, where one alone has it, its
+        relation.
+
+        Raises:
+            SamplerConfigError: there is no such type, or several.
+        """
+        if type(name) is int and 0 <= name < len(self.edge_types):
+            return name
+        wanted = tuple(name.split("__")) if isinstance(name, str) and name.count("__") == 2 else name
+        if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+            found = [k for k, each in enumerate(self.edge_types) if each == tuple(wanted)]
+        else:
+            found = [k for k, each in enumerate(self.edge_types) if each[1] == wanted]
+        if len(found) != 1:
+            known = ", ".join("__".join(each) for each in self.edge_types)
+            count = "several edge types" if found else "no edge type"
+            raise SamplerConfigError(f"{name!r} names {count} of the graph; these are {known}.")
+        return found[0]
+
+    def number_of(self, nodes: np.ndarray) -> np.ndarray:
+        """Returns the number of each node's type, int64 ``[B]``, of node ids ``[B]`` of the graph."""
+        return np.searchsorted(self.first_node, nodes, side="right") - 1
+
+    def type_of_runs(self, runs: np.ndarray) -> np.ndarray:
+        """Returns the number of the edge type of each run, int32 ``[B]``, of the numbers ``[B]`` of runs."""
+        widths = np.array([len(slots) for slots in self.slots], np.int64)
+        slot_type = np.array([kind for slots in self.slots for kind in slots], np.int32)
+        end = np.searchsorted(self.first_run, runs, side="right") - 1
+        slot = (runs - self.first_run[end]) % widths[end]
+        return slot_type[(np.cumsum(widths) - widths)[end] + slot]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns JSON values that :meth:`from_json` reads."""
+        return {
+            "node_types": list(self.node_types),
+            "num_nodes": list(self.num_nodes),
+            "edge_types": [list(each) for each in self.edge_types],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> GraphTypes:
+        """Raises GraphFormatError: values that describe no types."""
+        try:
+            edge_types = tuple(tuple(each) for each in values["edge_types"])
+            return cls(tuple(values["node_types"]), tuple(map(operator.index, values["num_nodes"])), edge_types)
+        except (KeyError, TypeError, ValueError) as error:
+            raise GraphFormatError(f"{values!r:.200} describes no types of nodes and edges: {error}.") from error
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(
+            f"{name}: {stop - start}"
+            for name, (start, stop) in zip(self.node_types, pairwise(map(int, self.first_node)), strict=True)
+        )
+        return f"GraphTypes({{{nodes}}}, {['__'.join(each) for each in self.edge_types]})"
