@@ -13,9 +13,11 @@ from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, SamplerInput, Workspace
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
+from lightning_gnnload.sample.rows import SeedRows
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
@@ -84,7 +86,38 @@ class Sampler(ABC):
             SeedError: a seed is not a node, or repeats.
         """
 
-    def sample(self, graph: Graph, seeds: Any, seed: int = 0, epoch: int = 0, step: int = 0) -> MiniBatch:
+    def sample_queries_into(
+        self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
+    ) -> SampleLayout:
+        """Samples as :meth:`sample_into` does, for seeds that ask for edges by time, for nodes of their own, or for the
+        graph without some edges.
+
+        Args:
+            graph: N nodes, with :attr:`.Graph.typed_lists`.
+            seeds: int64 ``[S]``, distinct within each query.
+            queries: of the seeds.
+            key: decides every draw.
+            arena: as for :meth:`sample_into`.
+
+        Raises:
+            SamplerConfigError: this sampler cannot.
+        """
+        raise SamplerConfigError(
+            f"{type(self).__name__} draws for all seeds together, from all edges: it has no times, no sharing "
+            "'disjoint', and leaves no edges out. NeighborSampler does."
+        )
+
+    def sample(
+        self,
+        graph: Graph,
+        seeds: Any,
+        seed: int = 0,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        times: Any = None,
+        rows: Any = None,
+    ) -> MiniBatch:
         """Samples one mini-batch into memory of its own, without features.
 
         From a part of a graph, ids of nodes and edges are those of the whole graph, given and returned; and so is the
@@ -92,34 +125,41 @@ class Sampler(ABC):
 
         Args:
             graph: N nodes.
-            seeds: distinct node ids ``[S]``: tensor, array or list.
+            seeds: distinct node ids ``[S]``: tensor, array or list. Repeats are welcome where they share no nodes.
             seed: the random seed of the run.
             epoch: the epoch.
             step: the global optimizer step in the epoch.
+            times: of the seeds, int, float or datetime64 ``[S]``; None: each node's own, in a graph with times.
+            rows: numbers by which seeds that share no nodes draw, ``[S]``; None: the seeds' ids.
 
         Raises:
             SeedError: a seed is not a node, or repeats.
             PartReachError: the graph is a part that does not hold as many hops of the seeds as :attr:`reach` says.
         """
-        ids = as_ids(seeds, what="seeds")
+        ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
         local = local_seeds(graph, ids, self.reach, self)
-        arena, layout = self.sample_here(graph, local, DrawKey(seed, epoch, step))
+        table = None if times is None else SeedTable(local, time=times)
+        asking = SeedRows(graph, self, table)
+        names = ids if rows is None else as_ids(rows, what="rows")
+        queries = asking.ask(local if table is None else np.arange(len(ids)), key, names=names).queries
+        arena, layout = self.sample_here(graph, local, key, queries)
         name_batch(graph, layout, arena)
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 
-    def sample_nodes(self, graph: Graph, seeds: np.ndarray, key: DrawKey) -> np.ndarray:
+    def sample_nodes(self, graph: Graph, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> np.ndarray:
         """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers.
 
         Args:
             graph: N nodes, whose own ids these are.
             seeds: int64 ``[S]``, distinct.
             key: decides every draw.
+            queries: of the seeds, as for :meth:`sample_queries_into`; None where they have none.
 
         Raises:
             SeedError: a seed is not a node, or repeats.
         """
-        arena, layout = self.sample_here(graph, seeds, key)
+        arena, layout = self.sample_here(graph, seeds, key, queries)
         return arena[: 8 * layout.num_nodes].view(np.int64).copy()
 
     def check_graph(self, graph: Graph) -> None:  # noqa: B027  most have nothing to say
@@ -174,18 +214,33 @@ class Sampler(ABC):
         """Returns whether the class itself defines this method: an inherited one need not draw as the class does."""
         return name in vars(cls)
 
+    def sample_asked_into(
+        self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
+    ) -> SampleLayout:
+        """Samples with queries where there are any."""
+        if queries is None:
+            return self.sample_into(graph, seeds, key, arena)
+        return self.sample_queries_into(graph, seeds, queries, key, arena)
+
     def sample_here(
-        self, graph: Graph, seeds: np.ndarray, key: DrawKey, *, aside: bool = False
+        self,
+        graph: Graph,
+        seeds: np.ndarray,
+        key: DrawKey,
+        queries: Queries | None = None,
+        *,
+        aside: bool = False,
     ) -> tuple[np.ndarray, SampleLayout]:
         """Samples one mini-batch into this thread's arena, where it stays until the thread samples the next.
 
         Args:
+            queries: of the seeds, as for :meth:`sample_queries_into`; None where they have none.
             aside: use a second arena, as the first one is being filled with a mini-batch that needs this one.
         """
         arena = _thread_arena(0, aside)
         while True:
             try:
-                return arena, self.sample_into(graph, seeds, key, arena)
+                return arena, self.sample_asked_into(graph, seeds, queries, key, arena)
             except ArenaTooSmall as small:
                 # needed_bytes tells of the part that failed alone; doubling bounds how often later parts fail in turn.
                 arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)

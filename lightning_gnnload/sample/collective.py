@@ -63,8 +63,24 @@ class CollectiveSampler(Relayed):
         self.paradigm = paradigm
         self._lay = sampler.collective(colleagues, paradigm)
 
-    def sample(self, graph: Graph | None, seeds: Any, seed: int = 0, epoch: int = 0, step: int = 0) -> MiniBatch:
-        """Samples as :meth:`.Sampler.sample` does; ``graph`` is not read, and may be None."""
+    def sample(
+        self,
+        graph: Graph | None,
+        seeds: Any,
+        seed: int = 0,
+        epoch: int = 0,
+        step: int = 0,
+        *,
+        times: Any = None,
+        rows: Any = None,
+    ) -> MiniBatch:
+        """Samples as :meth:`.Sampler.sample` does; ``graph`` is not read, and may be None.
+
+        Raises:
+            SamplerConfigError: seeds with times: parts know none.
+        """
+        if times is not None:
+            raise SamplerConfigError(f"{self!r} asks the owners of lists for edges of any time. Give no times=.")
         ids = as_ids(seeds, what="seeds")
         arena, layout = self.sample_here(graph, ids, DrawKey(seed, epoch, step))  # type: ignore[arg-type]
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()

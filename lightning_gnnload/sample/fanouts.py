@@ -6,17 +6,41 @@ Raises, all of them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import SamplerConfigError
 
+HopFanouts = int | dict[Any, int]
+"""The fanout of a hop, or one for each of some edge types, which are numbers or names."""
 
-def typed_fanouts(fanouts: Any) -> list[int | dict[int, int]]:
-    """Checks fanouts of one number a hop, or of one for each edge type."""
+
+def typed_fanouts(fanouts: Any) -> list[HopFanouts]:
+    """Checks fanouts of one number a hop, or of one for each edge type, by hop or as PyG has it: ``{edge type: [fanout
+    by hop]}``, where 0 draws nothing."""
+    if isinstance(fanouts, Mapping):
+        return _turned(fanouts)
     return [_hop(hop, given=fanouts) for hop in _as_list(fanouts)]
+
+
+def numbered_fanouts(fanouts: Sequence[HopFanouts], types: GraphTypes | None) -> list[int | dict[int, int]]:
+    """Returns the same fanouts with edge types by number, which are named only where the graph has names for them."""
+    if types is None:
+        return list(fanouts)
+    return [
+        {types.edge_type_number(name): fanout for name, fanout in hop.items()} if isinstance(hop, dict) else hop
+        for hop in fanouts
+    ]
+
+
+def fanout_table(fanouts: Sequence[HopFanouts], graph: Graph) -> np.ndarray:
+    """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type."""
+    return ops.fanout_table(numbered_fanouts(fanouts, graph.types), graph.typed_lists.num_edge_types)
 
 
 def plain_fanouts(fanouts: Any) -> list[int]:
@@ -42,10 +66,32 @@ def _as_list(fanouts: Any) -> list[Any]:
         raise _no_fanouts(fanouts) from None
 
 
-def _hop(hop: Any, given: Any) -> int | dict[int, int]:
+def _hop(hop: Any, given: Any) -> HopFanouts:
     if isinstance(hop, Mapping):
-        return {_whole(kind, given): _fanout(fanout, given) for kind, fanout in hop.items()}
+        return {_kind(kind, given): _fanout(fanout, given) for kind, fanout in hop.items()}
     return _fanout(hop, given)
+
+
+def _turned(by_type: Mapping[Any, Any]) -> list[HopFanouts]:
+    """Turns fanouts by type and hop into those by hop and type."""
+    if any(not isinstance(hops, Sequence | np.ndarray) for hops in by_type.values()):
+        raise _no_fanouts(by_type)
+    lists = {_kind(kind, by_type): _as_list(hops) for kind, hops in by_type.items()}
+    if len({len(hops) for hops in lists.values()}) != 1:
+        raise SamplerConfigError(
+            f"fanouts={by_type!r}: as many hops are needed for each edge type; 0 draws nothing at a hop."
+        )
+    [num_hops] = {len(hops) for hops in lists.values()}
+    return [
+        {kind: _fanout(hops[hop], by_type) for kind, hops in lists.items() if hops[hop] != 0} for hop in range(num_hops)
+    ]
+
+
+def _kind(kind: Any, given: Any) -> Any:
+    """Checks the name of an edge type: ``(source, relation, target)``, one string, or a number."""
+    if isinstance(kind, str) or (isinstance(kind, tuple) and all(isinstance(name, str) for name in kind)):
+        return kind
+    return _whole(kind, given)
 
 
 def _fanout(fanout: Any, given: Any) -> int:
@@ -64,5 +110,5 @@ def _whole(number: Any, given: Any) -> int:
 def _no_fanouts(given: Any) -> SamplerConfigError:
     return SamplerConfigError(
         f"fanouts={given!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5]; or, for "
-        "NeighborSampler, of {edge type: fanout}, for example [{0: 10, 1: 5}]."
+        "NeighborSampler, of {edge type: fanout}, for example [{0: 10, 1: 5}] or [{'rates': 10}]."
     )

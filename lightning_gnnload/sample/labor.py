@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.ops.labor import check_importance
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.fanouts import check_expand, plain_fanouts
+from lightning_gnnload.sample.fanouts import check_expand, fanout_table, plain_fanouts, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.hops import lay_hops, node_wise
 
@@ -28,14 +28,19 @@ class LaborSampler(Sampler):
     of them on average (none of a long list: with probability below exp(-fanout)), and all of up to ``fanout``. Edges
     come in adjacency order; repeated edges are taken together.
 
+    In a graph with types, each edge type has a fanout, and a degree counts within it. A node has one random number for
+    each edge type and hop: nodes share draws within a type, and types are independent of each other. Blocks then carry
+    ``edge_type``.
+
     Args:
-        fanouts: expected neighbours per node, nearest hop first; -1 takes all.
+        fanouts: expected neighbours per node, nearest hop first; -1 takes all. In a graph with types, as many of every
+            edge type; or by type, as :class:`.NeighborSampler` takes them.
         importance: iterations that raise the probability of neighbours which many destinations share, and lower
             that of others, at equal variance of the means (the paper's LABOR-i); -1: until the expected number of
             nodes falls by less than 1 part in 10,000 (LABOR-*). 0 is the cheapest by far. Otherwise blocks carry
-            ``edge_weight``.
-        layer_dependency: a node has one random number for all hops of the batch, so that nodes met again take
-            the same neighbours again: fewer input nodes, but the layers' errors are no longer independent.
+            ``edge_weight``. Not for graphs with types.
+        layer_dependency: a node has one random number (one an edge type) for all hops of the batch, so that nodes met
+            again take the same neighbours again: fewer input nodes, but the layers' errors are no longer independent.
         fixed_count: take exactly ``min(fanout, degree)``: those with the smallest numbers (sequential Poisson
             sampling); only with ``importance=0``. Not for graphs with repeated edges, which it takes one by one,
             although they share a number: that would be biased.
@@ -67,7 +72,7 @@ class LaborSampler(Sampler):
 
     def __init__(
         self,
-        fanouts: Sequence[int],
+        fanouts: Sequence[int | Mapping[Any, int]] | Mapping[Any, Sequence[int]],
         importance: int = 0,
         layer_dependency: bool = False,
         fixed_count: bool = False,
@@ -79,7 +84,7 @@ class LaborSampler(Sampler):
             raise SamplerConfigError(
                 f"estimate={estimate!r} is not known; give 'mean' (weights average to 1) or 'sum' (1 / probability)."
             )
-        self.fanouts = plain_fanouts(fanouts)
+        self.fanouts = typed_fanouts(fanouts)
         self.importance = check_importance(importance, fixed_count)
         self.layer_dependency = layer_dependency
         self.fixed_count = fixed_count
@@ -97,12 +102,21 @@ class LaborSampler(Sampler):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return columns_that(edge_ids=self.edge_ids, edge_weight=self.importance or self.estimate == "sum")
+        return columns_that(
+            edge_ids=self.edge_ids,
+            edge_weight=self.importance or self.estimate == "sum",
+            edge_type=self._is_typed,
+        )
+
+    @property
+    def _is_typed(self) -> bool:
+        return any(isinstance(fanout, dict) for fanout in self.fanouts)
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_labor(
             sampler_input(graph, seeds, key, arena),
-            self.fanouts,
+            plain_fanouts(self.fanouts) if graph.types is None else fanout_table(self.fanouts, graph),
+            lists=None if graph.types is None else graph.typed_lists,
             importance=self.importance,
             layer_dependency=self.layer_dependency,
             fixed_count=self.fixed_count,
@@ -112,6 +126,10 @@ class LaborSampler(Sampler):
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        if self._is_typed:
+            raise SamplerConfigError(
+                f"{self} cannot be sampled collectively: parts have no lists by type to draw from."
+            )
         # Importance is solved for all lists of a hop together, so they are pulled in any case.
         return lay_hops(self, group, node_wise(self, group, "pull" if self.importance else paradigm))
 

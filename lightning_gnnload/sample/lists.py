@@ -130,9 +130,11 @@ def class_named(name: str) -> type[Sampler]:
     return found
 
 
-def walk_table(graph: Graph, weighted: bool) -> ops.AliasTable | None:
-    """Returns the alias table by which walks choose, or None where they choose uniformly."""
-    return graph.alias_table if weighted and graph.edge_weight is not None else None
+def walk_table(graph: Graph, weighted: bool, by_run: bool = False) -> ops.AliasTable | None:
+    """Returns the alias table by which walks choose, of nodes or of runs; None where they choose uniformly."""
+    if not weighted or graph.edge_weight is None:
+        return None
+    return graph.run_alias_table if by_run else graph.alias_table
 
 
 def places_of(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

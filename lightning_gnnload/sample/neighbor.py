@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lightning_gnnload import ops
+from lightning_gnnload.data.clock import Before
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.fanouts import check_expand, typed_fanouts
+from lightning_gnnload.sample.fanouts import check_expand, fanout_table, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.hops import MOST_TYPES, lay_hops, node_wise
 from lightning_gnnload.sample.presence import presence_by_fanouts
+from lightning_gnnload.sample.rows import Sharing
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
@@ -29,16 +31,29 @@ class NeighborSampler(Sampler):
     Args:
         fanouts: neighbours drawn per node, nearest hop first; -1 takes all. An empty list draws no neighbours,
             for a model without a graph. A hop given as ``{type: fanout}`` draws from each edge type by itself;
-            types left out draw nothing. If any hop is given so, a number means as many of every type, edges come
-            in ascending order of type, and blocks carry ``edge_type``.
+            types left out draw nothing. If any hop is given so, or in a graph of :meth:`.Graph.from_hetero`, a number
+            means as many of every type, edges come in ascending order of type, and blocks carry ``edge_type``. There,
+            types have names, as :meth:`.GraphTypes.edge_type_number` takes them, and PyG's ``{type: [fanout by hop]}``
+            does as well.
         replace: draw with replacement (a neighbour may come twice).
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh draws (DGL);
             ``"new"``: only the nodes that the last hop found (PyG).
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
+        sharing: which seeds share the nodes that they find: ``"plain"``: all; ``"disjoint"``: none, each seed row has
+            nodes of its own and draws by its row's number; ``"time"``: those of the same time. None: ``"disjoint"`` in
+            a graph with times, else ``"plain"``.
+        before: which edges count, where they have times: ``"<="``, those up to the seed's time; ``"<"``, those before
+            it; None, all, as if there were no times.
+        window: the greatest age, at the seed's time, of edges that count: a number, or a ``timedelta64`` where times
+            are dates; None for any.
+        order: whose time bounds the edges of later hops: ``"root"``, the seed's; ``"path"``, that of the edge by which
+            a node was found.
+        pick: which of the edges that count: ``"uniform"``, any alike; ``"last"``, the newest, and of equal times those
+            given last.
 
     Raises:
-        SamplerConfigError: a fanout that is neither positive nor -1, or an unknown ``expand``; on sampling, a type
-            that the graph does not have.
+        SamplerConfigError: a fanout that is neither positive nor -1, an unknown name, or settings that contradict each
+            other; on sampling, a type that the graph does not have, or a graph with times and seeds without.
         GraphFormatError: on sampling by type, a graph without edge types.
 
     Source: GraphSAGE neighbourhood sampling, as in GNNLab (EuroSys'22), section 2; Floyd's algorithm for the draw.
@@ -56,15 +71,40 @@ class NeighborSampler(Sampler):
 
     def __init__(
         self,
-        fanouts: Sequence[int | Mapping[int, int]],
+        fanouts: Sequence[int | Mapping[int, int] | Mapping[Any, int]] | Mapping[Any, Sequence[int]],
         replace: bool = False,
         expand: Literal["all", "new"] = "all",
         edge_ids: bool = False,
+        *,
+        sharing: Sharing | None = None,
+        before: Before | None = "<=",
+        window: float | np.timedelta64 | None = None,
+        order: Literal["root", "path"] = "root",
+        pick: Literal["uniform", "last"] = "uniform",
     ) -> None:
         self.fanouts = typed_fanouts(fanouts)
         self.replace = replace
         self.expand = check_expand(expand)
         self.edge_ids = edge_ids
+        for name, value, known in (
+            ("sharing", sharing, (None, "plain", "disjoint", "time")),
+            ("before", before, ("<=", "<", None)),
+            ("order", order, ("root", "path")),
+            ("pick", pick, ("uniform", "last")),
+        ):
+            if value not in known:
+                raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+        self.sharing = sharing
+        self.before = before
+        self.window = _window(window)
+        self.order = order
+        self.pick = pick
+        if before is None and (window is not None or order == "path" or sharing == "time"):
+            raise SamplerConfigError(
+                "before=None ignores times, by which window=, order='path' and sharing='time' go. Give before='<='."
+            )
+        if pick == "last" and replace:
+            raise SamplerConfigError("pick='last' takes the newest edges, each once: it cannot go with replace=True.")
 
     @property
     def num_layers(self) -> int:
@@ -82,7 +122,19 @@ class NeighborSampler(Sampler):
     def _is_typed(self) -> bool:
         return any(isinstance(fanout, dict) for fanout in self.fanouts)
 
+    @property
+    def _asks(self) -> bool:
+        """Whether settings are set that go by times or rows."""
+        return self.sharing in ("disjoint", "time") or self.window is not None or self.pick == "last"
+
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        if graph.clock is not None and self.before is not None:
+            raise SeedError(
+                "the graph has times, but the seeds have none: edges of any time would count. Give "
+                "sample(..., times=times), or NeighborSampler(..., before=None)."
+            )
+        if graph.types is not None or self.pick == "last":
+            return self._sample_lists(graph, seeds, None, key, arena)
         inputs, fanouts = sampler_input(graph, seeds, key, arena), self.fanouts
         options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
         if self._is_typed:
@@ -90,11 +142,34 @@ class NeighborSampler(Sampler):
             # In a whole graph an unknown type is a mistake; a part may hold no edge of it by chance.
             if graph.origin is not None:
                 fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
-            return ops.sample_typed_neighbors(inputs, types, fanouts, **options)
+            table = ops.fanout_table(fanouts, types.num_types)
+            return ops.sample_typed_neighbors(inputs, types, table, **options)
         return ops.sample_neighbors(inputs, fanouts, **options)  # type: ignore[arg-type]
 
+    def sample_queries_into(
+        self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
+    ) -> SampleLayout:
+        return self._sample_lists(graph, seeds, queries, key, arena)
+
+    def _sample_lists(
+        self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
+    ) -> SampleLayout:
+        """Samples from lists that are cut by type and sorted by time."""
+        if self.pick == "last" and graph.clock is None:
+            raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
+        return ops.sample_typed_neighbors(
+            sampler_input(graph, seeds, key, arena),
+            graph.typed_lists,
+            fanout_table(self.fanouts, graph),
+            replace=self.replace,
+            expand=self.expand,
+            edge_ids=self.edge_ids,
+            pick=self.pick,
+            queries=queries,
+        )
+
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
-        if self._is_typed:
+        if self._is_typed or self._asks or graph.types is not None:
             return None
         fanouts: list[int] = self.fanouts  # type: ignore[assignment]
         weighted, again = self.weighting == "always", self.expand == "all"
@@ -105,6 +180,8 @@ class NeighborSampler(Sampler):
     ) -> DeviceSample:
         from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 
+        if self._asks:
+            raise CudaUnavailableError(f"{self!r} has no kernels for a device; sampling_device='cpu' draws it.")
         options = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
         return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
 
@@ -115,6 +192,11 @@ class NeighborSampler(Sampler):
             SamplerConfigError: no part has edges of a type that has a fanout.
             GraphFormatError: the graph has no edge types.
         """
+        if self._asks:
+            raise SamplerConfigError(
+                f"{self!r} cannot be sampled collectively: ranks ask each other neither by time nor by row. Sample the "
+                "whole graph on each."
+            )
         # No rank knows all types, and owners skip those that they lack: a mistake would go unnoticed.
         if self._is_typed:
             answers = group.ask_all("num_types")
@@ -141,10 +223,22 @@ class NeighborSampler(Sampler):
         return cls(**{**settings, "fanouts": [fanout]})
 
     def __repr__(self) -> str:
+        defaults = {"replace": False, "edge_ids": False, "sharing": None, "before": "<=", "window": None}
+        defaults |= {"order": "root", "pick": "uniform"}
         settings = "".join(
-            f", {name}={value!r}" for name, value in (("replace", self.replace), ("edge_ids", self.edge_ids)) if value
+            f", {name}={value!r}" for name, default in defaults.items() if (value := getattr(self, name)) != default
         )
         return f"NeighborSampler({self.fanouts}, expand={self.expand!r}{settings})"
+
+
+def _window(window: Any) -> float | np.timedelta64 | None:
+    """Checks a length of time. Raises SamplerConfigError: it is none, or negative."""
+    is_length = isinstance(window, int | float | np.integer | np.floating) and not isinstance(window, bool)
+    if window is None or (is_length and window >= 0):
+        return window
+    if isinstance(window, np.timedelta64) and window >= np.timedelta64(0):
+        return window
+    raise SamplerConfigError(f"window={window!r}: a number of 0 or more, or a numpy.timedelta64, is needed.")
 
 
 def _of_types_in(fanouts: int | dict[int, int], num_types: int) -> int | dict[int, int]:

@@ -46,6 +46,15 @@ def can_sample(sampler: Sampler) -> str | None:
     return None
 
 
+def why_on_host(workload: Workload) -> str | None:
+    """Says why mini-batches of this workload are drawn on the host, whatever the sampler; None where they need not."""
+    if workload.rows.has_queries:
+        return f"{workload.sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
+    if workload.graph.types is not None:
+        return f"{workload.graph!r} has types of nodes, whose lists have no kernels for a device"
+    return None
+
+
 class DeviceSampler:
     """Runs a sampler's kernels on a device; it draws what ``sampler`` draws on the CPU, number for number. Thread-safe.
 
@@ -234,7 +243,7 @@ def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, r
     """
     key = workload.key_of(request)
     try:
-        seeds = workload.seeds_of(request)[:NUM_SEEDS]
+        seeds = workload.asked_by(request).seeds[:NUM_SEEDS]
         arena, layout = draws.sampler.sample_here(workload.graph, seeds, key)
     except GnnLoadError:
         return  # whoever makes that mini-batch says so, and how

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.collective_walks import walk_together
@@ -18,6 +20,7 @@ from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.hops import lay_hops
 from lightning_gnnload.sample.lists import HopEdges, walk_table
+from lightning_gnnload.sample.metapath import check_metapath, metapath_runs
 from lightning_gnnload.sample.naming import local_seeds
 from lightning_gnnload.sample.presence import presence_by_walks
 
@@ -30,8 +33,9 @@ if TYPE_CHECKING:
 def random_walk(
     graph: Graph,
     starts: Any,
-    length: int,
+    length: int | None = None,
     *,
+    metapath: Sequence[Any] | None = None,
     num_walks: int = 1,
     termination_prob: float = 0.0,
     restart_prob: float = 0.0,
@@ -50,12 +54,16 @@ def random_walk(
     Args:
         graph: N nodes; ids of a part are those of the whole graph, as in :meth:`.Sampler.sample`.
         starts: distinct node ids ``[S]``: tensor, array or list.
-        length: steps a walk.
+        length: steps a walk; with a metapath, rounds a walk, 1 if not given.
+        metapath: in a graph with types, the edge type of each step of a round, ``(source, relation, target)`` or
+            another name that :meth:`.GraphTypes.edge_type_number` knows. Walks go along in-edges: the first edge type
+            ends in the starts' type, each further one in the type that the step before has reached, and with several
+            rounds the last step reaches the starts' type again. None: steps go along edges of any type.
         num_walks: walks from each start.
-        termination_prob: after each step the walk ends with this probability (DGL's samplers by random walk do so;
-            its ``random_walk`` may end a walk before the first step as well).
-        restart_prob: a step leaves, with this probability, from the start instead of the node reached before it,
-            as in personalised PageRank. What the row shows is the nodes that steps reached.
+        termination_prob: after each step, or each round, the walk ends with this probability (DGL's samplers by
+            random walk do so; its ``random_walk`` may end a walk before the first step as well).
+        restart_prob: a step, or the first one of a round, leaves, with this probability, from the start instead of the
+            node reached before it, as in personalised PageRank. What the row shows is the nodes that steps reached.
         weighted: step by ``Graph.edge_weight`` where the graph has it, the default, since who gives weights means
             them; False: as if it had none.
         seed: the random seed of the run.
@@ -63,12 +71,13 @@ def random_walk(
         step: the global optimizer step in the epoch.
 
     Returns:
-        int64 ``[S * num_walks, length + 1]``: row ``s * num_walks + w`` is walk ``w`` of ``starts[s]``, the start
+        int64 ``[S * num_walks, steps + 1]``: row ``s * num_walks + w`` is walk ``w`` of ``starts[s]``, the start
         first and -1 after the end.
 
     Raises:
-        SeedError: a start is not a node, or repeats.
-        SamplerConfigError: a length or number below 1, a probability outside [0, 1].
+        SeedError: a start is not a node, repeats, or is none of the type that the metapath begins at.
+        SamplerConfigError: a length or number below 1, a probability outside [0, 1], a metapath that the graph does not
+            have, a graph with times.
         PartReachError: the graph is a part that does not hold ``length`` hops of the starts.
 
     Source: DSP (PPoPP'23), section 4.2: a walk is node-wise sampling with fanout 1; Pixie (WWW'18), section 3.1,
@@ -78,12 +87,25 @@ def random_walk(
         >>> ring = Graph.from_coo(src=[0, 1, 2], dst=[1, 2, 0])
         >>> random_walk(ring, [0, 1], length=4).tolist()
         [[0, 2, 1, 0, 2], [1, 0, 2, 1, 0]]
+        >>> bought = Graph.from_hetero(None, {("user", "buys", "item"): ([0], [2]), ("user", "is", "user"): ([1], [0])})
+        >>> random_walk(bought, [bought.types.range_of("item")[2]], metapath=["buys", "is"]).tolist()
+        [[4, 0, 1]]
     """
-    walks = Walks(length, num_walks, termination_prob, restart_prob)
-    ids = local_seeds(graph, as_ids(starts, what="starts"), length, "random_walk")
+    if length is None and metapath is None:
+        raise SamplerConfigError("random_walk needs a length, the steps of a walk, or a metapath, which names them.")
+    if graph.clock is not None:
+        raise SamplerConfigError(
+            "random_walk goes along edges of any time, but the graph has times. NeighborSampler heeds them; to walk "
+            "whatever the time, build the graph without times."
+        )
+    walks, runs = Walks(1 if length is None else length, num_walks, termination_prob, restart_prob), None
+    if metapath is not None:
+        runs = metapath_runs(graph, check_metapath(metapath), returns=walks.length > 1)
+        walks = replace(walks, length=walks.length * len(runs.first))
+    ids = local_seeds(graph, as_ids(starts, what="starts"), walks.length, "random_walk")
     key = DrawKey(seed, epoch, step)
-    table = walk_table(graph, weighted)
-    traces = ops.random_walk(graph.indptr, graph.indices, ids, walks, key, table=table, names=graph.names)
+    table = walk_table(graph, weighted, runs is not None)
+    traces = ops.random_walk(graph.indptr, graph.indices, ids, walks, key, runs=runs, table=table, names=graph.names)
     if graph.origin is not None:
         on_way = traces >= 0
         traces[on_way] = graph.names_of(traces[on_way])
@@ -99,14 +121,19 @@ class RandomWalkSampler(Sampler):
     first batch then makes the alias tables, as for :class:`.WeightedNeighborSampler`. The defaults are GNNLab's: of
     each node, the 5 nodes that 4 walks of up to 3 steps visit most often, in 3 layers.
 
+    With a metapath walks go between types, and come back to their own at the end of each round: only these nodes are
+    visited. So all nodes of a mini-batch are of the seeds' type, and its edges, which join two of them, are of no type
+    of the graph: models see a graph of one type.
+
     Args:
         num_layers: number of blocks, each with walks of its own.
         num_neighbors: at most so many neighbours a node.
         num_walks: walks from each node.
-        walk_length: steps a walk, along in-edges; a walk ends early at a node without in-neighbours, or whose in-edges
-            all weigh zero.
-        termination_prob: after each step a walk ends with this probability.
-        restart_prob: a step leaves, with this probability, from the destination instead of the node reached before.
+        walk_length: steps a walk, along in-edges; with a metapath, rounds a walk (DGL's ``num_traversals``). A walk
+            ends early at a node without in-neighbours, or whose in-edges all weigh zero.
+        termination_prob: after each step, or each round, a walk ends with this probability.
+        restart_prob: a step, or the first one of a round, leaves, with this probability, from the destination instead
+            of the node reached before.
         include_self: whether a walk that comes back to its destination has visited it, so that the destination
             can be its own neighbour, as in DGL and GNNLab.
         normalize: divide the visits by their sum over the neighbours taken, so that the weights of a destination
@@ -115,12 +142,16 @@ class RandomWalkSampler(Sampler):
             ``"new"``: only the nodes that the last hop found (PyG).
         weighted: step by ``Graph.edge_weight`` where the graph has it, the default, since who gives weights means
             them; False: as if it had none.
+        metapath: in a graph with types, the edge type of each step of a round, as for :func:`.random_walk`; the last
+            step reaches the type that the first one left. None: steps go along edges of any type.
 
     Raises:
-        SamplerConfigError: a number below 1, a probability outside [0, 1], more than 65,535 steps a node, or an
-            unknown ``expand``.
+        SamplerConfigError: a number below 1, a probability outside [0, 1], more than 65,535 visits a node, or an
+            unknown ``expand``; on sampling, a metapath that the graph does not have, or that does not return.
+        SeedError: on sampling, a seed that is not of the type that the metapath begins at.
 
-    Source: PinSage (KDD'18), section 3.2, importance pooling; GNNLab (EuroSys'22), section 7.1, for the defaults.
+    Source: PinSage (KDD'18), section 3.2, importance pooling; GNNLab (EuroSys'22), section 7.1, for the defaults; DGL's
+    PinSAGESampler for metapaths.
 
     Example:
         >>> star = Graph.from_coo(src=[1, 2, 3, 0, 0, 0], dst=[0, 0, 0, 1, 2, 3])
@@ -128,6 +159,11 @@ class RandomWalkSampler(Sampler):
         >>> block = sampler.sample(star, [1]).blocks[0]  # each walk goes to the hub, then back or to another leaf
         >>> block.indices.tolist(), block.edge_weight.tolist()
         ([1], [4.0])
+        >>> buys, rev_buys = ("user", "buys", "item"), ("item", "rev_buys", "user")
+        >>> shop = Graph.from_hetero(None, {buys: ([0, 0], [0, 2]), rev_buys: ([0, 2], [0, 0])})
+        >>> pinsage = RandomWalkSampler(num_layers=1, walk_length=2, metapath=[buys, rev_buys])
+        >>> shop.types.range_of("item"), sorted(pinsage.sample(shop, [1]).nodes.tolist())
+        (range(1, 4), [1, 3])
     """
 
     def __init__(
@@ -142,12 +178,15 @@ class RandomWalkSampler(Sampler):
         normalize: bool = False,
         expand: Literal["all", "new"] = "all",
         weighted: bool = True,
+        metapath: Sequence[Any] | None = None,
     ) -> None:
         for name, value in (("num_layers", num_layers), ("num_neighbors", num_neighbors)):
             if not isinstance(value, int | np.integer) or value < 1:
                 raise SamplerConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
-        self.walks = Walks(walk_length, num_walks, termination_prob, restart_prob)
-        ops.check_visits(self.walks)
+        rounds = Walks(walk_length, num_walks, termination_prob, restart_prob)
+        ops.check_visits(rounds)
+        self.metapath = None if metapath is None else check_metapath(metapath)
+        self.walks = replace(rounds, length=rounds.length * len(self.metapath or [None]))
         self.num_neighbors = int(num_neighbors)
         self.include_self = include_self
         self.normalize = normalize
@@ -172,6 +211,7 @@ class RandomWalkSampler(Sampler):
         return "optional" if self.weighted else "never"
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        runs = None if self.metapath is None else metapath_runs(graph, self.metapath, returns=True)
         return ops.sample_walks(
             sampler_input(graph, seeds, key, arena),
             self.walks,
@@ -180,10 +220,13 @@ class RandomWalkSampler(Sampler):
             include_self=self.include_self,
             normalize=self.normalize,
             expand=self.expand,
-            table=walk_table(graph, self.weighted),
+            runs=runs,
+            table=walk_table(graph, self.weighted, runs is not None),
         )
 
-    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray:
+    def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
+        if self.metapath is not None:
+            return None
         return presence_by_walks(
             graph,
             seeds,
@@ -199,6 +242,11 @@ class RandomWalkSampler(Sampler):
     ) -> DeviceSample:
         from lightning_gnnload.ops.cuda.walks import sample_walks
 
+        if self.metapath is not None:
+            raise CudaUnavailableError(
+                "RandomWalkSampler has no kernels for a device that walk along a metapath; sampling_device='cpu' draws "
+                "it."
+            )
         return sample_walks(
             workspace,
             topology,
@@ -214,6 +262,8 @@ class RandomWalkSampler(Sampler):
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does: all ranks walk, this one takes the nodes visited most often."""
+        if self.metapath is not None:
+            raise SamplerConfigError(f"{self} cannot be sampled collectively: parts of a graph have no metapaths.")
         node_ids, new_ids = np.asarray(group.partition.node_ids), np.asarray(group.partition.new_ids)
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
@@ -232,10 +282,11 @@ class RandomWalkSampler(Sampler):
         return lay_hops(self, group, draw)
 
     def __repr__(self) -> str:
-        walks = self.walks
+        walks, metapath = self.walks, "" if self.metapath is None else f", metapath={self.metapath}"
+        walk_length = walks.length // len(self.metapath or [None])
         return (
             f"RandomWalkSampler(num_layers={self.num_layers}, num_neighbors={self.num_neighbors}, "
-            f"num_walks={walks.num_walks}, walk_length={walks.length}, termination_prob={walks.termination_prob}, "
+            f"num_walks={walks.num_walks}, walk_length={walk_length}, termination_prob={walks.termination_prob}, "
             f"restart_prob={walks.restart_prob}, include_self={self.include_self}, normalize={self.normalize}, "
-            f"expand={self.expand!r}{'' if self.weighted else ', weighted=False'})"
+            f"expand={self.expand!r}{'' if self.weighted else ', weighted=False'}{metapath})"
         )

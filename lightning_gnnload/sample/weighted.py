@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
-from lightning_gnnload.sample.fanouts import plain_fanouts
+from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.neighbor import NeighborSampler
 
@@ -28,7 +28,8 @@ class WeightedNeighborSampler(NeighborSampler):
 
     Without replacement a node draws by weight, removes what it drew, and draws again. Edges of weight zero are never
     taken; a node takes all others where they are no more than its fanout. Weights count within a node: only their
-    ratios matter.
+    ratios matter. In a graph with types, they count within a node and edge type: each edge type has a fanout and is
+    drawn from by itself, as :class:`.NeighborSampler` does it, and blocks carry ``edge_type``.
 
     The first batch of a graph makes its alias table (8 bytes an edge, about a second for 100 million edges), once in
     each process. From then on a draw's cost does not depend on the degree, unless few neighbours have almost all of
@@ -38,17 +39,19 @@ class WeightedNeighborSampler(NeighborSampler):
     ``edge_ids``, ``graph.edge_weight[block.edge_ids]`` gives the weights.
 
     Args:
-        fanouts: neighbours drawn per node, nearest hop first, up to 2**24; -1 takes all of positive weight.
+        fanouts: neighbours drawn per node, nearest hop first, up to 2**24; -1 takes all of positive weight. In a graph
+            with types, as many of every edge type; or by type, as :class:`.NeighborSampler` takes them.
         replace: draw with replacement (a neighbour may come twice).
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh draws (DGL);
             ``"new"``: only the nodes that the last hop found (PyG).
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
         on_zero: what to do about a graph with nodes that have in-neighbours but only weights of zero, and so draw
-            nothing: ``"ignore"``, ``"warn"`` or ``"error"``. ``graph.alias_table.zero_nodes`` lists them.
+            nothing: ``"ignore"``, ``"warn"`` or ``"error"``. ``graph.alias_table.zero_nodes`` lists them. In a graph
+            with types, nodes for which this is so of any edge type.
 
     Raises:
         SamplerConfigError: a fanout that is neither positive nor -1, an unknown ``expand`` or ``on_zero``; on
-            sampling, a graph without edge weights, or with nodes as above and ``on_zero="error"``.
+            sampling, a graph without edge weights, with times, or with nodes as above and ``on_zero="error"``.
 
     Source: neighbourhood sampling by edge weight as in GNNLab (EuroSys'22), section 2; Walker's alias method
     (TOMS 3(3), 1977) for the draw.
@@ -58,17 +61,22 @@ class WeightedNeighborSampler(NeighborSampler):
         >>> batch = WeightedNeighborSampler([2]).sample(graph, [0])
         >>> sorted(batch.nodes.tolist())
         [0, 1, 3]
+        >>> buys = ("user", "buys", "item")
+        >>> typed = Graph.from_hetero(None, {buys: ([0, 1, 2], [0, 0, 0])}, edge_weight={buys: np.array([0.5, 0, 8])})
+        >>> [block] = WeightedNeighborSampler([{"buys": 2}]).sample(typed, typed.types.range_of("item")).blocks
+        >>> block.edge_type.tolist()
+        [0, 0]
     """
 
     def __init__(
         self,
-        fanouts: Sequence[int],
+        fanouts: Sequence[int | Mapping[Any, int]] | Mapping[Any, Sequence[int]],
         replace: bool = False,
         expand: Literal["all", "new"] = "all",
         edge_ids: bool = False,
         on_zero: Literal["ignore", "warn", "error"] = "ignore",
     ) -> None:
-        super().__init__(plain_fanouts(fanouts), replace, expand, edge_ids)
+        super().__init__(fanouts, replace, expand, edge_ids)
         if on_zero not in ("ignore", "warn", "error"):
             raise SamplerConfigError(f"on_zero={on_zero!r} is not known; give 'ignore', 'warn' or 'error'.")
         self.on_zero = on_zero
@@ -78,19 +86,38 @@ class WeightedNeighborSampler(NeighborSampler):
         return "always"
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+        self._refuse_times(graph)
         self.check_graph(graph)
-        return ops.sample_weighted(
-            sampler_input(graph, seeds, key, arena),
-            graph.alias_table,
-            self.fanouts,  # type: ignore[arg-type]
-            replace=self.replace,
-            expand=self.expand,
-            edge_ids=self.edge_ids,
+        inputs = sampler_input(graph, seeds, key, arena)
+        options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+        if graph.types is not None:
+            fanouts = fanout_table(self.fanouts, graph)
+            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **options)
+        return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **options)
+
+    def sample_queries_into(
+        self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
+    ) -> SampleLayout:
+        """Raises SamplerConfigError: the tables by which it draws are of all edges, whatever their times."""
+        raise SamplerConfigError(
+            f"{self!r} draws by weight from all edges, for all seeds together: it has no times, no sharing 'disjoint', "
+            "and leaves no edges out. NeighborSampler does, each edge equally likely."
         )
 
+    def _refuse_times(self, graph: Graph) -> None:
+        if graph.clock is not None:
+            raise SamplerConfigError(
+                f"{self!r} draws by weight whatever the times of edges, but the graph has times. NeighborSampler heeds "
+                "them, each edge equally likely."
+            )
+
     def check_graph(self, graph: Graph) -> None:
-        if self.on_zero != "ignore":
+        if self.on_zero == "ignore":
+            return
+        if graph.types is None:
             self._tell_zero(graph.names_of(graph.alias_table.zero_nodes))
+        else:
+            self._tell_zero(np.unique(graph.types.nodes_of_runs(graph.run_alias_table.zero_nodes)))
 
     def sample_on_device(
         self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
@@ -101,6 +128,10 @@ class WeightedNeighborSampler(NeighborSampler):
         return sample_weighted_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        if self._is_typed:
+            raise SamplerConfigError(
+                f"{self!r} cannot be sampled collectively: parts have no lists by type to draw from."
+            )
         _ = group.owned.graph.alias_table  # made now, before others wait for it
         if self.on_zero != "ignore":
             num_nodes, answers = group.partition.num_nodes, group.ask_all("zero_nodes")

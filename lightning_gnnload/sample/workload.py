@@ -12,8 +12,11 @@ import torch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.seeds import SeedOrder
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.links import LinkSettings
+from lightning_gnnload.sample.rows import Asked, SeedRows
 
 FIXED_DRAWS_EPOCH = 2**32 - 1
 """The epoch in the draw key of evaluation, which no training epoch reaches."""
@@ -27,7 +30,7 @@ class Workload:
     Args:
         graph: the topology.
         sampler: how neighbourhoods are drawn.
-        seeds: node ids of the phase, int64 ``[S]``.
+        seeds: node ids of the phase, int64 ``[S]``; with ``table``, numbers of its rows.
         batch_size: seeds per rank and step.
         order: how an epoch orders its seeds.
         seed: random seed of the run.
@@ -35,9 +38,12 @@ class Workload:
         drop_last: leave out an epoch's last step when it is not full.
         num_ranks: trainers that share each step, where :meth:`requests` is asked for a whole epoch.
         labels: of the nodes, ``[N]`` or ``[N, C]``, for orders that look at them.
+        table: the rows that the seeds are; None where they are node ids.
+        links: what else is asked, where the rows are links.
 
     Raises:
-        LoaderConfigError: the order needs other labels.
+        LoaderConfigError: the order needs other labels, or times.
+        SamplerConfigError, SeedError: as :class:`.SeedRows` has them.
     """
 
     def __init__(
@@ -53,6 +59,8 @@ class Workload:
         drop_last: bool = False,
         num_ranks: int = 1,
         labels: torch.Tensor | None = None,
+        table: SeedTable | None = None,
+        links: LinkSettings | None = None,
     ) -> None:
         self.graph = graph
         self.sampler = sampler
@@ -64,14 +72,17 @@ class Workload:
         self.drop_last = drop_last
         self.num_ranks = num_ranks
         self.labels = labels
+        self.table = table
+        self.links = links
+        self.rows = SeedRows(graph, sampler, table, links)
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
-        order.bind(graph, labels, batch_size * num_ranks)  # an order that cannot be is refused here
+        self._bound_order(batch_size * num_ranks)  # an order that cannot be is refused here
 
     def settings(self) -> dict[str, Any]:
         """Returns the arguments that it was made with, by name, to make another one like it."""
         names = ("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks")
-        return {name: getattr(self, name) for name in (*names, "labels")}
+        return {name: getattr(self, name) for name in (*names, "labels", "table", "links")}
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
@@ -88,7 +99,7 @@ class Workload:
                 yield BatchRequest(epoch, step, rank, self.num_ranks)
 
     def seeds_of(self, request: BatchRequest) -> np.ndarray:
-        """Returns the seeds of one mini-batch, int64."""
+        """Returns the seeds of one mini-batch, int64: node ids, or numbers of rows."""
         plan = self.plan(request.num_ranks)
         begin, end = plan.slice(request.step, request.rank)
         return self._epoch_order(request.epoch, plan.global_batch_size)[begin:end]
@@ -98,6 +109,14 @@ class Workload:
         if self.fixed_draws:
             return DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0)
         return DrawKey(self.seed, request.epoch, request.step)
+
+    def asked_by(self, request: BatchRequest) -> Asked:
+        """Returns what the rows of one mini-batch ask the sampler for.
+
+        Raises:
+            SeedError: a seed is not a node of the graph, or has no time.
+        """
+        return self.rows.ask(self.seeds_of(request), self.key_of(request))
 
     def sample_into(self, request: BatchRequest, arena: np.ndarray) -> SampleLayout:
         """Samples one mini-batch.
@@ -110,7 +129,8 @@ class Workload:
             ArenaTooSmall: sample again into a larger arena; the batch will be the same.
             SeedError: a seed is not a node of the graph.
         """
-        return self.sampler.sample_into(self.graph, self.seeds_of(request), self.key_of(request), arena)
+        asked = self.asked_by(request)
+        return self.sampler.sample_asked_into(self.graph, asked.seeds, asked.queries, self.key_of(request), arena)
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers.
@@ -118,7 +138,8 @@ class Workload:
         Raises:
             SeedError: a seed is not a node of the graph.
         """
-        return self.sampler.sample_nodes(self.graph, self.seeds_of(request), self.key_of(request))
+        asked = self.asked_by(request)
+        return self.sampler.sample_nodes(self.graph, asked.seeds, self.key_of(request), asked.queries)
 
     def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:
         # Held while an epoch is ordered: threads that need the same order wait for it rather than make it again.
@@ -128,6 +149,12 @@ class Workload:
                 # Two are kept: one trains while another is sampled ahead, and epochs meet where one ends.
                 if len(self._ordered) == 2:
                     del self._ordered[next(iter(self._ordered))]
-                order = self.order.bind(self.graph, self.labels, global_batch_size)
+                order = self._bound_order(global_batch_size)
                 self._ordered[key] = order.order(self.seeds, seed=self.seed, epoch=epoch)
             return self._ordered[key]
+
+    def _bound_order(self, global_batch_size: int) -> SeedOrder:
+        if self.table is None:
+            return self.order.bind(self.graph, self.labels, global_batch_size)
+        nodes = self.rows.nodes_of(np.arange(len(self.table)))
+        return self.order.bind_rows(self.table, nodes, self.graph, self.labels, global_batch_size)

@@ -1,0 +1,175 @@
+"""The edges that a mini-batch of links must not see: those that it is asked about, and their reverses.
+
+Shapes: P edges of a mini-batch, E edges of the graph, X excluded ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
+
+_REVERSED = "rev_"  # what PyG's ToUndirected puts before the name of a relation
+
+
+def excluded_positions(
+    graph: Graph,
+    edge_type: Any,
+    src: np.ndarray,
+    dst: np.ndarray,
+    edge_ids: np.ndarray | None = None,
+    *,
+    reverse_type: Any = None,
+    reverse_ids: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the edges of a mini-batch's rows, and their reverses, among the in-neighbours of their ends.
+
+    Of a row ``src -> dst`` that names its edge by id, that edge is left out; of one that does not, every edge from
+    ``src`` to ``dst``, if there are any. The reverse of an edge is, in this order,
+
+    - edge ``reverse_ids[id]`` of the reverse type, as DGL's ``reverse_eids`` has it;
+    - the edge of the same id, where the reverse type is another one and the row has an id, as PyG's ``ToUndirected``
+      and DGL's ``reverse_types`` have it;
+    - otherwise every edge from ``dst`` to ``src``: where an edge of a homogeneous graph goes both ways, any of those
+      that go back would tell.
+
+    Args:
+        graph: with :attr:`.Graph.edge_order`, where ids are given.
+        edge_type: of the edges, as :meth:`.Graph.edge_type_number` finds it.
+        src: int64 ``[P]``, sources, ids of the graph.
+        dst: int64 ``[P]``, destinations.
+        edge_ids: int64 ``[P]``, of the edges in the list of their type; None: all between the ends.
+        reverse_type: the type of their reverses, as :func:`reverse_of` finds it; None: they have none.
+        reverse_ids: int64, for each edge of the type, the id of its reverse.
+
+    Returns:
+        ``(positions, rows)``: int64 ``[X]``, distinct positions in ``Graph.indices``, and for which of the P rows each
+        is left out, int64 ``[X]``, ascending. See :class:`.Queries`.
+
+    Raises:
+        SeedError: an id that no edge of these ends has.
+        GraphDataError: an edge that is not the reverse of its row's.
+        SamplerConfigError: ids, but a graph that did not keep them; no such edge type.
+
+    Example:
+        >>> graph = Graph.from_coo(src=[0, 1, 2, 0], dst=[1, 0, 1, 1], keep_order=True)
+        >>> row = np.array([0]), np.array([1])
+        >>> excluded_positions(graph, 0, *row, np.array([3]))[0].tolist()  # the second edge from 0 to 1 alone
+        [3]
+        >>> excluded_positions(graph, 0, *row, np.array([3]), reverse_type=0)[0].tolist()
+        [0, 3]
+    """
+    number = graph.edge_type_number(edge_type)
+    found = [_find(graph, number, src, dst, edge_ids, SeedError)]
+    if reverse_type is not None:
+        back = graph.edge_type_number(reverse_type)
+        ids = edge_ids if back != number else None
+        if reverse_ids is not None:
+            ids = _reversed_ids(edge_ids, reverse_ids)
+        found.append(_find(graph, back, dst, src, ids, GraphDataError))
+    positions, rows = (np.concatenate(each) for each in zip(*found, strict=True))
+    order = np.lexsort((positions, rows))
+    positions, rows = positions[order], rows[order]
+    again = (np.diff(positions, prepend=-1) == 0) & (np.diff(rows, prepend=-1) == 0)  # a loop is its own reverse
+    return positions[~again], rows[~again]
+
+
+def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any] | None = None) -> int | None:
+    """Finds the type of the edges that go back: by ``names``, or ``rev_follows`` for ``follows`` and the other way
+    round; where there is none, the type itself, if its edges lead to nodes of the type that they come from.
+
+    Args:
+        types: of the graph; None: it has none, and its only edge type is 0.
+        edge_type: as :meth:`.GraphTypes.edge_type_number` finds it.
+        names: ``{edge type: edge type of its reverses}``; every type that it leaves out has no reverses.
+
+    Returns:
+        The number of the type; None where there is none.
+
+    Raises:
+        SamplerConfigError: no such edge type, or one that does not go back.
+
+    Example:
+        >>> kinds = ("user", "buys", "item"), ("item", "rev_buys", "user"), ("item", "in", "shop")
+        >>> types = GraphTypes(("user", "item", "shop"), (2, 3, 1), kinds)
+        >>> [reverse_of(types, kind) for kind in kinds]
+        [1, 0, None]
+    """
+    if types is None:
+        return 0
+    number = types.edge_type_number(edge_type)
+    src, relation, dst = types.edge_types[number]
+    if names is not None:
+        by_number = {types.edge_type_number(each): types.edge_type_number(back) for each, back in names.items()}
+        if (back := by_number.get(number)) is None:
+            return None
+        if types.edge_types[back][::2] != (dst, src):
+            raise SamplerConfigError(
+                f"edges of type {types.edge_types[back]} are no reverses of {types.edge_types[number]}: they must lead "
+                f"from {dst!r} to {src!r}."
+            )
+        return back
+    for name in (_REVERSED + relation, relation.removeprefix(_REVERSED)):
+        if name != relation and (dst, name, src) in types.edge_types:
+            return types.edge_types.index((dst, name, src))
+    return number if src == dst else None
+
+
+def _reversed_ids(edge_ids: np.ndarray | None, reverse_ids: np.ndarray) -> np.ndarray:
+    if edge_ids is None:
+        raise SamplerConfigError("reverse_ids says which edge is the reverse of which, so edge_ids are needed as well.")
+    bad = np.flatnonzero((edge_ids < 0) | (edge_ids >= len(reverse_ids)))
+    if len(bad):
+        raise SeedError(
+            f"edge_ids[{bad[0]}] is {edge_ids[bad[0]]}, but reverse_ids has {len(reverse_ids)} entries: one an edge."
+        )
+    return reverse_ids[edge_ids].astype(np.int64, copy=False)
+
+
+def _find(
+    graph: Graph,
+    edge_type: int,
+    src: np.ndarray,
+    dst: np.ndarray,
+    edge_ids: np.ndarray | None,
+    error: type[SeedError] | type[GraphDataError],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns positions of edges, and of which row each is."""
+    where = graph.typed_lists, graph.indices, edge_type
+    if edge_ids is None:
+        return _find_all(where, src, dst)
+    if graph.edge_order is None:
+        raise SamplerConfigError(
+            "edges are given by id, but the graph did not keep its edge list's order. Build it with keep_order=True, "
+            "or give the ends of edges alone."
+        )
+    positions = ops.find_edges(*where, dst, edge_ids=edge_ids, edge_order=graph.edge_order)
+    is_right = positions >= 0
+    is_right[is_right] = graph.indices[positions[is_right]] == src[is_right]
+    if not is_right.all():
+        row = int(np.flatnonzero(~is_right)[0])
+        raise error(
+            f"edge {edge_ids[row]} of type {edge_type} does not lead from node {src[row]} to {dst[row]}, as row {row} "
+            "of the mini-batch needs. Ids count in the list that the graph was built of, by type."
+        )
+    return positions, np.arange(len(dst))
+
+
+def _find_all(
+    where: tuple[ops.TypedLists, np.ndarray, int], src: np.ndarray, dst: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns positions of all edges of these ends, and of which row each is."""
+    rows, begins = np.arange(len(dst)), np.zeros(len(dst), np.int64)
+    positions, of_row = [begins[:0]], [rows[:0]]
+    while len(rows):  # as often as there are edges between the same ends
+        found = ops.find_edges(*where, dst[rows], sources=src[rows], begins=begins)
+        rows, begins = rows[found >= 0], found[found >= 0] + 1
+        positions.append(begins - 1)
+        of_row.append(rows)
+    return np.concatenate(positions), np.concatenate(of_row)

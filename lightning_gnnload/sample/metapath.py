@@ -1,0 +1,77 @@
+"""Metapaths: which edge types the steps of random walks go along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import WalkRuns
+
+
+def check_metapath(metapath: Any) -> list[Any]:
+    """Returns a metapath as a list of edge types, which :meth:`.GraphTypes.edge_type_number` finds in a graph.
+
+    Raises:
+        SamplerConfigError: it is no list, or has no steps.
+    """
+    if isinstance(metapath, str) or not isinstance(metapath, Sequence) or not metapath:
+        raise SamplerConfigError(
+            f"metapath={metapath!r}: a list of edge types is needed, one a step, for example "
+            "[('user', 'buys', 'item'), ('item', 'rev_buys', 'user')]."
+        )
+    return list(metapath)
+
+
+def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> WalkRuns:
+    """Returns the runs that walks along a metapath leave nodes by.
+
+    Args:
+        graph: N nodes, with types.
+        metapath: edge types in the order of steps. Walks go along in-edges: the first edge type ends in the starts'
+            node type, and each further one in that which the step before has reached.
+        returns: the last step must reach the starts' type again.
+
+    Raises:
+        SamplerConfigError: a graph without types, an edge type that it does not have, steps that do not follow each
+            other, or do not return.
+
+    Example:
+        >>> buys, rev_buys = ("user", "buys", "item"), ("item", "rev_buys", "user")
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {buys: ([0, 1], [2, 0]), rev_buys: ([2, 0], [0, 1])})
+        >>> metapath_runs(graph, [buys, rev_buys], returns=True).starts
+        range(2, 5)
+    """
+    types = graph.types
+    if types is None:
+        raise SamplerConfigError(
+            "a metapath names edge types, but the graph has no types of nodes: build it with Graph.from_hetero, or "
+            "walk without a metapath."
+        )
+    steps = [types.edge_type_number(name) for name in metapath]
+    ends = [(types.edge_types[step][2], types.edge_types[step][0]) for step in steps]  # from where, to where
+    for number in range(1, len(steps)):
+        if ends[number][0] != ends[number - 1][1]:
+            raise SamplerConfigError(
+                f"metapath[{number}], {types.edge_types[steps[number]]}, ends in {ends[number][0]!r}, but the step "
+                f"before it, along {types.edge_types[steps[number - 1]]}, reaches {ends[number - 1][1]!r}. Steps go "
+                "along in-edges, from an edge's target to its source: each edge type must end where the one before "
+                "begins."
+            )
+    if returns and ends[-1][1] != ends[0][0]:
+        raise SamplerConfigError(
+            f"the metapath leads from {ends[0][0]!r} to {ends[-1][1]!r}, but a walk of several rounds, and one whose "
+            f"visits count, must come back to {ends[0][0]!r}: add steps that lead there."
+        )
+    first, stride = zip(*(_runs_of(types, step) for step in steps), strict=True)
+    return WalkRuns(graph.typed_lists.run_ptr, first, stride, types.range_of(ends[0][0]))
+
+
+def _runs_of(types: GraphTypes, edge_type: int) -> tuple[int, int]:
+    """Returns ``first`` and ``stride``: the run of node ``v`` by this edge type is ``first + v * stride``."""
+    number = types.node_type_number(types.edge_types[edge_type][2])
+    slots = types.slots[number]
+    begin = int(types.first_run[number]) + slots.index(edge_type)
+    return begin - int(types.first_node[number]) * len(slots), len(slots)

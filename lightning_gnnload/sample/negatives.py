@@ -1,0 +1,297 @@
+"""Negatives: how the false edges of link prediction are made.
+
+Shapes: P edges of a mini-batch, N graph nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.edge_lists import ALWAYS
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
+from lightning_gnnload.ops import Corrupt, DrawKey
+
+NegativeMode = Literal["binary", "triplet", "joint", "in_batch", "hard"]
+NodeTables = tuple[ops.AliasTable, ops.AliasTable]
+"""By which the sources and the destinations of an edge type are drawn."""
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Settings by which each edge of a mini-batch gets nodes that would make a false edge of it.
+
+    No negative is an edge that the graph has before the row's time, nor a node that is later than that; where none was
+    found, it is -1, and counts for nothing. Nodes are drawn of the type of the end that is replaced, uniformly or by
+    weight. Those that a row draws for itself depend on its number and the epoch, not on the mini-batch that it comes
+    in. Each epoch of training draws others; those of evaluation are fixed.
+
+    - ``"binary"`` draws ``num`` for each row; mini-batches hold them as further edges of label 0. One end of each is
+      the row's, where PyG draws both anew.
+    - ``"triplet"`` draws the same; mini-batches hold them beside each edge.
+    - ``"joint"`` draws ``num`` destinations for all rows of a step together, which saves their neighbourhoods. Those
+      that a row cannot use are masked for it, and none is drawn again.
+    - ``"in_batch"`` draws nothing: the destinations of the next ``num`` rows.
+    - ``"hard"`` takes those that the seed table has in its column ``negatives``.
+
+    Args:
+        mode: one of these.
+        num: how many each row gets. None: one; with ``"in_batch"`` the destinations of all other rows, with ``"hard"``
+            all that are given.
+        corrupt: the end that they replace, ``"dst"`` or ``"src"``. ``"both"``: the first half, rounded up, replaces
+            destinations, the rest sources. Joint and in-batch negatives are destinations.
+        tries: how often a negative is drawn before there is none. Where a source leads to half of all destinations,
+            16 leave one in 65,536 without.
+        weight: a table of the nodes, in proportion to which they are drawn; None: uniformly.
+
+    Raises:
+        SamplerConfigError: settings that cannot be.
+
+    Source: PBG (SysML'19), section 4.3, for negatives in common; PyG's NegativeSampling for "binary" and "triplet".
+
+    Example:
+        >>> graph = Graph.from_coo(src=[0, 0, 1], dst=[1, 2, 3])
+        >>> rows, src, dst = np.array([0, 1]), np.array([0, 1]), np.array([1, 3])
+        >>> found = Negatives("triplet", num=4).draw(graph, 0, rows, src, dst, None, DrawKey(seed=0, epoch=0, step=0))
+        >>> found.shape, sorted(set(found[0].tolist()))  # 0 leads to 1 and 2 already
+        ((2, 4), [0, 3])
+    """
+
+    mode: NegativeMode = "binary"
+    num: int | None = None
+    corrupt: Corrupt = "dst"
+    tries: int = 16
+    weight: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in (("mode", get_args(NegativeMode)), ("corrupt", ops.CORRUPT)):
+            if getattr(self, name) not in choices:
+                raise SamplerConfigError(f"Negatives: {name} is {getattr(self, name)!r}, but must be one of {choices}.")
+        for name in ("num", "tries"):
+            value = getattr(self, name)
+            if (value is not None or name == "tries") and ops.as_integer(f"Negatives: {name}", value) < 1:
+                raise SamplerConfigError(f"Negatives: {name} is {value}, but must be at least 1.")
+        if self.weight is not None and self.mode in ("in_batch", "hard"):
+            raise SamplerConfigError(f"Negatives: mode {self.mode!r} draws nothing, so there is nothing to weigh by.")
+        if self.mode in ("joint", "in_batch") and self.corrupt != "dst":
+            raise SamplerConfigError(
+                f"Negatives: mode {self.mode!r} has destinations in common, so corrupt must be 'dst', but it is "
+                f"{self.corrupt!r}. To replace sources, take 'binary' or 'triplet', or turn the edges round."
+            )
+
+    def num_dst(self, num: int) -> int:
+        """Counts those of ``num`` negatives, the first ones, that replace destinations."""
+        return ops.num_corrupt_dst(num, self.corrupt)
+
+    @staticmethod
+    def weigh(graph: Graph, edge_type: Any, weight: np.ndarray) -> NodeTables:
+        """Makes the tables from which nodes are drawn by ``weight``, floats ``[N]``: of an edge type's sources, and of
+        its destinations; 8 bytes a node.
+
+        Raises:
+            GraphDataError: weights that are negative or no numbers, or not one a node.
+        """
+        if weight.shape != (graph.num_nodes,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
+            raise GraphDataError(
+                f"Negatives: weights must be finite numbers [{graph.num_nodes}] of 0 or more, one a node, but they are "
+                f"{weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
+            )
+        asked = _Asked.of(graph, edge_type)
+        src, dst = (
+            ops.build_alias(np.array([0, len(nodes)]), weight[nodes.start : nodes.stop].astype(np.float64))
+            for nodes in (asked.sources, asked.destinations)
+        )
+        return src, dst
+
+    def check(self, graph: Graph, edge_type: Any = 0) -> None:
+        """Raises GraphDataError: every pair is an edge, so that none is false."""
+        asked = _Asked.of(graph, edge_type)
+        num_pairs = len(asked.sources) * len(asked.destinations)
+        first_run, stride, _, count = asked.lists.place_of(asked.edge_type)
+        runs = first_run + stride * np.arange(count)
+        begins, ends = (asked.lists.run_ptr[at].astype(np.int64) for at in (runs, runs + 1))
+        if int((ends - begins).sum()) < num_pairs:
+            return
+        distinct = sum(
+            len(np.unique(graph.indices[begin:end])) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+        )
+        if distinct == num_pairs:
+            raise GraphDataError(
+                f"Negatives: all {num_pairs} pairs of {len(asked.sources)} sources and {len(asked.destinations)} "
+                "destinations are edges, so that no edge is false. Train without negatives, or leave edges out of the "
+                "graph."
+            )
+
+    def draw(
+        self,
+        graph: Graph,
+        edge_type: Any,
+        rows: np.ndarray,
+        src: np.ndarray,
+        dst: np.ndarray,
+        until: np.ndarray | None,
+        key: DrawKey,
+        given: np.ndarray | None = None,
+        weights: NodeTables | None = None,
+    ) -> np.ndarray:
+        """Makes the negatives of one mini-batch: a pure function of all that it is given.
+
+        Args:
+            graph: N nodes, with :attr:`.Graph.typed_lists`.
+            edge_type: of the edges, as :meth:`.Graph.edge_type_number` finds it.
+            rows: int64 ``[P]``, the edges' rows in the seed table.
+            src: int64 ``[P]``, sources, ids of the graph.
+            dst: int64 ``[P]``, destinations.
+            until: uint32 ``[P]``, :meth:`.Clock.until` of the rows' times; None: edges and nodes count at all times.
+            key: seed and epoch, and for joint negatives the step.
+            given: int64 ``[P, R]``, with mode ``"hard"``: ids of the graph, -1 for none.
+            weights: what :meth:`weigh` made of the table named ``weight``.
+
+        Returns:
+            int64 ``[P, num]``, ids of the graph; -1 where there is none.
+
+        Raises:
+            SeedError: ends that are no nodes of the types of the edge, hard negatives that are missing.
+            SamplerConfigError: no such edge type, or a graph that is a part of another.
+        """
+        if (weights is None) != (self.weight is None):
+            raise SamplerConfigError(
+                f"Negatives: weight is {self.weight!r}, so draw() {'needs' if self.weight else 'takes no'} weights."
+            )
+        asked = _Asked.of(graph, edge_type, until)
+        src_table, dst_table = weights or (None, None)
+        if self.mode == "joint":
+            return self._joint(asked, src, dst, key, dst_table)
+        if self.mode == "in_batch":
+            return self._in_batch(asked, src, dst)
+        if self.mode == "hard":
+            return self._hard(asked, src, dst, given)
+        return ops.draw_negatives(
+            *asked.where,
+            asked.sources,
+            rows,
+            key,
+            self.num or 1,
+            src=src,
+            dst=dst,
+            until=asked.until,
+            src_time=asked.times_of(asked.sources),
+            dst_time=asked.times_of(asked.destinations),
+            src_table=src_table,
+            dst_table=dst_table,
+            corrupt=self.corrupt,
+            tries=self.tries,
+        )
+
+    def _joint(
+        self, asked: _Asked, src: np.ndarray, dst: np.ndarray, key: DrawKey, table: ops.AliasTable | None
+    ) -> np.ndarray:
+        step = np.array([key.step])
+        [shared] = ops.draw_negatives(*asked.where, asked.sources, step, key, self.num or 1, dst_table=table)
+        return np.where(asked.refused(src, dst, shared), -1, shared)
+
+    def _in_batch(self, asked: _Asked, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        others = max(len(dst) - 1, 0)
+        num = others if self.num is None else self.num
+        distinct, number = np.unique(dst, return_inverse=True)  # one popular node may end many rows' edges
+        refused = asked.refused(src, dst, distinct)
+        found = np.full((len(dst), num), -1, np.int64)
+        row = np.arange(len(dst))[:, None]
+        other = (row + 1 + np.arange(min(num, others))) % max(len(dst), 1)
+        found[:, : other.shape[1]] = np.where(refused[row, number[other]], -1, dst[other])
+        return found
+
+    def _hard(self, asked: _Asked, src: np.ndarray, dst: np.ndarray, given: np.ndarray | None) -> np.ndarray:
+        if given is None or given.ndim != 2 or len(given) != len(src) or given.dtype != np.int64:
+            shape = None if given is None else f"{given.dtype} {list(given.shape)}"
+            raise SeedError(
+                f"Negatives: mode 'hard' needs the seed table's column 'negatives', int64 [{len(src)}, num], but it is "
+                f"{shape}. Give the table one, or take another mode."
+            )
+        num = given.shape[1] if self.num is None else self.num
+        if num > given.shape[1]:
+            raise SeedError(f"Negatives: num is {num}, but the column 'negatives' has {given.shape[1]} a row.")
+        found = given[:, :num].copy()
+        first = self.num_dst(num)
+        for columns, is_dst in ((slice(0, first), True), (slice(first, num), False)):
+            row, column = np.nonzero(found[:, columns] >= 0)
+            nodes = found[:, columns][row, column]
+            ends = (src[row], nodes) if is_dst else (nodes, dst[row])
+            refused = asked.refused_pairs(*ends, row, is_dst) | (nodes == (dst if is_dst else src)[row])
+            found[:, columns][row[refused], column[refused]] = -1
+        return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A graph, one of its edge types, and until when its edges and nodes are asked about."""
+
+    graph: Graph
+    edge_type: int
+    sources: range
+    destinations: range
+    until: np.ndarray | None
+
+    @classmethod
+    def of(cls, graph: Graph, edge_type: Any, until: np.ndarray | None = None) -> _Asked:
+        if graph.origin is not None:
+            raise SamplerConfigError(
+                "Negatives: they are drawn from the nodes of the whole graph, but this is a part of one. Train on the "
+                "whole graph."
+            )
+        number = graph.edge_type_number(edge_type)
+        until = None if graph.clock is None else until
+        if graph.types is None:
+            return cls(graph, number, range(graph.num_nodes), range(graph.num_nodes), until)
+        src, _, dst = graph.types.edge_types[number]
+        return cls(graph, number, graph.types.range_of(src), graph.types.range_of(dst), until)
+
+    @property
+    def lists(self) -> ops.TypedLists:
+        return self.graph.typed_lists
+
+    @property
+    def where(self) -> tuple[ops.TypedLists, np.ndarray, int]:
+        return self.lists, self.graph.indices, self.edge_type
+
+    def times_of(self, nodes: range) -> np.ndarray | None:
+        """Returns the codes of all nodes of a type, uint32; None where they always are there."""
+        times = self.graph.node_time
+        if times is None or not nodes or times[nodes.start] in (ALWAYS, -np.inf):
+            return None
+        codes = self.graph.node_codes
+        return None if codes is None else codes[nodes.start : nodes.stop]
+
+    def refused(self, src: np.ndarray, dst: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Tells which of the same destinations are no negatives for each row: bool ``[P, len(nodes)]``."""
+        refused = ops.mark_edges(*self.where, src, nodes, self.until) | (nodes == dst[:, None])
+        codes = self.times_of(self.destinations)
+        if codes is not None and self.until is not None:
+            refused |= codes[nodes - self.destinations.start] >= self.until[:, None]
+        return refused
+
+    def refused_pairs(self, src: np.ndarray, dst: np.ndarray, rows: np.ndarray, is_dst: bool) -> np.ndarray:
+        """Tells which pairs, each of one of these rows, are edges, or have a false end that is not there yet: bool."""
+        for name, nodes, among in (("source", src, self.sources), ("destination", dst, self.destinations)):
+            bad = np.flatnonzero((nodes < among.start) | (nodes >= among.stop))
+            if len(bad):
+                raise SeedError(
+                    f"Negatives: {nodes[bad[0]]}, of row {rows[bad[0]]} of the mini-batch, is no {name} of an edge of "
+                    f"this type: those lie in [{among.start}, {among.stop})."
+                )
+        positions = ops.find_edges(*self.where, dst, sources=src)
+        refused = positions >= 0
+        if self.until is None:
+            return refused
+        until = self.until[rows]
+        if self.lists.edge_time is not None and self.lists.timed[self.edge_type]:
+            # Of several such edges the first is the earliest.
+            refused[refused] = self.lists.edge_time[positions[refused]] < until[refused]
+        nodes, among = (dst, self.destinations) if is_dst else (src, self.sources)
+        if (codes := self.times_of(among)) is not None:
+            refused |= codes[nodes - among.start] >= until
+        return refused

@@ -1,0 +1,235 @@
+"""What a mini-batch's rows ask a sampler for: which seeds, until when, by which names, and what belongs to the rows.
+
+Shapes: R rows of a mini-batch, S seeds, Q queries.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.edge_lists import ALWAYS
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, Queries
+from lightning_gnnload.ops.philox import hash32
+from lightning_gnnload.sample.links import LinkRows, LinkSettings, distinct_ends
+
+_OTHER_UNIT = 500  # a thousand times as many: milliseconds for seconds
+Sharing = Literal["plain", "disjoint", "time"]
+"""Which rows of a mini-batch share the nodes that they find: all, none, or those of the same time."""
+
+
+class Asked(NamedTuple):
+    """What a mini-batch's rows ask for.
+
+    Attributes:
+        seeds: node ids, int64 ``[S]``, distinct within each query.
+        queries: of the seeds; None where all share one that asks for every edge.
+        y: labels of the rows; None where they have none of their own.
+        columns: what else belongs to each row, tensors ``[R, ...]`` by name.
+    """
+
+    seeds: np.ndarray
+    queries: Queries | None
+    y: torch.Tensor | None
+    columns: dict[str, torch.Tensor]
+
+
+class SeedRows:
+    """Turns the rows of a mini-batch into seeds and queries, as a sampler's settings say. Thread-safe.
+
+    A node that is a seed without a time has its own, as in PyG. The rows of a split of plain node ids are numbered by
+    these ids.
+
+    Args:
+        graph: the topology.
+        sampler: whose ``sharing``, ``before``, ``window`` and ``order`` count, if it has them.
+        table: the rows; None where they are plain node ids.
+        links: what else is asked, where the rows are links.
+
+    Raises:
+        SamplerConfigError: the graph has times, and the sampler cannot heed them, or is to share nodes at all times.
+        SeedError: rows without a time in a graph with times; rows that all come before it begins; or a node in several
+            rows that would share it.
+    """
+
+    def __init__(
+        self, graph: Graph, sampler: Any, table: SeedTable | None = None, links: LinkSettings | None = None
+    ) -> None:
+        self.graph = graph
+        self.sampler = sampler
+        self.table = table
+        is_links = table is not None and table.is_links
+        if not is_links and links is not None and links.negatives is not None:
+            raise SamplerConfigError(
+                f"{links.negatives} are of links, but the seeds are nodes. Give SeedTable(src=..., dst=...), or no "
+                "negatives."
+            )
+        self._links = LinkRows(graph, table, links or LinkSettings()) if table is not None and is_links else None
+        self._ends = None if table is None else table.nodes_in(graph)
+        self._targets = table.targets_in(graph) if table is not None and is_links else None
+        self.is_timed = graph.clock is not None and getattr(sampler, "before", "<=") is not None
+        self.sharing: Sharing = getattr(sampler, "sharing", None) or ("disjoint" if self.is_timed else "plain")
+        if self.is_timed:
+            self._check_timed()
+        elif self.sharing == "time" or getattr(sampler, "window", None) is not None:
+            raise SamplerConfigError(
+                f"{sampler!r} looks at times, but the graph has none. Give Graph.from_hetero(..., edge_time=...), or a "
+                "sampler without window= and sharing='time'."
+            )
+        if table is not None:
+            self._check_rows(table)
+
+    @property
+    def has_queries(self) -> bool:
+        """Whether mini-batches are asked for by :class:`.Queries`."""
+        return self.sharing != "plain" or (self._links is not None and self._links.settings.exclude is not None)
+
+    def nodes_of(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the nodes of rows, int64 ``[R, 1]``, of links ``[R, 2]``, with the first target of each."""
+        return rows[:, None] if self._ends is None else self._ends[rows]
+
+    def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> Asked:
+        """Returns what these rows ask for.
+
+        Args:
+            rows: their numbers, int64 ``[R]``.
+            key: of the mini-batch; its step names draws that rows of one time share.
+            names: by which disjoint rows draw, int64 ``[R]``; None for their numbers.
+
+        Raises:
+            SeedError: a node without a time of its own.
+        """
+        ends = self.nodes_of(rows)
+        times = self._times_of(rows, ends) if self.is_timed else None
+        of_row, queries = self._queries(rows if names is None else names, times, key)
+        columns = {} if times is None else {"time": torch.from_numpy(times)}
+        if self.table is None:
+            return Asked(ends[:, 0], _queries(of_row, queries), None, columns)
+        at = torch.from_numpy(rows)
+        columns |= {"input_id": at} | {name: column[at] for name, column in self.table.columns.items()}
+        y = None if self.table.y is None else self.table.y[at]
+        if self._links is None:
+            return Asked(ends[:, 0], _queries(of_row, queries), y, columns)
+        assert self._targets is not None
+        until = None if times is None else self._eligible(times)["until"]
+        taken = self.table.taken(rows, key.seed, key.epoch)
+        link = np.stack([ends[:, 0], self._targets[taken]], axis=1)
+        ends = np.concatenate([link, self._links.negatives(rows, link, until, key)], axis=1)
+        seeds, of_seed, places = distinct_ends(ends, of_row, self.graph.num_nodes)
+        columns |= self._links.columns(rows, ends, places)
+        excluded = self._links.excluded(link, taken, of_row)
+        if excluded is not None:
+            queries = {**(queries or {}), "excluded": excluded[0], "excluded_query": excluded[1]}
+        return Asked(seeds, _queries(of_seed, queries), y, columns)
+
+    def _queries(
+        self, names: np.ndarray, times: np.ndarray | None, key: DrawKey
+    ) -> tuple[np.ndarray, dict[str, Any] | None]:
+        """Returns the query of each row, int64 ``[R]``, and the arguments of :class:`.Queries` but for seeds."""
+        if self.sharing == "plain":
+            return np.zeros(len(names), np.int64), None
+        if self.sharing == "disjoint":
+            eligible = {} if times is None else self._eligible(times)
+            name = (names & 0xFFFFFFFF).astype(np.uint32)
+            return np.arange(len(names)), {"name": name, "by_row": True, **eligible}
+        assert times is not None, "the constructor refuses it"
+        distinct, of_row = np.unique(times, return_inverse=True)
+        eligible = self._eligible(distinct)
+        return of_row, {"name": np.uint32(key.step & 0xFFFFFFFF) ^ hash32(eligible["until"]), **eligible}
+
+    def _eligible(self, times: np.ndarray) -> dict[str, Any]:
+        """Returns which codes count at these times."""
+        clock, window, before = self.graph.clock, self.sampler.window, self.sampler.before
+        assert clock is not None
+        found: dict[str, Any] = {"until": clock.until(times, before)}
+        if window is not None:
+            found["since"] = clock.since(_earlier(times, window))
+        if self.sampler.order == "path":
+            found |= {"along_path": True, "path_end": int(before == "<=")}
+        return found
+
+    def _times_of(self, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        if self.table is not None and self.table.time is not None:
+            return self.table.time[rows]
+        assert self.graph.node_time is not None, "the constructor refuses it"
+        times = self.graph.node_time[ends[:, 0]]
+        bad = np.flatnonzero(times == (ALWAYS if times.dtype == np.int64 else -np.inf))
+        if len(bad):
+            raise SeedError(
+                f"node {ends[bad[0], 0]} is a seed without a time, and its type has none. Give each row's: "
+                "SeedTable(nodes, time=times), or sampler.sample(..., times=times); or ignore the graph's: before=None."
+            )
+        return times
+
+    def _check_timed(self) -> None:
+        if not hasattr(self.sampler, "before"):
+            raise SamplerConfigError(
+                f"the graph has times, but {type(self.sampler).__name__} draws whatever their time, also from the "
+                "future of a seed. NeighborSampler heeds times, and ignores them with before=None."
+            )
+        if self.sharing == "plain":
+            raise SamplerConfigError(
+                "sharing='plain' lets rows of different times share nodes, so that some would see what came later. "
+                "Give sharing='disjoint' or 'time'; or before=None, which ignores times."
+            )
+        is_given = self.table is not None and self.table.time is not None
+        if not is_given and (self.graph.node_time is None or (self.table is not None and self.table.is_links)):
+            raise SeedError(
+                "the graph has times, but the seeds have none. Give each row's: SeedTable(..., time=times), or "
+                "sampler.sample(..., times=times); or ignore the graph's: NeighborSampler(..., before=None)."
+            )
+
+    def _check_rows(self, table: SeedTable) -> None:
+        if table.is_links or not len(table):
+            pass  # seeds are the distinct ends
+        elif self.sharing != "disjoint":
+            self._check_distinct(table)
+        if self.is_timed and table.time is not None and len(table):
+            self._check_unit(table.time)
+
+    def _check_unit(self, times: np.ndarray) -> None:
+        """Raises SeedError: rows are so early that no edge counts, or so late that all do, and in another unit."""
+        clock = self.graph.clock
+        assert clock is not None
+        if not clock.until(times, "<=").any():
+            raise SeedError(
+                f"every row's time, up to {times.max()}, lies before the earliest of the graph, so that no "
+                "edge would ever count. Are both in the same unit? Dates are nanoseconds since 1970."
+            )
+        first, last = (clock.first, clock.last) if clock.ranked is None else clock.ranked[[0, -1]].tolist()
+        # Rows that ask about the future of all edges are later by a part of the graph's own time.
+        if last > first and times.min() - last > _OTHER_UNIT * (last - first):
+            raise SeedError(
+                f"every row's time, from {times.min()} on, lies far behind the latest of the graph, {last}, so that "
+                "all edges would count. Are both in the same unit? Dates are nanoseconds since 1970."
+            )
+
+    def _check_distinct(self, table: SeedTable) -> None:
+        """Raises SeedError: rows share a node that is in two of them, of the same time where that matters."""
+        nodes = self.nodes_of(np.arange(len(table)))[:, 0]
+        times = self._times_of(np.arange(len(table)), nodes[:, None]) if self.is_timed else np.zeros(len(nodes))
+        order = np.lexsort((times, nodes))
+        twice = np.flatnonzero((np.diff(nodes[order]) == 0) & (np.diff(times[order]) == 0))
+        if len(twice):
+            one, other = sorted(order[[twice[0], twice[0] + 1]].tolist())
+            same = "node and time" if self.is_timed else "node"
+            raise SeedError(
+                f"rows {one} and {other} have the same {same}, but with sharing={self.sharing!r} rows of a mini-batch "
+                f"share their nodes. Give NeighborSampler(..., sharing='disjoint'), by which each row has its own."
+            )
+
+
+def _queries(of_seed: np.ndarray, given: dict[str, Any] | None) -> Queries | None:
+    return None if given is None else Queries(of_seed.astype(np.int32), **given)
+
+
+def _earlier(times: np.ndarray, window: Any) -> np.ndarray:
+    """Returns the times from which on edges count; whole ones stay whole, as floats would round them."""
+    if isinstance(window, np.timedelta64):
+        window = int(window.astype("m8[ns]").astype(np.int64))
+    return times - (int(np.floor(window)) if times.dtype == np.int64 else window)
