@@ -11,6 +11,7 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -20,13 +21,28 @@ def chosen(columns: Mapping[str, Any], names: Iterable[str] | None, argument: st
     Raises:
         GraphDataError: ``argument`` names what is not ``where`` the columns are.
     """
+    names = as_names(names)
     if names is None:
         return dict(columns)
-    names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if name not in columns:
             raise GraphDataError(f"{argument}={name!r}, but {where} holds only {sorted(map(str, columns))}.")
     return {name: columns[name] for name in names}
+
+
+def as_names(names: Iterable[str] | None) -> list[str] | None:
+    """Returns a list of names, of one name, too; None, which means all, stays."""
+    return names if names is None else [names] if isinstance(names, str) else list(names)
+
+
+def of_name(columns: Mapping[Any, Mapping[str, Any]], name: str | None) -> dict[Any, Any]:
+    """Returns the columns of this name by type, of those types that have one."""
+    return {kind: rows[name] for kind, rows in columns.items() if name is not None and name in rows}
+
+
+def times_of(columns: Mapping[str, Any], name: str | None) -> Any:
+    """Returns the column of times, None where there is none."""
+    return None if name is None else columns.get(name)
 
 
 def edge_columns(
@@ -55,7 +71,7 @@ def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: i
     """Returns the ids of ``"train"``, ``"val"`` and ``"test"``: those that were given, else those of the graph's mask.
 
     Args:
-        given: by split: node ids, a boolean mask ``[N]``, or None.
+        given: by split: node ids, a boolean mask ``[N]``, a SeedTable, which is returned as it is, or None.
         columns: of the graph's nodes, by name; ``train_mask`` and so on are looked for.
         num_nodes: N.
 
@@ -67,7 +83,7 @@ def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: i
         ids, what = given[name], name
         if ids is None and columns.get(f"{name}_mask") is not None:
             ids, what = torch.as_tensor(columns[f"{name}_mask"]).bool(), f"{name}_mask"
-        if ids is not None and (mask := torch.as_tensor(ids)).dtype is torch.bool:
+        if ids is not None and not isinstance(ids, SeedTable) and (mask := torch.as_tensor(ids)).dtype is torch.bool:
             if mask.shape != (num_nodes,):
                 raise GraphDataError(
                     f"{what} has the shape {list(mask.shape)}, but one entry a node, [{num_nodes}], is needed. "
@@ -76,6 +92,60 @@ def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: i
             ids = mask.nonzero().view(-1)
         found[name] = ids
     return found
+
+
+def split_types(
+    given: Mapping[str, Mapping[str, Any] | SeedTable | None],
+    columns: Mapping[str, Mapping[str, Any]],
+    num_nodes: Mapping[str, int],
+) -> dict[str, dict[str, Any] | SeedTable]:
+    """Returns the ids of ``"train"``, ``"val"`` and ``"test"`` by node type: those given, else those of masks.
+
+    Args:
+        given: by split: ids or masks by node type, a SeedTable, which is returned as it is, or None, where masks of the
+            graph say it.
+        columns: of the graph's nodes, by type and name.
+        num_nodes: of each type.
+
+    Raises:
+        GraphDataError: as :func:`split_ids`; ids not given by type, or of a type that is not there.
+    """
+    tables = {split: ids for split, ids in given.items() if isinstance(ids, SeedTable)}
+    by_type = {split: ids for split, ids in given.items() if split not in tables and ids is not None}
+    for split, ids in by_type.items():
+        if not (isinstance(ids, Mapping) and ids.keys() <= num_nodes.keys()):
+            named = sorted(map(str, ids)) if isinstance(ids, Mapping) else f"a {type(ids).__name__}"
+            raise GraphDataError(
+                f"{split} must be ids or masks by node type, or a SeedTable, but is {named}; the types are "
+                f"{', '.join(num_nodes)}."
+            )
+    found: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
+    for kind, count in num_nodes.items():
+        of_type = {split: by_type.get(split, {}).get(kind) for split in SPLITS}  # type: ignore[union-attr]
+        masks = {f"{split}_mask": columns[kind].get(f"{split}_mask") for split in SPLITS if given[split] is None}
+        for split, ids in split_ids(of_type, masks, count).items():
+            if ids is not None:
+                found[split][kind] = ids
+    return found | tables
+
+
+def labels_of_seeds(
+    labels: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any] | SeedTable], name: str
+) -> dict[str, Any] | None:
+    """Returns the labels of those types that seeds are of, by type; of all, where there are no splits; None for none.
+
+    Warns of labels of other types, which no mini-batch carries.
+    """
+    named = ([ids.node_type] if isinstance(ids, SeedTable) else ids for ids in splits.values())
+    kinds = {kind for each in named for kind in each} - {None}
+    left_out = [kind for kind in labels if kinds and kind not in kinds]
+    if left_out:
+        warnings.warn(
+            f"{name!r} of {', '.join(left_out)}: mini-batches carry labels of seeds alone, and no split has nodes of "
+            f"this type. Rename it for a table of its own.",
+            stacklevel=5,
+        )
+    return {kind: rows for kind, rows in labels.items() if kind not in left_out} or None
 
 
 def drawable_weights(name: str, weights: Any) -> Any:
@@ -104,6 +174,14 @@ def drawable_types(types: Any) -> Any:
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
+def seed_fields(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns the columns of a mini-batch's rows by the names that other libraries' batches have them by.
+
+    Their times are ``seed_time``, as nodes may have times, too.
+    """
+    return {{"time": "seed_time"}.get(name, name): rows for name, rows in columns.items()}
+
+
 def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> torch.Tensor:
     """Converts positions in ``Graph.indices`` to positions in the edge list that the graph was built from.
 
@@ -114,4 +192,4 @@ def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> 
     if edge_order is None:
         return edge_ids
     # The order is as long as the graph: ids go to it, whatever their device.
-    return tensor_view(edge_order)[edge_ids.cpu()].to(edge_ids.device)
+    return tensor_view(edge_order)[edge_ids.cpu()].long().to(edge_ids.device)

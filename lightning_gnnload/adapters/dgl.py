@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -16,25 +15,37 @@ from lightning_gnnload.adapters.columns import (
     drawable_types,
     drawable_weights,
     edge_columns,
-    original_edge_ids,
     split_ids,
+    times_of,
 )
+from lightning_gnnload.adapters.dgl_frames import (
+    EDGE_FEATURE_NAME,
+    FEATURE_NAME,
+    LABEL_NAME,
+    check_blocks,
+    check_feature_name,
+    csc_of,
+    edge_frame,
+    frames_of,
+    import_dgl,
+    row_columns,
+)
+from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, typed_data_from_dgl
+from lightning_gnnload.adapters.links import CountOf, dgl_link_graphs, link_type_of
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, MissingExtraError, SamplerConfigError
-
-FEATURE_NAME, LABEL_NAME = "feat", "label"
-EDGE_FEATURE_NAME = "feat"  # as DGL's data sets name them; in edata, where no node's features lie
-EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
+from lightning_gnnload.data.typed_batch import columns_of
+from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
 
 
 class ToDGL:
     """Converts a MiniBatch to the triple ``(input_nodes, output_nodes, blocks)`` of DGL's DataLoader.
 
     ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Every block has features, tables of nodes under their
-    names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``; labels are ``blocks[-1].dstdata``. ``edata``, in
+    names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``. Labels are in ``blocks[-1].dstdata``, and so are,
+    of a :class:`.SeedTable` of nodes, ``input_id``, ``seed_time`` and further columns. ``edata``, in
     the order of ``Block.indices``, has edge features, tables of edges, edge ids as ``dgl.EID``, and, where the sampler
     gives them, types as ``dgl.ETYPE``, int64, and weights. These have two names, ``"edge_weights"`` and ``"weights"``,
     as DGL's LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge
@@ -46,6 +57,7 @@ class ToDGL:
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the user's DGL
             graph; None leaves positions in ``Graph.indices``.
         edge_feature_name: the name of edge features in ``edata``.
+        num_dst: how many of so many negatives of a link replace its destination; None: all.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -66,65 +78,53 @@ class ToDGL:
         label_name: str = LABEL_NAME,
         edge_order: np.ndarray | None = None,
         edge_feature_name: str = EDGE_FEATURE_NAME,
+        num_dst: CountOf | None = None,
     ) -> None:
-        _import_dgl("batch_format='dgl'")  # now, not in a sampling thread
+        import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_order = edge_order
         self.edge_feature_name = edge_feature_name
+        self.num_dst = num_dst
 
-    def __call__(self, batch: MiniBatch) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
-        """Converts one mini-batch.
+    def __call__(self, batch: MiniBatch) -> tuple[Any, ...]:
+        """Converts one mini-batch; of links, pair graphs come instead of ``output_nodes``: of positive pairs and, where
+        there are negatives, of those.
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
             GraphDataError: a table that ``srcdata`` cannot carry: of one node type, or of a name that is taken.
         """
-        if not batch.blocks and (batch.x is not None or batch.y is not None or batch.tables):
-            raise SamplerConfigError(
-                "batch_format='dgl' carries features and labels on blocks, but the sampler drew no hops. "
-                "Give the sampler a fanout for each layer of the model, or take batch_format='blocks'."
-            )
-        dgl = _import_dgl("batch_format='dgl'")
+        check_blocks(batch)
+        dgl = import_dgl("batch_format='dgl'")
         if batch.positions:
             raise GraphDataError(
                 f"batch_format='dgl' carries one row a node, but table {min(batch.positions)!r} has rows for one node "
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
-        if batch.x is not None and self.feature_name in batch.tables:
-            raise GraphDataError(
-                f"table {self.feature_name!r} has the name of the features; give another feature_name."
-            )
+        check_feature_name(self.feature_name, batch.tables, batch.x)
         blocks = [self._block(dgl, block, batch.nodes) for block in batch.blocks]
         columns = batch.tables if batch.x is None else {self.feature_name: batch.x, **batch.tables}
         for block in blocks:  # a block's nodes are a prefix of the mini-batch's
             for name, rows in columns.items():
                 block.srcdata[name] = rows[: block.num_src_nodes()]
                 block.dstdata[name] = rows[: block.num_dst_nodes()]
+        if "src" in batch.seed_columns:
+            pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, num_dst=self.num_dst)
+            return batch.nodes, *pairs, blocks
         if batch.y is not None:
             blocks[-1].dstdata[self.label_name] = batch.y
+        if blocks:
+            blocks[-1].dstdata.update(row_columns(batch))
         return batch.nodes, batch.seeds, blocks
 
     def _block(self, dgl: ModuleType, block: Block, nodes: torch.Tensor) -> Any:
-        # Edges are numbered as they lie, so that edata follows our order. DGL takes an empty array for the same, but
-        # its CPU kernels then refuse every message made of edata. Each block owns its numbers: DGL may sort them.
-        csc = (block.indptr.long(), block.indices.long(), torch.arange(block.num_edges, device=nodes.device))
         made = dgl.create_block(
-            ("csc", csc), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst, device=nodes.device
+            csc_of(block), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst, device=nodes.device
         )
         made.srcdata[dgl.NID] = nodes[: block.num_src]
         made.dstdata[dgl.NID] = nodes[: block.num_dst]
-        if block.edge_ids is not None:
-            made.edata[dgl.EID] = original_edge_ids(block.edge_ids, self.edge_order)
-        if block.edge_type is not None:
-            made.edata[dgl.ETYPE] = block.edge_type.long()
-        # Later columns replace earlier ones of the same name: tables yield to weights, and either to features.
-        for name, rows in block.tables.items():
-            made.edata[name] = rows
-        if block.edge_weight is not None:
-            made.edata.update(dict.fromkeys(EDGE_WEIGHT_NAMES, block.edge_weight))
-        if block.x is not None:
-            made.edata[self.edge_feature_name] = block.x
+        made.edata.update(edge_frame(dgl, block, self.edge_order, self.edge_feature_name))
         return made
 
 
@@ -134,7 +134,7 @@ class DGLFormat(BatchFormat):
     library = "dgl"
 
     def check_device(self, device: torch.device) -> None:
-        dgl = _import_dgl("batch_format='dgl'")
+        dgl = import_dgl("batch_format='dgl'")
         # Only making a block tells whether this build of DGL knows the device.
         none = torch.zeros(0, dtype=torch.int64, device=device)
         try:
@@ -146,12 +146,16 @@ class DGLFormat(BatchFormat):
                 f"or take another batch_format."
             ) from error
 
-    def adapter(self, edge_order: np.ndarray | None, template: Any = None, **names: str) -> ToDGL:
-        return ToDGL(edge_order=edge_order, **names)
+    def adapter(
+        self, data: GraphData, template: Any = None, num_dst: CountOf | None = None, **names: str
+    ) -> ToDGL | ToTypedDGL:
+        if data.graph.types is not None:
+            return ToTypedDGL(data.graph, columns_of(data), **names, link_type=link_type_of(data), num_dst=num_dst)
+        return ToDGL(edge_order=data.graph.edge_order, **names, num_dst=num_dst)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
-        for block in batch[2]:
-            for frame in (block.srcdata, block.dstdata, block.edata):
+        for block in batch[-1]:
+            for frame in frames_of(block):
                 frame.update({name: convert(rows) for name, rows in frame.items()})
         return batch
 
@@ -165,11 +169,15 @@ def graph_data_from_dgl(
     edge_tables: Iterable[str] | None = None,
     edge_feature_name: str | None = None,
     edge_weight_name: str | None = None,
+    time_name: str | None = None,
     train: Any = None,
     val: Any = None,
     test: Any = None,
 ) -> GraphData:
-    """Converts a homogeneous DGL graph to GraphData; its columns and an int64 topology share its memory.
+    """Converts a DGL graph to GraphData; its columns share its memory, and so does an int64 topology without types.
+
+    A graph with several node or edge types becomes one with types, where all that is said here holds type by type, of
+    those types that have a column of a name; ``train``, ``val`` and ``test`` are ids or masks by node type, or tables.
 
     DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids. Samplers
     draw by type where ``edata`` has ``dgl.ETYPE``, as it has after ``dgl.to_homogeneous``. Columns ``dgl.NID`` and
@@ -183,21 +191,33 @@ def graph_data_from_dgl(
         edge_tables: likewise those ``[E, ...]`` of ``edata``.
         edge_feature_name: edge features ``[E, F]`` in ``edata``; None for ``"feat"``, if there is one.
         edge_weight_name: the column ``[E]`` of ``edata`` that samplers draw by; None for none.
-        train: node ids, or a mask ``[N]``; None for ``ndata["train_mask"]``, if there is one. Likewise ``val`` and
-            ``test``.
+        time_name: the columns of ``ndata``, ``edata``, or both, that say since when a node or edge is there, for
+            samplers by time; None: times are ignored.
+        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``ndata["train_mask"]``, if there is one.
+            Likewise ``val`` and ``test``.
 
     Raises:
-        GraphDataError: no DGLGraph, one with several node or edge types, one on a GPU, or one that lacks a
-            column asked for.
+        GraphDataError: no DGLGraph, one on a GPU, or one that lacks a column asked for.
         MissingExtraError: DGL cannot be imported.
     """
-    dgl = _import_dgl("Reading a DGL graph")
+    dgl = import_dgl("Reading a DGL graph")
     if not isinstance(graph, dgl.DGLGraph):
         raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
+    if graph.is_block:
+        raise GraphDataError("a whole DGLGraph is needed, but a block of one was given.")
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        raise GraphDataError(
-            f"the DGL graph is heterogeneous (node types {graph.ntypes}, edge types {graph.etypes}), but one "
-            f"node type and one edge type are needed. dgl.to_homogeneous(graph, ndata=[...]) merges types."
+        return typed_data_from_dgl(
+            graph,
+            feature_name,
+            label_name,
+            tables=tables,
+            edge_tables=edge_tables,
+            edge_feature_name=edge_feature_name,
+            edge_weight_name=edge_weight_name,
+            time_name=time_name,
+            train=train,
+            val=val,
+            test=test,
         )
     of_nodes = {name: rows for name, rows in graph.ndata.items() if name != dgl.NID}
     of_edges = {name: rows for name, rows in graph.edata.items() if name != dgl.EID}
@@ -213,16 +233,12 @@ def graph_data_from_dgl(
     if edge_weight_name is not None:
         weight = chosen(of_edges, [edge_weight_name], "edge_weight_name", edata)[edge_weight_name]
         draws_by["edge_weight"] = drawable_weights(repr(edge_weight_name), weight)
-    csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
-    indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
-    # DGL leaves edge ids out where they count up in this very order.
-    edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
-    for name, column in draws_by.items():
-        if column is not None:
-            draws_by[name] = as_array(column if edge_order is None else column[edge_order], what=name)
+    chosen(of_nodes | of_edges, [] if time_name is None else [time_name], "time_name", "the graph")
+    times = {"edge_time": times_of(of_edges, time_name), "node_time": times_of(of_nodes, time_name)}
+    made = _topology(graph, draws_by) if time_name is None else _timed_topology(graph, draws_by, times)
     others = {name: rows for name, rows in of_nodes.items() if name not in (feature_name, label_name)}
     return GraphData(
-        Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order, **draws_by),
+        made,
         x=of_nodes.get(feature_name),
         y=of_nodes.get(label_name),
         **split_ids({"train": train, "val": val, "test": test}, of_nodes, graph.num_nodes()),
@@ -232,17 +248,20 @@ def graph_data_from_dgl(
     )
 
 
-def _import_dgl(purpose: str) -> ModuleType:
-    try:
-        import dgl
-    except (ImportError, OSError) as error:  # OSError: DGL 2.x finds no library built for a newer torch
-        if isinstance(error, ModuleNotFoundError) and error.name == "dgl":
-            raise MissingExtraError("dgl", "dgl", purpose, error) from error
-        try:
-            found = f"dgl {importlib.metadata.version('dgl')}"
-        except importlib.metadata.PackageNotFoundError:
-            found = "dgl"
-        broken = ImportError(f"{found} with torch {torch.__version__}: {error}; dgl 2.x needs torch <= 2.2.1")
-        broken.__cause__ = error
-        raise MissingExtraError("dgl", "dgl", purpose, broken) from error
-    return dgl
+def _topology(graph: Any, draws_by: dict[str, Any]) -> Graph:
+    """Returns the graph over DGL's own arrays, where these are int64."""
+    csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
+    indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
+    # DGL leaves edge ids out where they count up in this very order.
+    edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
+    for name, column in draws_by.items():
+        if column is not None:
+            draws_by[name] = as_array(column if edge_order is None else column[edge_order], what=name)
+    return Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order, **draws_by)
+
+
+def _timed_topology(graph: Any, draws_by: dict[str, Any], times: dict[str, Any]) -> Graph:
+    """Returns the graph with each list in the order of its times."""
+    src, dst = graph.edges(order="eid")
+    weight = draws_by["edge_weight"]  # lists are cut by time or by type
+    return Graph.from_coo(src, dst, graph.num_nodes(), edge_weight=weight, keep_order=True, **times)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import copy
 from functools import partial
-from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,20 +17,33 @@ from lightning_gnnload.adapters.columns import (
     drawable_weights,
     edge_columns,
     original_edge_ids,
+    seed_fields,
     split_ids,
+    times_of,
+)
+from lightning_gnnload.adapters.links import CountOf, link_type_of, pyg_link_fields
+from lightning_gnnload.adapters.pyg_hetero import hetero_data_from_pyg, to_hetero_data
+from lightning_gnnload.adapters.pyg_stores import (
+    attributes,
+    check_nested,
+    check_rows,
+    edge_list,
+    import_pyg,
+    steps,
 )
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError, MissingExtraError, SamplerConfigError
+from lightning_gnnload.data.typed_batch import columns_of
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 
-_STRUCTURE = ("edge_index", "adj_t", "num_nodes")
-"""Of a Data, what says which graph it is."""
 _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 """Names that a Data has even where nothing is set under them."""
 
 
-def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None) -> Any:
+def to_pyg(
+    batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None, num_dst: CountOf | None = None
+) -> Any:
     """Converts a mini-batch to the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
 
     - ``x``: ``[V, F]``, features of ``n_id``, or None.
@@ -49,14 +60,19 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
     - ``edge_weight``: float32 ``[E]``, instead of a table of that name, where the sampler says what each edge counts.
     - ``edge_type``: int64 ``[E]``, where there is such a table, or the sampler draws by type.
 
-    Features, labels, tables and node ids are views of the mini-batch. There is no ``input_id``: the seeds are
-    ``n_id[:batch_size]``.
+    - ``batch``: int64 ``[V]``, the seed that a node was drawn for, where every seed has nodes of its own.
+    - ``input_id``: int64 ``[S]``, the seeds; of a :class:`.SeedTable`, the numbers of its rows, beside ``seed_time``
+      and further columns under their names. Of links, ``batch_size`` counts rows, and instead of ``y`` there is what
+      :func:`.pyg_link_fields` says.
+
+    Features, labels, tables and node ids are views of the mini-batch.
 
     Args:
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the user's
             ``edge_index``; None leaves positions in ``Graph.indices``.
-        template: a Data with the attributes that every mini-batch repeats, as :func:`template_of` makes it.
+        template: a Data with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
+        num_dst: of negatives of links, as :func:`.pyg_link_fields` has it.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -71,7 +87,7 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
         >>> data.edge_index.tolist(), data.num_sampled_nodes, data.num_sampled_edges
         ([[1, 2, 3], [0, 0, 1]], [1, 2, 1], [2, 1])
     """
-    data = _import_pyg("batch_format='pyg'").data.Data() if template is None else copy(template)
+    data = import_pyg("batch_format='pyg'").data.Data() if template is None else copy(template)
     # By hop, nearest first; blocks come outermost first and count all nodes and edges so far.
     hops = batch.blocks[::-1]
     fields: dict[str, Any] = {
@@ -79,9 +95,13 @@ def to_pyg(batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any
         "edge_index": _edge_index(batch),
         "y": batch.y,
         "batch_size": batch.num_seeds,
-        "num_sampled_nodes": _steps([0, batch.num_seeds, *(block.num_src for block in hops)]),
-        "num_sampled_edges": _steps([0, *(block.num_edges for block in hops)]),
+        "input_id": batch.seeds,
+        **(_link_fields(batch, num_dst) if "src" in batch.seed_columns else seed_fields(batch.seed_columns)),
+        "num_sampled_nodes": steps([0, batch.num_seeds, *(block.num_src for block in hops)]),
+        "num_sampled_edges": steps([0, *(block.num_edges for block in hops)]),
     }
+    if batch.rows is not None:
+        fields["batch"] = batch.rows.long()
     tables = batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}
     if batch.blocks:
         outermost = batch.blocks[0]
@@ -121,8 +141,14 @@ class PyGFormat(BatchFormat):
                 f"but it is {sampler}. Give NeighborSampler(..., expand='new')."
             )
 
-    def adapter(self, edge_order: np.ndarray | None, template: Any = None, **names: str) -> Callable[[MiniBatch], Any]:
-        return partial(to_pyg, edge_order=edge_order, template=template)
+    def adapter(
+        self, data: GraphData, template: Any = None, num_dst: CountOf | None = None, **names: str
+    ) -> Callable[[MiniBatch], Any]:
+        common = {"template": template, "num_dst": num_dst}
+        if data.graph.types is not None:
+            types = {"columns": columns_of(data), "link_type": link_type_of(data)}
+            return partial(to_hetero_data, graph=data.graph, **types, **common)  # type: ignore[arg-type]
+        return partial(to_pyg, edge_order=data.graph.edge_order, **common)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
@@ -134,11 +160,13 @@ def graph_data_from_pyg(
     tables: Iterable[str] | None = None,
     edge_tables: Iterable[str] | None = None,
     edge_feature_name: str | None = None,
+    time_attr: str | None = None,
     train: Any = None,
     val: Any = None,
     test: Any = None,
 ) -> GraphData:
-    """Converts a homogeneous PyG ``Data`` to GraphData; features, labels and attributes share its memory.
+    """Converts a PyG ``Data`` to GraphData, whose features, labels and attributes share its memory; and a
+    ``HeteroData`` to one with types, as :func:`.hetero_data_from_pyg` says.
 
     PyG's own ``is_node_attr`` and ``is_edge_attr`` say which attributes have a row for each node or edge, so that
     mini-batches carry what those of its NeighborLoader do. Samplers draw by ``edge_weight`` and ``edge_type``, where
@@ -151,48 +179,50 @@ def graph_data_from_pyg(
         edge_tables: likewise of edges, ``[E, ...]``.
         edge_feature_name: the attribute of edges ``[E, F]`` that mini-batches carry as ``edge_attr``, and blocks as
             ``x``; None for ``edge_attr``, if there is one.
-        train: node ids, or a mask ``[N]``; None for ``train_mask``, if there is one. Likewise ``val`` and ``test``.
+        time_attr: the attribute of nodes, of edges, or of both, that says since when they are there, for samplers by
+            time; mini-batches carry it, too. None: times are ignored.
+        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``train_mask``, if there is one. Likewise
+            ``val`` and ``test``.
 
     Raises:
-        GraphDataError: no Data, a heterogeneous one, one without edges, or without an attribute asked for; an attribute
+        GraphDataError: no Data, one without edges, or without an attribute asked for; an attribute
             that is no table of numbers with one row a node or edge; attributes of edges beside ``adj_t``.
         MissingExtraError: PyG cannot be imported.
     """
-    pyg = _import_pyg("Reading a PyG graph")
+    pyg = import_pyg("Reading a PyG graph")
     if isinstance(data, pyg.data.HeteroData):
-        raise GraphDataError(
-            f"the PyG graph is heterogeneous (node types {data.node_types}), but one node type and one edge "
-            f"type are needed. data.to_homogeneous() merges the types."
+        return hetero_data_from_pyg(
+            data,
+            tables=tables,
+            edge_tables=edge_tables,
+            edge_feature_name=edge_feature_name,
+            time_attr=time_attr,
+            train=train,
+            val=val,
+            test=test,
         )
     if not isinstance(data, pyg.data.Data):
-        raise GraphDataError(f"a torch_geometric.data.Data is needed, but a {type(data).__name__} was given.")
-    of_nodes = {key: data[key] for key in _keys(data) if data.is_node_attr(key)}
-    of_edges = {key: data[key] for key in _keys(data) if key not in of_nodes and data.is_edge_attr(key)}
+        raise GraphDataError(
+            f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
+        )
+    of_nodes = {key: data[key] for key in attributes(data) if data.is_node_attr(key)}
+    of_edges = {key: data[key] for key in attributes(data) if key not in of_nodes and data.is_edge_attr(key)}
     where = "the PyG graph"
+    chosen(of_nodes | of_edges, [] if time_attr is None else [time_attr], "time_attr", where)
     carried = chosen({key: rows for key, rows in of_nodes.items() if key not in ("x", "y")}, tables, "tables", where)
     edge_x, carried_edges = edge_columns(of_edges, edge_tables, edge_feature_name, "edge_attr", where)
     for key in (*carried, *carried_edges):
-        _check_rows(data, key)
-    weight, types = of_edges.get("edge_weight"), of_edges.get("edge_type")
-    if data.get("edge_index") is not None:
-        src, dst = data.edge_index
-    elif data.get("adj_t") is not None:
-        if carried_edges or edge_x is not None:
-            raise GraphDataError(
-                f"{min(of_edges)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
-                f"edge_index, in the order of these rows, or leave them out: edge_tables=[]."
-            )
-        ((dst, src), weight), types = pyg.utils.to_edge_index(data.adj_t), None
-        if edge_tables is None:
-            carried_edges["edge_weight"] = weight
-    else:
-        raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(data.keys())}.")
+        check_rows(data, data, key)
+    src, dst, weight = edge_list(data, of_edges, edge_x, carried_edges, adds_weight=edge_tables is None)
+    types = None if data.get("edge_index") is None else of_edges.get("edge_type")
     graph = Graph.from_coo(
         src,
         dst,
         data.num_nodes,
         edge_weight=drawable_weights("edge_weight", weight),
-        edge_type=drawable_types(types),
+        edge_type=None if time_attr is not None else drawable_types(types),  # lists are cut by time or by type
+        edge_time=times_of(of_edges, time_attr),
+        node_time=times_of(of_nodes, time_attr),
         keep_order=True,
     )
     return GraphData(
@@ -206,65 +236,17 @@ def graph_data_from_pyg(
     )
 
 
-def template_of(data: Any) -> Any:
-    """Returns a copy of a PyG ``Data`` that keeps only the attributes of the graph as a whole."""
-    template = copy(data)
-    # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
-    for key in [*_STRUCTURE, *(key for key in _keys(data) if data.is_node_attr(key) or data.is_edge_attr(key))]:
-        if key in template:
-            del template[key]
-    return template
-
-
-def _keys(data: Any) -> list[str]:
-    return [key for key in data.keys() if key not in _STRUCTURE and data[key] is not None]  # noqa: SIM118
-
-
-def _check_rows(data: Any, key: str) -> None:
-    """Raises GraphDataError: what PyG takes for rows of nodes or edges is no table of them."""
-    rows = data[key]
-    if not isinstance(rows, torch.Tensor | np.ndarray):
-        what = f"a {type(rows).__name__}, but a tensor or an array is needed"
-    elif data.__cat_dim__(key, rows) != 0:
-        what = f"{list(rows.shape)} with its entries in another dimension than the first"
-    else:
-        return
-    raise GraphDataError(
-        f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out by naming the others: "
-        f"from_pyg(data, tables=[...], edge_tables=[...])."
-    )
+def _link_fields(batch: MiniBatch, num_dst: CountOf | None) -> dict[str, Any]:
+    fields = pyg_link_fields(batch.seed_columns, batch.y, batch.rows, num_dst)
+    return {**fields, "y": None, "batch_size": len(batch.seed_columns["input_id"])}
 
 
 def _edge_index(batch: MiniBatch) -> torch.Tensor:
     if not batch.blocks:
         return batch.nodes.new_empty((2, 0))
-    for hop, (outer, inner) in enumerate(pairwise(batch.blocks)):
-        if not _begins_with(outer.indptr, inner.indptr) or not _begins_with(outer.indices, inner.indices):
-            raise SamplerConfigError(
-                f"batch_format='pyg' needs hops that draw for new nodes only, but blocks[{hop}] draws afresh "
-                f"for the nodes of blocks[{hop + 1}]. Give NeighborSampler(..., expand='new')."
-            )
+    check_nested(batch.blocks)
     outermost = batch.blocks[0]
     edge_index = batch.nodes.new_empty((2, outermost.num_edges))
     edge_index[0] = outermost.indices
     edge_index[1] = outermost.edge_dst()
     return edge_index
-
-
-def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
-    # Samplers let such hops share memory; to compare what a GPU holds, the host would have to wait for it.
-    return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
-
-
-def _steps(totals: list[int]) -> list[int]:
-    return [after - before for before, after in pairwise(totals)]
-
-
-def _import_pyg(purpose: str) -> ModuleType:
-    try:
-        import torch_geometric
-        import torch_geometric.data
-        import torch_geometric.utils
-    except ImportError as error:
-        raise MissingExtraError("torch_geometric", "pyg", purpose, error) from error
-    return torch_geometric

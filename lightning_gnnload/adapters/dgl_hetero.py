@@ -1,0 +1,212 @@
+"""DGL's graphs with types: as GraphData, and mini-batches as its own DataLoader yields them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from lightning_gnnload.adapters.columns import (
+    as_names,
+    chosen,
+    drawable_weights,
+    edge_columns,
+    labels_of_seeds,
+    of_name,
+    split_types,
+)
+from lightning_gnnload.adapters.dgl_frames import (
+    EDGE_FEATURE_NAME,
+    FEATURE_NAME,
+    LABEL_NAME,
+    check_blocks,
+    check_feature_name,
+    csc_of,
+    edge_frame,
+    import_dgl,
+    row_columns,
+)
+from lightning_gnnload.adapters.links import CountOf, dgl_link_graphs
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
+from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import GraphDataError
+
+
+class ToTypedDGL:
+    """Converts a MiniBatch of a graph with types to the triple ``(input_nodes, output_nodes, blocks)`` of DGL's
+    DataLoader: dicts of ids by node type, and DGLBlocks with all types of the graph, outermost hop first.
+
+    Of each node type, ``srcnodes[type].data`` and ``dstnodes[type].data`` have what :class:`.ToDGL` gives, with ids
+    within the type as ``dgl.NID``; labels and columns of rows are in ``blocks[-1].dstnodes[type].data``. Likewise
+    ``edges[type].data``, with edge ids of the type's own list as ``dgl.EID``. As with DGL, ``input_nodes`` is a tensor
+    where there is one node type.
+
+    Args:
+        graph: has types; its ``edge_order`` turns edge ids into those of the user's DGL graph.
+        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
+        feature_name: the name of features of nodes.
+        label_name: the name of labels.
+        edge_feature_name: the name of features of edges.
+        link_type: of seeds that are links.
+        num_dst: how many of so many negatives of a link replace its destination; None: all.
+
+    Raises:
+        MissingExtraError: DGL cannot be imported.
+
+    Example:
+        >>> from lightning_gnnload import NeighborSampler
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
+        >>> import dgl
+        >>> batch = NeighborSampler([-1], edge_ids=True).sample(graph, [4])
+        >>> input_nodes, output_nodes, blocks = ToTypedDGL(graph)(batch)
+        >>> input_nodes["user"].tolist(), output_nodes, blocks[0].num_edges("buys")
+        ([0, 1], {'item': tensor([2])}, 2)
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        columns: ColumnOf | None = None,
+        feature_name: str = FEATURE_NAME,
+        label_name: str = LABEL_NAME,
+        edge_feature_name: str = EDGE_FEATURE_NAME,
+        link_type: EdgeType | None = None,
+        num_dst: CountOf | None = None,
+    ) -> None:
+        import_dgl("batch_format='dgl'")  # now, not in a sampling thread
+        self.graph = graph
+        self.columns = columns
+        self.feature_name = feature_name
+        self.label_name = label_name
+        self.edge_feature_name = edge_feature_name
+        self.link_type = link_type
+        self.num_dst = num_dst
+
+    def __call__(self, batch: MiniBatch) -> tuple[Any, ...]:
+        """Converts one mini-batch; of links, pair graphs come instead of ``output_nodes``, as with :class:`.ToDGL`.
+
+        Raises:
+            SamplerConfigError: the batch has features or labels, but no block to carry them.
+            GraphDataError: a table of the name of the features.
+        """
+        check_blocks(batch)
+        typed, dgl = TypedMiniBatch.of(batch, self.graph, self.columns), import_dgl("batch_format='dgl'")
+        blocks = [self._block(dgl, typed, hop) for hop in range(len(typed.blocks))]
+        if "src" in batch.seed_columns:
+            return typed.nodes, *self._pairs(typed), blocks
+        for kind, y in typed.y.items():
+            blocks[-1].dstnodes[kind].data[self.label_name] = y
+        if blocks and len(typed.seeds) == 1:
+            [kind] = typed.seeds
+            blocks[-1].dstnodes[kind].data.update(row_columns(batch))
+        if len(typed.nodes) == 1:
+            return batch.nodes, batch.seeds, blocks
+        return typed.nodes, typed.seeds, blocks
+
+    def _pairs(self, typed: TypedMiniBatch) -> tuple[Any, ...]:
+        if self.link_type is None:
+            raise GraphDataError("batch_format='dgl' needs the edge type of links, but the data's have several.")
+        seeds = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
+        kinds, columns = list(typed.blocks[0]), typed.seed_columns
+        return dgl_link_graphs(
+            columns, columns.get("y"), seeds, self.label_name, kinds, self.link_type, num_dst=self.num_dst
+        )
+
+    def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int) -> Any:
+        num_src, num_dst, device = typed.num_src[hop], typed.num_dst[hop], typed.device
+        csc = {kind: csc_of(block) for kind, block in typed.blocks[hop].items()}
+        made = dgl.create_block(csc, num_src_nodes=num_src, num_dst_nodes=num_dst, device=device)
+        for kind, nodes in typed.nodes.items():
+            columns = self._columns(typed, kind) | {dgl.NID: nodes}
+            made.srcnodes[kind].data.update({name: rows[: num_src[kind]] for name, rows in columns.items()})
+            made.dstnodes[kind].data.update({name: rows[: num_dst[kind]] for name, rows in columns.items()})
+        for triple, block in typed.blocks[hop].items():
+            made.edges[triple].data.update(edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name))
+        return made
+
+    def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
+        tables, x = typed.tables[kind], typed.x.get(kind)
+        check_feature_name(self.feature_name, tables, x)
+        return tables if x is None else {self.feature_name: x, **tables}
+
+
+def typed_data_from_dgl(
+    graph: Any,
+    feature_name: str,
+    label_name: str,
+    *,
+    tables: Iterable[str] | None,
+    edge_tables: Iterable[str] | None,
+    edge_feature_name: str | None,
+    edge_weight_name: str | None,
+    time_name: str | None,
+    train: Mapping[str, Any] | SeedTable | None,
+    val: Mapping[str, Any] | SeedTable | None,
+    test: Mapping[str, Any] | SeedTable | None,
+) -> GraphData:
+    """Converts a DGL graph with types to GraphData; see :func:`.graph_data_from_dgl`.
+
+    Raises:
+        GraphDataError: as there.
+    """
+    dgl = import_dgl("Reading a DGL graph")
+    ndata, edata, edge_tables = "the graph's ndata", "the graph's edata", as_names(edge_tables)
+    nodes = {kind: _without(dgl.NID, graph.nodes[kind].data) for kind in graph.ntypes}
+    edges = {kind: _without(dgl.EID, graph.edges[kind].data) for kind in graph.canonical_etypes}
+    of_nodes, of_edges = _all_names(nodes), _all_names(edges)
+    for argument, name, default, columns, where in (
+        ("feature_name", feature_name, FEATURE_NAME, of_nodes, ndata),
+        ("label_name", label_name, LABEL_NAME, of_nodes, ndata),
+        ("edge_feature_name", edge_feature_name, None, of_edges, edata),
+        ("edge_weight_name", edge_weight_name, None, of_edges, edata),
+        ("time_name", time_name, None, of_nodes | of_edges, "the graph"),
+    ):
+        if name != default:
+            chosen(columns, name, argument, where)
+    names = chosen({name: None for name in of_nodes if name not in (feature_name, label_name)}, tables, "tables", ndata)
+    chosen(of_edges, edge_tables, "edge_tables", edata)
+    carried = {kind: _edge_columns(rows, edge_tables, edge_feature_name) for kind, rows in edges.items()}
+    num_nodes = {kind: graph.num_nodes(kind) for kind in graph.ntypes}
+    splits = split_types({"train": train, "val": val, "test": test}, nodes, num_nodes)
+    return GraphData(
+        Graph.from_hetero(
+            num_nodes,
+            {kind: graph.edges(etype=kind, order="eid") for kind in graph.canonical_etypes},
+            edge_weight=_drawable(edges, edge_weight_name),
+            edge_time=of_name(edges, time_name),
+            node_time=of_name(nodes, time_name),
+            keep_order=True,
+        ),
+        x=of_name(nodes, feature_name),
+        y=labels_of_seeds(of_name(nodes, label_name), splits, label_name),
+        **splits,  # type: ignore[arg-type]
+        tables={kind: {name: column for name, column in rows.items() if name in names} for kind, rows in nodes.items()},
+        edge_x={kind: x for kind, (x, _) in carried.items() if x is not None},
+        edge_tables={kind: columns for kind, (_, columns) in carried.items()},
+    )
+
+
+def _without(name: str, frame: Any) -> dict[str, Any]:
+    return {key: rows for key, rows in frame.items() if key != name}
+
+
+def _all_names(columns: Mapping[Any, Mapping[str, Any]]) -> dict[str, None]:
+    return {name: None for rows in columns.values() for name in rows}
+
+
+def _edge_columns(rows: dict[str, Any], names: list[str] | None, features: str | None) -> tuple[Any, dict[str, Any]]:
+    """Returns the features and the other columns of an edge type, of those ``names`` that it has."""
+    named = None if names is None else [name for name in rows if name in names]
+    wanted = features if features in rows else None
+    return edge_columns(rows, named, wanted, EDGE_FEATURE_NAME, "the graph's edata")
+
+
+def _drawable(edges: Mapping[Any, Mapping[str, Any]], name: str | None) -> dict[Any, Any]:
+    weights = {kind: drawable_weights(f"{name!r} of {kind}", rows) for kind, rows in of_name(edges, name).items()}
+    return {kind: rows for kind, rows in weights.items() if rows is not None}

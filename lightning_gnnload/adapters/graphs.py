@@ -1,0 +1,192 @@
+"""GraphData as a graph of PyG or DGL: the way back from ``from_pyg`` and ``from_dgl``."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from lightning_gnnload.adapters.dgl_frames import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
+from lightning_gnnload.adapters.pyg_stores import import_pyg
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.tables import EDGE_PREFIX, GRAPH_COLUMNS, EdgeTable, NodeTable
+from lightning_gnnload.data.typed_batch import columns_of
+
+_UNTYPED: Any = None  # the one type of nodes, and of edges, of a graph without types
+
+
+class _Edges(NamedTuple):
+    """The edges of one type: int64 ``[E_k]`` each, in the order in which they were given, and columns by name."""
+
+    src: torch.Tensor
+    dst: torch.Tensor
+    columns: dict[str, torch.Tensor]
+
+
+def to_pyg_graph(data: GraphData) -> Any:
+    """Converts GraphData to a PyG ``Data``, or a ``HeteroData`` where the graph has types: the reverse of
+    :func:`.graph_data_from_pyg`.
+
+    Nodes and edges get ``x``, ``y``, ``edge_attr`` and the tables under their names. Splits become ``train_mask`` and
+    so on, where no table has these names; the graph's own weights and types ``edge_weight`` and ``edge_type``, unless
+    edge tables were named. Edges lie as they were given, if the graph has kept that. Times of a graph travel where they
+    are tables, too.
+
+    Raises:
+        MissingExtraError: PyG cannot be imported.
+
+    Example:
+        >>> import torch_geometric
+        >>> to_pyg_graph(GraphData(Graph.from_coo([0, 1], [1, 2]), y=[0, 1, 0], train=[2]))
+        Data(num_nodes=3, y=[3], train_mask=[3], edge_index=[2, 2])
+    """
+    pyg = import_pyg("Making a PyG graph")
+    made = pyg.data.HeteroData() if data.graph.types is not None else pyg.data.Data()
+    for kind, columns in _nodes(data).items():
+        store = made if kind is _UNTYPED else made[kind]
+        _set(store, {"num_nodes": _count(data.graph, kind), **columns})
+    for kind, edges in _edges(data).items():
+        store = made if kind is _UNTYPED else made[kind]
+        columns = {("edge_attr" if name == "x" else name): rows for name, rows in edges.columns.items()}
+        _set(store, {"edge_index": torch.stack([edges.src, edges.dst]), **columns})
+    return made
+
+
+def to_dgl_graph(
+    data: GraphData,
+    feature_name: str = FEATURE_NAME,
+    label_name: str = LABEL_NAME,
+    edge_feature_name: str = EDGE_FEATURE_NAME,
+) -> Any:
+    """Converts GraphData to a DGLGraph, with types where the graph has them: the reverse of
+    :func:`.graph_data_from_dgl`; see :func:`to_pyg_graph` for what it gets.
+
+    Args:
+        data: the data.
+        feature_name: the column of features in ``ndata``.
+        label_name: that of labels.
+        edge_feature_name: that of features in ``edata``.
+
+    Raises:
+        MissingExtraError: DGL cannot be imported.
+
+    Example:
+        >>> import dgl
+        >>> graph = to_dgl_graph(GraphData(Graph.from_coo([0, 1], [1, 2]), y=[0, 1, 0]))
+        >>> graph.num_nodes(), graph.edges()[0].tolist(), graph.ndata["label"].tolist()
+        (3, [0, 1], [0, 1, 0])
+    """
+    dgl = import_dgl("Making a DGL graph")
+    edges = _edges(data)
+    if data.graph.types is None:
+        made = dgl.graph((edges[_UNTYPED].src, edges[_UNTYPED].dst), num_nodes=data.num_nodes)
+    else:
+        ends = {kind: (each.src, each.dst) for kind, each in edges.items()}
+        made = dgl.heterograph(ends, {kind: _count(data.graph, kind) for kind in data.graph.types.node_types})
+    names = {"x": feature_name, "y": label_name}
+    for kind, columns in _nodes(data).items():
+        frame = made.ndata if kind is _UNTYPED else made.nodes[kind].data
+        frame.update({names.get(name, name): rows for name, rows in columns.items()})
+    for kind, each in edges.items():
+        frame = made.edata if kind is _UNTYPED else made.edges[kind].data
+        frame.update({edge_feature_name if name == "x" else name: rows for name, rows in each.columns.items()})
+    return made
+
+
+def _set(store: Any, columns: dict[str, Any]) -> None:
+    for name, rows in columns.items():
+        store[name] = rows
+
+
+def _count(graph: Graph, kind: Any) -> int:
+    return graph.num_nodes if graph.types is None else len(graph.types.range_of(kind))
+
+
+def _nodes(data: GraphData) -> dict[Any, dict[str, torch.Tensor]]:
+    """Returns all columns of nodes, by type and name."""
+    types, of_type = data.graph.types, columns_of(data)
+    kinds = {_UNTYPED: range(data.num_nodes)} if types is None else {k: types.range_of(k) for k in types.node_types}
+    found: dict[Any, dict[str, torch.Tensor]] = {kind: {} for kind in kinds}
+    whole = {} if data.x is None else {"x": _rows(data.x)}
+    for name, table in data.tables.items():
+        if name in of_type:
+            kind, column = of_type[name]
+            found[kind][column] = _rows(table)
+        elif not isinstance(table, NodeTable):
+            whole[name] = _rows(table)
+    for kind, nodes in kinds.items():
+        found[kind] |= {name: rows[nodes.start : nodes.stop] for name, rows in whole.items()}
+        if data.y is not None and _is_labelled(y := data.y[nodes.start : nodes.stop], types is not None):
+            found[kind]["y"] = y
+        for split in SPLITS:
+            ids = data.split(split)
+            own = ids[(ids >= nodes.start) & (ids < nodes.stop)] - nodes.start
+            if len(own):
+                found[kind].setdefault(f"{split}_mask", _mask(own, len(nodes)))
+    return found
+
+
+def _is_labelled(y: torch.Tensor, by_type: bool) -> bool:
+    """Returns whether labels are those of a type that has any: others are NaN or negative in all its rows."""
+    if not by_type or not y.dtype.is_signed:
+        return True
+    return not bool((y.isnan() if y.is_floating_point() else y < 0).all())
+
+
+def _mask(ids: np.ndarray, count: int) -> torch.Tensor:
+    mask = torch.zeros(count, dtype=torch.bool)
+    mask[tensor_view(ids)] = True
+    return mask
+
+
+def _edges(data: GraphData) -> dict[Any, _Edges]:
+    graph, of_type = data.graph, columns_of(data)
+    found = {kind: _edges_at(data, kind, positions) for kind, positions in _positions(graph).items()}
+    for name, table in data.edge_tables.items():
+        kind, column = of_type.get(EDGE_PREFIX + name, (_UNTYPED, name))
+        found[kind].columns[column] = _rows(table)
+    if data.edge_x is not None:
+        found[_UNTYPED].columns["x"] = _rows(data.edge_x)
+    return found
+
+
+def _edges_at(data: GraphData, kind: Any, positions: np.ndarray) -> _Edges:
+    """Returns the edges of a type, which lie at these positions, with the graph's own columns."""
+    graph, begins = data.graph, (0, 0)
+    if graph.types is not None:
+        begins = graph.types.range_of(kind[0]).start, graph.types.range_of(kind[2]).start
+    src = graph.indices[positions].astype(np.int64) - begins[0]
+    dst = np.repeat(np.arange(graph.num_nodes), graph.in_degrees)[positions] - begins[1]
+    named = () if data.names_edge_tables else GRAPH_COLUMNS
+    columns = {
+        name: torch.from_numpy(array[positions]) for name in named if (array := getattr(graph, name)) is not None
+    }
+    return _Edges(torch.from_numpy(src), torch.from_numpy(dst), columns)
+
+
+def _positions(graph: Graph) -> dict[Any, np.ndarray]:
+    """Returns by edge type where its edges are in ``Graph.indices``, in the order in which they were given."""
+    every = np.arange(graph.num_edges)
+    if graph.types is None:
+        own = {_UNTYPED: every}
+    else:
+        numbers = graph.edge_types_of(every)
+        own = {kind: np.flatnonzero(numbers == k) for k, kind in enumerate(graph.types.edge_types)}
+    if (order := graph.edge_order) is None:
+        return own
+    return {kind: positions[np.argsort(order[positions])] for kind, positions in own.items()}
+
+
+def _rows(table: FeatureStore | NodeTable | EdgeTable) -> torch.Tensor:
+    """Returns all rows of a table; those in memory are not copied."""
+    store = table.store if isinstance(table, NodeTable | EdgeTable) else table
+    if isinstance(store, MemoryFeatureStore):
+        return store.rows.view(len(store.rows), *store.row_shape)
+    count, width = store.shape
+    out = torch.empty((count, width), dtype=store.dtype)
+    store.gather(torch.arange(count), out)
+    return out.view(count, *store.row_shape)

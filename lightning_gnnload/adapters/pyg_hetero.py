@@ -1,0 +1,271 @@
+"""PyG's HeteroData: as GraphData with types, and mini-batches as its own NeighborLoader yields them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import Any, NamedTuple
+
+import torch
+
+from lightning_gnnload.adapters.columns import (
+    as_names,
+    chosen,
+    drawable_weights,
+    edge_columns,
+    labels_of_seeds,
+    of_name,
+    original_edge_ids,
+    seed_fields,
+    split_types,
+)
+from lightning_gnnload.adapters.links import CountOf, pyg_link_fields
+from lightning_gnnload.adapters.pyg_stores import (
+    attributes,
+    check_nested,
+    check_rows,
+    edge_list,
+    import_pyg,
+    steps,
+)
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
+from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import GraphDataError
+
+
+def to_hetero_data(
+    batch: MiniBatch,
+    graph: Graph,
+    columns: ColumnOf | None = None,
+    template: Any = None,
+    link_type: EdgeType | None = None,
+    num_dst: CountOf | None = None,
+) -> Any:
+    """Converts a mini-batch of a graph with types to the ``HeteroData`` that PyG's NeighborLoader yields.
+
+    All node and edge types of the graph are there, with empty tensors where nothing was drawn.
+
+    Stores of node types:
+
+    - ``x``: ``[V_t, F_t]``, and tables under their names, ``[V_t, ...]``.
+    - ``y``: ``[S_t]`` or ``[S_t, C]``, labels of the seeds alone, as :func:`.to_pyg` has them, in types with seeds.
+    - ``n_id``: int64 ``[V_t]``, ids within the type; the seeds come first.
+    - ``num_sampled_nodes``: by hop, from the seeds on, for ``torch_geometric.utils.trim_to_layer``.
+    - ``batch``: int64 ``[V_t]``, the seed that a node was drawn for, where every seed has nodes of its own.
+    - ``batch_size``: S_t, and ``input_id``, in types with seeds; of a :class:`.SeedTable`, ``seed_time`` and further
+      columns, as :func:`.to_pyg` has them.
+    - ``num_nodes``: V_t, in types without ``x``.
+
+    Stores of edge types:
+
+    - ``edge_index``: int64 ``[2, E_k]``, sources above destinations, as places in ``n_id`` of their types, nearest hop
+      first.
+    - ``e_id``: int64 ``[E_k]``, edges of the type's own list, where the sampler gives them.
+    - ``edge_attr``, and tables under their names; ``edge_weight`` instead of one of that name, where the sampler says
+      what each edge counts.
+    - ``num_sampled_edges``: by hop.
+
+    Of links, the store of their type has ``batch_size`` and what :func:`.pyg_link_fields` says, but for the indices of
+    triplets, which are in those of their ends.
+
+    Args:
+        batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
+        graph: has types; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
+        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
+        template: a HeteroData with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
+        link_type: of seeds that are links.
+        num_dst: of their negatives, as :func:`.pyg_link_fields` has it.
+
+    Raises:
+        SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
+        GraphDataError: a table has the name of another attribute.
+        MissingExtraError: PyG cannot be imported.
+
+    Example:
+        >>> from lightning_gnnload import NeighborSampler
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
+        >>> import torch_geometric
+        >>> batch = NeighborSampler([-1], expand="new", edge_ids=True).sample(graph, [4])
+        >>> data = to_hetero_data(batch, graph)
+        >>> data["user"].n_id.tolist(), data["item"].batch_size, data.edge_index_dict["user", "buys", "item"].tolist()
+        ([0, 1], 1, [[0, 1], [0, 0]])
+    """
+    check_nested(batch.blocks)
+    data = import_pyg("batch_format='pyg'").data.HeteroData() if template is None else copy(template)
+    typed, of_links = TypedMiniBatch.of(batch, graph, columns), "src" in batch.seed_columns
+    for name in typed.nodes:
+        fields = _node_fields(typed, name)
+        if typed.num_seeds[name] and not of_links:
+            seeds = {"batch_size": typed.num_seeds[name], "input_id": typed.nodes[name][: typed.num_seeds[name]]}
+            fields |= {**seeds, **seed_fields(typed.seed_columns)}
+        _fill(data[name], fields, typed.tables[name], yields=("n_id",))
+    for kind in graph.types.edge_types:  # type: ignore[union-attr]  # as the typed batch has
+        hops = [hop[kind] for hop in typed.blocks]
+        _fill(data[kind], *_edge_fields(batch, hops, graph), yields=("e_id",))
+    if of_links:
+        _fill_links(data, typed, link_type, num_dst)
+    return data
+
+
+def _fill_links(data: Any, typed: TypedMiniBatch, link_type: EdgeType | None, num_dst: CountOf | None) -> None:
+    """Sets what belongs to links: by triplets in the stores of their ends, all else in that of their type."""
+    if link_type is None:
+        raise GraphDataError("batch_format='pyg' needs to know the edge type of links, but the data's have several.")
+    columns = typed.seed_columns
+    fields = pyg_link_fields(columns, columns.get("y"), typed.rows.get(link_type[0]), num_dst)
+    data[link_type].batch_size = len(columns["input_id"])
+    for name, rows in fields.items():
+        end, _, rest = name.partition("_")
+        if name == "seed_time":  # of triplets, as PyG has it
+            data[link_type[0]].seed_time = data[link_type[2]].seed_time = rows
+            continue
+        of_end = {"src": link_type[0], "dst": link_type[2]}.get(end) if rest.endswith(("index", "mask")) else None
+        data[of_end or link_type][name] = rows
+
+
+def _node_fields(typed: TypedMiniBatch, name: str) -> dict[str, Any]:
+    seeds, nodes = typed.num_seeds[name], typed.nodes[name]
+    fields = {
+        "x": typed.x.get(name),
+        "num_nodes": None if name in typed.x else len(nodes),  # PyG cannot count them by n_id
+        "n_id": nodes,
+        "num_sampled_nodes": steps([0, seeds, *(hop[name] for hop in typed.num_src[::-1])]),
+        "batch": typed.rows[name].long() if typed.rows else None,
+    }
+    return fields | {"y": typed.y.get(name)}
+
+
+def _edge_fields(batch: MiniBatch, hops: list[Block], graph: Graph) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Returns the fields and the tables of an edge type, of its blocks, outermost first."""
+    if not hops:
+        return {"edge_index": batch.nodes.new_empty((2, 0)), "num_sampled_edges": []}, {}
+    outermost = hops[0]
+    tables = dict(outermost.tables)
+    if outermost.edge_weight is not None:
+        tables["edge_weight"] = outermost.edge_weight
+    fields = {
+        "edge_index": torch.stack([outermost.indices.long(), outermost.edge_dst()]),
+        "num_sampled_edges": steps([0, *(block.num_edges for block in hops[::-1])]),
+        "edge_attr": outermost.x,
+    }
+    if outermost.edge_ids is not None:
+        fields["e_id"] = original_edge_ids(outermost.edge_ids, graph.edge_order)
+    return fields, tables
+
+
+def _fill(store: Any, fields: Mapping[str, Any], tables: Mapping[str, Any], yields: Iterable[str]) -> None:
+    """Sets the attributes of a store; fields in ``yields`` give way to tables of their names, as PyG's do."""
+    held = {name: value for name, value in fields.items() if value is not None}
+    if twice := (held.keys() & tables.keys()) - set(yields):
+        raise GraphDataError(
+            f"{min(twice)!r} of the tables of {store._key} is another attribute of PyG's mini-batches. Name the table "
+            "anew."
+        )
+    for name, value in (held | dict(tables)).items():
+        store[name] = value
+
+
+def hetero_data_from_pyg(
+    data: Any,
+    *,
+    tables: Iterable[str] | None = None,
+    edge_tables: Iterable[str] | None = None,
+    edge_feature_name: str | None = None,
+    time_attr: str | None = None,
+    train: Mapping[str, Any] | SeedTable | None = None,
+    val: Mapping[str, Any] | SeedTable | None = None,
+    test: Mapping[str, Any] | SeedTable | None = None,
+) -> GraphData:
+    """Converts a PyG ``HeteroData`` to GraphData with types; see :func:`.graph_data_from_pyg`, whose arguments these
+    are, by type.
+
+    PyG's own rules say which attributes of a store have a row for each node or edge. Samplers draw by ``edge_weight``,
+    where an edge type has it; edges of the other types count 1.
+
+    Args:
+        data: with ``edge_index`` or ``adj_t`` in every store of edges.
+        tables: names of attributes of nodes that mini-batches carry, of whatever types have them; None for all.
+        edge_tables: likewise of edges.
+        edge_feature_name: the attribute of edges ``[E_k, F]`` that mini-batches carry as ``edge_attr``, of those types
+            that have it; None for ``edge_attr``.
+        time_attr: the attribute of nodes, edges, or both, that says since when they are there, for samplers by time;
+            mini-batches carry it, too. Types without it always are. None: times are ignored.
+        train: node ids, or masks, by node type, or a :class:`.SeedTable`; None for ``train_mask``, in the types that
+            have one. Likewise ``val`` and ``test``.
+
+    Raises:
+        GraphDataError: as :func:`.graph_data_from_pyg`; a type without a number of nodes.
+        MissingExtraError: PyG cannot be imported.
+    """
+    where, tables, edge_tables = "the PyG graph", as_names(tables), as_names(edge_tables)
+    nodes = {kind: _rows(store, store.is_node_attr) for kind, store in data.node_items()}
+    edges = {kind: _rows(store, store.is_edge_attr) for kind, store in data.edge_items()}
+    num_nodes = {kind: _num_nodes(kind, store) for kind, store in data.node_items()}
+    for argument, asked, of_types in (
+        ("tables", tables, nodes),
+        ("edge_tables", edge_tables, edges),
+        ("edge_feature_name", edge_feature_name, edges),
+        ("time_attr", time_attr, nodes | edges),
+    ):
+        chosen({name: None for rows in of_types.values() for name in rows}, asked or [], argument, where)
+    carried = {
+        kind: {name: rows[name] for name in rows if name not in ("x", "y") and (tables is None or name in tables)}
+        for kind, rows in nodes.items()
+    }
+    of_edges = {
+        kind: _Edges.of(store, edges[kind], edge_tables, edge_feature_name) for kind, store in data.edge_items()
+    }
+    by_type = carried | {kind: each.tables for kind, each in of_edges.items()}
+    for kind, name in ((kind, name) for kind, columns in by_type.items() for name in columns):
+        check_rows(data, data[kind], name)
+    graph = Graph.from_hetero(
+        num_nodes,
+        {kind: each.ends for kind, each in of_edges.items()},
+        edge_weight={kind: each.weight for kind, each in of_edges.items() if each.weight is not None},
+        edge_time=of_name(edges, time_attr),
+        node_time=of_name(nodes, time_attr),
+        keep_order=True,
+    )
+    splits = split_types({"train": train, "val": val, "test": test}, nodes, num_nodes)
+    return GraphData(
+        graph,
+        x=of_name(nodes, "x"),
+        y=labels_of_seeds(of_name(nodes, "y"), splits, "y"),
+        **splits,  # type: ignore[arg-type]
+        tables=carried,
+        edge_x={kind: each.x for kind, each in of_edges.items() if each.x is not None},
+        edge_tables={kind: each.tables for kind, each in of_edges.items()},
+    )
+
+
+class _Edges(NamedTuple):
+    """What is read of a store of edges."""
+
+    ends: tuple[Any, Any]
+    weight: Any
+    x: Any
+    tables: dict[str, Any]
+
+    @classmethod
+    def of(cls, store: Any, rows: dict[str, Any], names: list[str] | None, features: str | None) -> _Edges:
+        named = None if names is None else [name for name in rows if name in names]
+        x, tables = edge_columns(rows, named, features if features in rows else None, "edge_attr", "the PyG graph")
+        src, dst, weight = edge_list(store, rows, x, tables, adds_weight=names is None)
+        return cls((src, dst), drawable_weights(f"edge_weight of {store._key}", weight), x, tables)
+
+
+def _rows(store: Any, is_by_row: Callable[[str], bool]) -> dict[str, Any]:
+    return {key: store[key] for key in attributes(store) if is_by_row(key)}
+
+
+def _num_nodes(kind: str, store: Any) -> int:
+    count = store.num_nodes
+    if count is None:
+        raise GraphDataError(
+            f"how many nodes of type {kind!r} the PyG graph has is not known. Set data[{kind!r}].num_nodes."
+        )
+    return int(count)

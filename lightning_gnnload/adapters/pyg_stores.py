@@ -1,0 +1,112 @@
+"""What PyG's Data and the stores of its HeteroData have in common: attributes by node and by edge, hops in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.block import Block
+from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+
+_STRUCTURE = ("edge_index", "adj_t", "num_nodes")
+"""Of a Data, what says which graph it is."""
+
+
+def template_of(data: Any) -> Any:
+    """Returns a copy of a PyG ``Data`` or ``HeteroData`` that keeps only the attributes of the graph as a whole, or of
+    a type as a whole."""
+    template = copy(data)
+    # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
+    for store in (each for each in template.stores if hasattr(each, "is_node_attr")):
+        by_row = [key for key in attributes(store) if store.is_node_attr(key) or store.is_edge_attr(key)]
+        for key in [*_STRUCTURE, *by_row]:
+            if key in store:
+                del store[key]
+    return template
+
+
+def attributes(store: Any) -> list[str]:
+    """Returns the names under which something is set, beside what says which graph it is."""
+    return [key for key in store.keys() if key not in _STRUCTURE and store[key] is not None]  # noqa: SIM118
+
+
+def edge_list(
+    store: Any, of_edges: Mapping[str, Any], edge_x: Any, carried: dict[str, Any], *, adds_weight: bool
+) -> tuple[Any, Any, Any]:
+    """Returns the sources, the targets and, where there are any, the weights of a store's edges.
+
+    Args:
+        store: with ``edge_index`` or, without it, ``adj_t``, whose values then are the weights.
+        of_edges: its attributes of edges.
+        edge_x: features of edges that mini-batches are to carry, or None.
+        carried: the others, to which weights that are values of ``adj_t`` are added, if ``adds_weight``.
+
+    Raises:
+        GraphDataError: neither is there, or attributes of edges beside ``adj_t``.
+    """
+    if store.get("edge_index") is not None:
+        src, dst = store["edge_index"]
+        return src, dst, of_edges.get("edge_weight")
+    if store.get("adj_t") is None:
+        raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(store.keys())}.")
+    if carried or edge_x is not None:
+        raise GraphDataError(
+            f"{min(of_edges)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
+            f"edge_index, in the order of these rows, or leave them out: edge_tables=[]."
+        )
+    (dst, src), weight = import_pyg("Reading a PyG graph").utils.to_edge_index(store["adj_t"])
+    if adds_weight:
+        carried["edge_weight"] = weight
+    return src, dst, weight
+
+
+def check_rows(data: Any, store: Any, key: str) -> None:
+    """Raises GraphDataError: what PyG takes for rows of nodes or edges is no table of them."""
+    rows = store[key]
+    if not isinstance(rows, torch.Tensor | np.ndarray):
+        what = f"a {type(rows).__name__}, but a tensor or an array is needed"
+    elif data.__cat_dim__(key, rows, store) != 0:
+        what = f"{list(rows.shape)} with its entries in another dimension than the first"
+    else:
+        return
+    raise GraphDataError(
+        f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out by naming the others: "
+        f"from_pyg(data, tables=[...], edge_tables=[...])."
+    )
+
+
+def check_nested(blocks: Sequence[Block]) -> None:
+    """Raises SamplerConfigError: a hop is not the beginning of the one outside it."""
+    for hop, (outer, inner) in enumerate(pairwise(blocks)):
+        if not _begins_with(outer.indptr, inner.indptr) or not _begins_with(outer.indices, inner.indices):
+            raise SamplerConfigError(
+                f"batch_format='pyg' needs hops that draw for new nodes only, but blocks[{hop}] draws afresh "
+                f"for the nodes of blocks[{hop + 1}]. Give NeighborSampler(..., expand='new')."
+            )
+
+
+def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
+    # Samplers let such hops share memory; to compare what a GPU holds, the host would have to wait for it.
+    return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
+
+
+def steps(totals: list[int]) -> list[int]:
+    """Returns how much each total is more than the one before."""
+    return [after - before for before, after in pairwise(totals)]
+
+
+def import_pyg(purpose: str) -> ModuleType:
+    """Raises MissingExtraError: PyG cannot be imported."""
+    try:
+        import torch_geometric
+        import torch_geometric.data
+        import torch_geometric.utils
+    except ImportError as error:
+        raise MissingExtraError("torch_geometric", "pyg", purpose, error) from error
+    return torch_geometric
