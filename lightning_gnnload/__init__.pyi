@@ -10,6 +10,8 @@ from . import partition as partition
 from . import pipeline as pipeline
 from . import plugin as plugin
 from . import sample as sample
+from .adapters.graphs import to_dgl_graph as to_dgl_graph
+from .adapters.graphs import to_pyg_graph as to_pyg_graph
 from .cache.cache import FeatureCache as FeatureCache
 from .cache.dynamic import DynamicCache as DynamicCache
 from .cache.policy import CachePolicy as CachePolicy
@@ -20,6 +22,8 @@ from .data.block import MiniBatch as MiniBatch
 from .data.datasets import OGB as OGB
 from .data.datasets import Dataset as Dataset
 from .data.datasets import Debian as Debian
+from .data.datasets import LinkSplit as LinkSplit
+from .data.datasets import Purchases as Purchases
 from .data.datasets import Synthetic as Synthetic
 from .data.disk import DiskFeatureStore as DiskFeatureStore
 from .data.features import FeatureStore as FeatureStore
@@ -34,9 +38,12 @@ from .data.proximity import ProximityOrder as ProximityOrder
 from .data.quantize import quantization_error as quantization_error
 from .data.quantize import quantize as quantize
 from .data.quantized import QuantizedFeatureStore as QuantizedFeatureStore
+from .data.seedtable import SeedTable as SeedTable
 from .data.store import load_graph_data as load_graph_data
 from .data.store import save_graph_data as save_graph_data
+from .data.tables import EdgeTable as EdgeTable
 from .data.tables import NodeTable as NodeTable
+from .data.typed_batch import TypedMiniBatch as TypedMiniBatch
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
@@ -45,6 +52,8 @@ from .plugin.monitor.baseline import NoGraphBaseline as NoGraphBaseline
 from .plugin.monitor.cachemonitor import CacheMonitor as CacheMonitor
 from .plugin.monitor.monitor import LoaderMonitor as LoaderMonitor
 from .plugin.monitor.monitor import PipelineMonitor as PipelineMonitor
+from .plugin.monitor.ranking import LinkHits as LinkHits
+from .plugin.monitor.ranking import LinkMRR as LinkMRR
 from .plugin.strategy.factored import FactoredStrategy as FactoredStrategy
 from .sample.base import Sampler as Sampler
 from .sample.collective import CollectiveSampler as CollectiveSampler
@@ -52,6 +61,7 @@ from .sample.collective import open_colleagues as open_colleagues
 from .sample.collective_walks import collective_random_walk as collective_random_walk
 from .sample.labor import LaborSampler as LaborSampler
 from .sample.layerwise import LayerSampler as LayerSampler
+from .sample.negatives import Negatives as Negatives
 from .sample.neighbor import NeighborSampler as NeighborSampler
 from .sample.shadow import ShadowSampler as ShadowSampler
 from .sample.walk import RandomWalkSampler as RandomWalkSampler

@@ -54,5 +54,6 @@ def _seed_chances(workload: Workload) -> tuple[int, np.ndarray]:
     num_batches = plan.num_steps * workload.num_ranks
     _, used = plan.step(plan.num_steps - 1)  # drop_last leaves some out, others each epoch
     chances = np.zeros(workload.graph.num_nodes)
-    chances[workload.seeds] = used / (num_batches * len(workload.seeds))
+    nodes = workload.rows.nodes_of(workload.seeds)
+    np.add.at(chances, nodes, used / (num_batches * len(workload.seeds)))  # a node may be in several rows
     return num_batches, chances

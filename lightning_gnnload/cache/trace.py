@@ -60,7 +60,7 @@ def node_lists(
 def visit_counts(
     workload: Workload, epochs: Iterable[int], *, num_threads: int | None = None, progress: bool = True
 ) -> np.ndarray:
-    """Counts the mini-batches of these epochs that will gather each node's row, int32 ``[N]``: exact, not a guess.
+    """Counts how often the mini-batches of these epochs will gather each node's row, int32 ``[N]``: exact, not a guess.
 
     Args:
         workload: whose mini-batches.
@@ -127,9 +127,10 @@ def smoothed(counts: np.ndarray, degrees: np.ndarray, num_batches: int) -> np.nd
     weights favour some, counts stay nearly as they are.
 
     Args:
-        counts: mini-batches that visited each node, ``[N]``.
+        counts: visits to each node, ``[N]``: mini-batches that have it, or how often they have it, where seeds share no
+            nodes.
         degrees: out-degree of each node, ``[N]``.
-        num_batches: that were sampled; no count is larger.
+        num_batches: that were sampled.
 
     Returns:
         float64 ``[N]``; the sum is that of the counts.
@@ -149,6 +150,7 @@ def smoothed(counts: np.ndarray, degrees: np.ndarray, num_batches: int) -> np.nd
     mean = np.bincount(classes, counts) / size
     square = np.bincount(classes, counts**2) / size
     spread = square - mean**2
-    luck = mean - square / num_batches  # of a count of rare events among so many chances
+    # Of a count of rare events among so many chances; where counts exceed these, none is taken for luck.
+    luck = np.maximum(mean - square / num_batches, 0)
     own = np.divide(spread - luck, spread, out=np.zeros(len(size)), where=spread > luck)[classes]
     return own * counts + (1 - own) * mean[classes]

@@ -8,7 +8,7 @@ from lightning_gnnload.conform.contract import (
     check_sampler,
     contract_report,
 )
-from lightning_gnnload.conform.graphs import example_graphs
+from lightning_gnnload.conform.graphs import example_graphs, timed_graphs, typed_graphs
 from lightning_gnnload.conform.suites import check_draws
 
 __all__ = [
@@ -20,4 +20,6 @@ __all__ = [
     "check_sampler",
     "contract_report",
     "example_graphs",
+    "timed_graphs",
+    "typed_graphs",
 ]

@@ -30,7 +30,7 @@ def arenas_of_any_size(sampler: Sampler, cases: Sequence[Case]) -> None:
             for num_bytes in range(0, enough + 2 * step, step):
                 whole, arena = _guarded(num_bytes)
                 try:
-                    layout = sampler.sample_into(case.graph, case.seeds.copy(), case.key, arena)
+                    layout = case.sample_into(sampler, arena)
                 except ArenaTooSmall as small:
                     needed = small.needed_bytes
                     expect(needed > num_bytes, f"needed_bytes above the arena's {num_bytes}", str(needed))
@@ -54,7 +54,7 @@ def layout_is_sound(sampler: Sampler, cases: Sequence[Case]) -> None:
         with on(case):
             # With some room to spare, so that there is a free part to look at.
             _, arena = _guarded(_grown(sampler, case) + 4 * ARENA_ALIGNMENT)
-            layout = sampler.sample_into(case.graph, case.seeds.copy(), case.key, arena)
+            layout = case.sample_into(sampler, arena)
             parts = sorted(_parts(layout))
             for (begin, end, name), (after, _, other) in pairwise(parts):
                 expect(end <= after, f"{name} to end before {other} begins", f"bytes {begin} to {end}, and {after} on")
@@ -71,6 +71,8 @@ ARENA_PROPERTIES: tuple[SamplerProperty, ...] = (arenas_of_any_size, layout_is_s
 def _parts(layout: SampleLayout) -> set[tuple[int, int, str]]:
     """Lists ``(begin, end, name)``; hops may share their arrays, each a prefix of the next: the longest counts."""
     parts = {(0, 8 * layout.num_nodes, "nodes"), (layout.free_begin, layout.free_end, "the free part")}
+    if layout.queries_offset >= 0:
+        parts.add((layout.queries_offset, layout.queries_offset + 4 * layout.num_nodes, "rows"))
     longest: dict[int, tuple[int, str]] = {}
     for hop in layout.hops:
         for name, (offset, count, dtype) in hop_arrays(hop).items():
@@ -84,7 +86,7 @@ def _grown(sampler: Sampler, case: Case) -> int:
     num_bytes = 0
     for _ in range(64):
         try:
-            sampler.sample_into(case.graph, case.seeds.copy(), case.key, _guarded(num_bytes)[1])
+            case.sample_into(sampler, _guarded(num_bytes)[1])
         except ArenaTooSmall as small:
             # Grows even where needed_bytes does not, which arenas_of_any_size tells of.
             num_bytes = max(small.needed_bytes, num_bytes + ARENA_ALIGNMENT)

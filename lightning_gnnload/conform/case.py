@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.rows import SeedRows
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Promise:
             met, or layers that were drawn as wholes.
         distinct_edges: no edge of the graph stands twice in a block. Not so with replacement.
         max_in_degree: the most edges of one destination, nearest hop first, -1 where all may come; None where the
-            sampler says nothing of it. With ``expand="new"`` a block holds the edges of the hops before, too.
+            sampler says nothing of it. With ``expand="new"`` a block holds the edges of the hops before, too. In a
+            graph with types, as many of each edge type.
         alone: a destination draws what it would draw in any other company.
     """
 
@@ -39,13 +42,25 @@ class Promise:
 
 @dataclass(frozen=True)
 class Case:
-    """A case holds the arguments of a call of :meth:`.Sampler.sample`, and what the sampler promises of the result."""
+    """A case holds the arguments of a call of :meth:`.Sampler.sample`, and what the sampler promises of the result.
+
+    Attributes:
+        graph_name: for people to read.
+        graph: N nodes.
+        seeds: int64 ``[S]``.
+        key: of the draws.
+        promise: of the sampler.
+        times: of the seeds, ``[S]``; None in a graph without times.
+        names: of the rows, int64 ``[S]``, by which they draw where they share no nodes; None: the seeds' ids.
+    """
 
     graph_name: str
     graph: Graph
     seeds: np.ndarray
     key: DrawKey
     promise: Promise
+    times: np.ndarray | None = None
+    names: np.ndarray | None = None
 
     def sample(self, sampler: Sampler, key: DrawKey | None = None) -> MiniBatch:
         """Samples the batch, under another key where one is given.
@@ -56,14 +71,36 @@ class Case:
         key = key or self.key
         with on(self):
             # A copy, so that a sampler that writes to its seeds spoils no other check.
-            return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step)
+            asked = {name: rows for name, rows in (("times", self.times), ("rows", self.names)) if rows is not None}
+            return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step, **asked)
+
+    def sample_into(self, sampler: Sampler, arena: np.ndarray) -> SampleLayout:
+        """Samples the same batch into an arena."""
+        rows = self.seeds if self.times is None else np.arange(len(self.seeds))
+        names = self.seeds if self.names is None else self.names
+        queries = self.asked_by(sampler).ask(rows, self.key, names=names).queries
+        return sampler.sample_asked_into(self.graph, self.seeds.copy(), queries, self.key, arena)
+
+    def asked_by(self, sampler: Sampler) -> SeedRows:
+        """Returns how these seeds are asked for by the sampler's settings."""
+        return SeedRows(self.graph, sampler, None if self.times is None else SeedTable(self.seeds, time=self.times))
+
+    def at(self, places: Sequence[int]) -> Case:
+        """Returns the case of some of the seeds alone."""
+        columns = {name: getattr(self, name) for name in ("seeds", "times", "names")}
+        return replace(self, **{name: column[list(places)] for name, column in columns.items() if column is not None})
 
     def __str__(self) -> str:
-        key = self.key
+        key, times = self.key, "" if self.times is None else f"times {excerpt(self.times)}, "
         return (
             f"graph {self.graph_name!r} ({self.graph.num_nodes} nodes, {self.graph.num_edges} edges), "
-            f"seeds {excerpt(self.seeds)}, seed={key.seed}, epoch={key.epoch}, step={key.step}"
+            f"seeds {excerpt(self.seeds)}, {times}seed={key.seed}, epoch={key.epoch}, step={key.step}"
         )
+
+
+def along_paths(sampler: Sampler, case: Case) -> bool:
+    """Returns whether a node's edges are bounded by the time of the edge that found it."""
+    return case.times is not None and getattr(sampler, "order", "root") == "path"
 
 
 class PropertyViolation(Exception):  # noqa: N818  the finding of a check, told on as a Violation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from lightning_gnnload.conform.arenas import ARENA_PROPERTIES
 from lightning_gnnload.conform.case import Case, CaseError, Promise, PropertyViolation, on
 from lightning_gnnload.conform.graphs import example_graphs
 from lightning_gnnload.conform.purity import PURITY_PROPERTIES, SamplerProperty
+from lightning_gnnload.conform.rows import time_of_codes
 from lightning_gnnload.conform.structure import BATCH_PROPERTIES, samples
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import ConformanceError
@@ -128,7 +129,7 @@ def _results(sampler: Sampler, graphs: Graphs | None, promise: Promise | None) -
     if graphs is None:
         graphs = example_graphs()
     named = {"yours": graphs} if isinstance(graphs, Graph) else graphs
-    by_graph = [_cases(name, graph, promise or Promise()) for name, graph in named.items()]
+    by_graph = [_cases(sampler, name, graph, promise or Promise()) for name, graph in named.items()]
     of_batches = _judge_batches(sampler, [case for cases in by_graph for case in cases])
     yield from of_batches
     # Batches that are unsound by themselves need not be compared. One case a graph is enough for that.
@@ -138,14 +139,31 @@ def _results(sampler: Sampler, graphs: Graphs | None, promise: Promise | None) -
         yield _judge(check, sampler, compared) if sound else _result(check, 0, None)
 
 
-def _cases(name: str, graph: Graph, promise: Promise) -> list[Case]:
+def _cases(sampler: Sampler, name: str, graph: Graph, promise: Promise) -> list[Case]:
     """Makes cases from no seeds to all of a small graph's; the last one has several, in no order."""
     nodes = np.random.default_rng(0).permutation(graph.num_nodes)[:_MAX_SEEDS]
-    seeds = [nodes[:0], nodes[:1], nodes, nodes[: -(-len(nodes) // 2)]]
+    times = None
+    if graph.clock is not None and getattr(sampler, "before", "<=") is not None:
+        # Nodes recur, at other times; the first row comes after everything, the last before.
+        late = _some_times(graph, len(nodes))
+        times = np.concatenate([late, late[::3] + 1, late.min(keepdims=True) - 10**6])
+        nodes = np.concatenate([nodes, nodes[::3], nodes[:1]])
+    names = None if times is None else 1000 + 7 * np.arange(len(nodes))
+    whole = Case(name, graph, nodes, DrawKey(seed=5, epoch=0, step=0), promise, times, names)
+    counts = [0, 1, len(nodes), -(-len(nodes) // 2)]
     return [
-        Case(name, graph, ids, DrawKey(seed=5, epoch=number, step=17 * number), promise)
-        for number, ids in enumerate(seeds)
+        replace(whole.at(range(count)), key=DrawKey(seed=5, epoch=number, step=17 * number))
+        for number, count in enumerate(counts)
     ]
+
+
+def _some_times(graph: Graph, count: int) -> np.ndarray:
+    """Draws times of the graph's, ``[count]``, first the last one."""
+    assert graph.clock is not None
+    codes = np.zeros(1, np.uint32) if graph.edge_time is None or not graph.num_edges else graph.edge_time
+    times = time_of_codes(graph.clock, np.random.default_rng(1).integers(0, int(codes.max()) + 1, count))
+    times[0] = time_of_codes(graph.clock, codes.max(keepdims=True))[0]
+    return times
 
 
 def _judge_batches(sampler: Sampler, cases: Sequence[Case]) -> list[PropertyResult]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -47,16 +47,30 @@ def sampler_draw(sampler_of: Callable[[Sequence[int]], Sampler]) -> Draw:
 
     def draw(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[DrawnEdges]:
         sampler = sampler_of(list(fanouts))
-        batch = sampler.sample(graph, seeds, key.seed, key.epoch, key.step)
-        hops, num_known = [], 0
-        for block in reversed(batch.blocks):
-            drawn = edges_of(batch, block)
-            hops.append(DrawnEdges(drawn.dst[num_known:], drawn.src[num_known:]))
-            # Blocks that expand new nodes only begin with the edges of the hops before.
-            num_known = block.num_edges if sampler.expand == "new" else 0
-        return hops
+        batch = sampler.sample(graph, seeds, key.seed, key.epoch, key.step, **rows_of(sampler, graph, seeds, key))
+        return drawn_hops(batch, sampler.expand)
 
     return draw
+
+
+def rows_of(sampler: Sampler, graph: Graph, seeds: np.ndarray, key: DrawKey) -> dict[str, np.ndarray]:
+    """Returns the argument ``rows`` where rows draw by their numbers, whatever the step: other steps are others'."""
+    return {"rows": seeds + key.step * graph.num_nodes} if getattr(sampler, "sharing", None) == "disjoint" else {}
+
+
+def drawn_hops(
+    batch: MiniBatch, expand: Literal["all", "new"], counts: Callable[[Block], np.ndarray] | None = None
+) -> list[DrawnEdges]:
+    """Returns what each hop drew, nearest hop first; of each block those edges that ``counts`` says, bool ``[E]``."""
+    hops, num_known = [], 0
+    for block in reversed(batch.blocks):
+        drawn = edges_of(batch, block)
+        chosen = np.ones(block.num_edges, bool) if counts is None else counts(block)
+        # Blocks that expand new nodes only begin with the edges of the hops before.
+        chosen[:num_known] = False
+        hops.append(DrawnEdges(drawn.dst[chosen], drawn.src[chosen]))
+        num_known = block.num_edges if expand == "new" else 0
+    return hops
 
 
 def positions(draw: Draw, weights: np.ndarray, fanout: int, num_trials: int, key: DrawKey) -> np.ndarray:

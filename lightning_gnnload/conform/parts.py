@@ -6,6 +6,7 @@ import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.origin import Origin
+from lightning_gnnload.errors import GraphFormatError
 
 
 def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
@@ -18,12 +19,17 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
         seeds: int64 ``[S]``.
         hops: 0 holds the nodes alone, without their lists.
 
+    Raises:
+        GraphFormatError: a graph with types or times, which parts cannot hold yet.
+
     Example:
         >>> graph = Graph.from_coo(src=[1, 2, 3, 0], dst=[0, 1, 2, 3])
         >>> part = part_around(graph, np.array([0]), hops=2)
         >>> sorted(part.origin.node_ids.tolist()), part.num_edges
         ([0, 1, 2], 2)
     """
+    if graph.types is not None or graph.clock is not None:
+        raise GraphFormatError(f"part_around: {graph} has types or times, which parts cannot hold yet.")
     held, reach = np.zeros(graph.num_nodes, bool), np.zeros(graph.num_nodes, np.uint8)
     held[seeds], reach[seeds] = True, hops
     for left in range(hops, 0, -1):

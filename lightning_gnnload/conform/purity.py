@@ -16,10 +16,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from lightning_gnnload.conform.case import Case, PropertyViolation, excerpt, expect, expect_same, on
+from lightning_gnnload.conform.case import Case, CaseError, PropertyViolation, excerpt, expect, expect_same, on
 from lightning_gnnload.conform.parts import part_around
+from lightning_gnnload.conform.rows import edges_of_row
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.errors import GnnLoadError, SeedError
+from lightning_gnnload.errors import GnnLoadError, GraphDataError, SeedError
 from lightning_gnnload.sample.base import Sampler
 
 _NUM_THREADS = 4
@@ -82,7 +83,7 @@ def threads_agree(sampler: Sampler, cases: Sequence[Case]) -> None:
 
 
 def key_matters(sampler: Sampler, cases: Sequence[Case]) -> None:
-    """another seed, epoch or step draws other neighbours
+    """another seed, epoch or step draws other neighbours; rows of their own draw by their number in place of the step
 
     All three belong in the key of every draw; the seed has 64 bits.
     """
@@ -94,6 +95,8 @@ def key_matters(sampler: Sampler, cases: Sequence[Case]) -> None:
     }
     if not cases[-1].promise.random:
         return
+    if cases[-1].asked_by(sampler).sharing == "disjoint":
+        del changes["step"]
     for name, change in changes.items():
         # In any case: where a graph leaves no choice, all keys draw alike.
         if not any(_differs(sampler, case, change) for case in cases):
@@ -113,22 +116,44 @@ def company_does_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
             with on(case):
                 batch = case.sample(sampler)
                 # Few and in reverse, so that their places in the batch change as well.
-                few = replace(case, seeds=case.seeds[[-1, 0]]).sample(sampler)
-                for place, seed in enumerate(few.seeds.tolist()):
-                    mine = _drawn_by(batch, int(np.flatnonzero(case.seeds == seed)[0]))
-                    other = _drawn_by(few, place)
+                places = [len(case.seeds) - 1, 0]
+                few = case.at(places).sample(sampler)
+                for at, place in enumerate(places):
+                    mine, other = _drawn_by(batch, place), _drawn_by(few, at)
                     found = f"{excerpt(other)} in other company"
-                    expect(torch.equal(mine, other), f"neighbours {excerpt(mine)} of seed {seed}", found)
+                    expect(torch.equal(mine, other), f"neighbours {excerpt(mine)} of seed {case.seeds[place]}", found)
+
+
+def a_row_alone(sampler: Sampler, cases: Sequence[Case]) -> None:
+    """a row with nodes of its own draws the same edges alone, among others, among them in reverse, and at any step
+
+    Draw by Queries.name, the row's number, and neither by the step nor by a place in the batch.
+    """
+    for case in cases:
+        last = len(case.seeds) - 1
+        if last >= 0 and case.asked_by(sampler).sharing == "disjoint":
+            with on(case):
+                batch, reverse = case.sample(sampler), case.at(range(last, -1, -1)).sample(sampler)
+                later = replace(case.key, step=case.key.step + 1)
+                for place in sorted({0, last // 2, last}):
+                    alone = case.at([place]).sample(sampler, later)
+                    mine = edges_of_row(batch, place)
+                    for when, other in (
+                        ("in reverse", edges_of_row(reverse, last - place)),
+                        ("alone, a step later", edges_of_row(alone, 0)),
+                    ):
+                        same = all(map(np.array_equal, mine, other))
+                        expect(same, f"edges {_told(mine)} of row {place}", f"{_told(other)} {when}")
 
 
 def parts_agree(sampler: Sampler, cases: Sequence[Case]) -> None:
     """a part of the graph that holds as many hops as the sampler reads gives the same batch
 
     The key of a draw names the node as the whole graph does: draw_words(key, hop, graph.names_of(nodes), count).
-    Sampler.reach says how many hops are read; None is not tried.
+    Sampler.reach says how many hops are read; None is not tried, nor are graphs with types or times.
     """
     for case in cases:
-        if sampler.reach is not None:
+        if sampler.reach is not None and case.graph.types is None and case.graph.clock is None:
             with on(case):
                 part = replace(case, graph=part_around(case.graph, case.seeds, sampler.reach))
                 expect_same(case.sample(sampler), part.sample(sampler), f"from a part of {sampler.reach} hops")
@@ -141,8 +166,10 @@ def bad_seeds_are_refused(sampler: Sampler, cases: Sequence[Case]) -> None:
     """
     for case in cases:
         with on(case):
-            num_nodes = case.graph.num_nodes
-            for seeds in ([num_nodes], [-1], [2**62], [0, 0]):
+            num_nodes, twice = case.graph.num_nodes, [0, 0]
+            # Rows of their own may be of one node.
+            repeated = [] if case.asked_by(sampler).sharing == "disjoint" else [twice]
+            for seeds in ([num_nodes], [-1], [2**62], *repeated):
                 _expect_seed_error(sampler, case, np.array(seeds))
             expect_same(case.sample(sampler), case.sample(sampler), "after bad seeds")
 
@@ -155,6 +182,7 @@ PURITY_PROPERTIES: tuple[SamplerProperty, ...] = (
     threads_agree,
     key_matters,
     company_does_not_matter,
+    a_row_alone,
     parts_agree,
     bad_seeds_are_refused,
 )
@@ -175,14 +203,22 @@ def _drawn_by(batch: MiniBatch, place: int) -> torch.Tensor:
     return batch.nodes[block.indices[block.indptr[place] : block.indptr[place + 1]].long()]
 
 
+def _told(hops: Sequence[np.ndarray]) -> str:
+    return ", then ".join(" ".join(f"{src} -> {dst}" for dst, src in edges.T[:8]) for edges in hops)
+
+
 def _expect_seed_error(sampler: Sampler, case: Case, seeds: np.ndarray) -> None:
-    expected, key = f"SeedError for seeds {excerpt(seeds)}", case.key
+    expected = f"SeedError for seeds {excerpt(seeds)}"
+    times = None if case.times is None else case.times[:1].repeat(len(seeds))
     try:
-        sampler.sample(case.graph, seeds, key.seed, key.epoch, key.step)
-    except SeedError:
-        return
-    except GnnLoadError as error:
-        raise PropertyViolation(expected, repr(error)) from error
+        replace(case, seeds=seeds, times=times, names=None).sample(sampler)
+    except CaseError as error:
+        cause = error.__cause__
+        if isinstance(cause, SeedError | GraphDataError):  # the latter of rows with times, which are a table's
+            return
+        if isinstance(cause, GnnLoadError):
+            raise PropertyViolation(expected, repr(cause)) from cause
+        raise
     raise PropertyViolation(expected, "a batch")
 
 

@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.conform.case import Case, excerpt, expect
+from lightning_gnnload.conform.case import Case, along_paths, excerpt, expect
 from lightning_gnnload.conform.draw import edges_of
+from lightning_gnnload.conform.rows import ROW_PROPERTIES
 from lightning_gnnload.data.block import EDGE_COLUMNS, Block, MiniBatch
+from lightning_gnnload.data.typed_batch import edge_types
+from lightning_gnnload.ops import MAX_EDGE_TYPES
 from lightning_gnnload.sample.base import Sampler
 
 
@@ -36,7 +39,7 @@ def seeds_first(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
 
 
 def nodes_are_distinct(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
-    """nodes are distinct node ids of the graph, int64
+    """nodes are distinct node ids of the graph, int64; where rows have nodes of their own, distinct within a row
 
     Relabel a neighbour that is known already; ArenaBuilder does.
     """
@@ -44,7 +47,10 @@ def nodes_are_distinct(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
     expect(nodes.dtype == torch.int64, "nodes of dtype torch.int64", str(nodes.dtype))
     outside = nodes[(nodes < 0) | (nodes >= case.graph.num_nodes)]
     expect(not len(outside), f"node ids in [0, {case.graph.num_nodes})", excerpt(outside))
-    values, times = nodes.unique(return_counts=True)
+    if along_paths(sampler, case):
+        return  # a row finds a node once for each time; nothing_is_later checks it
+    of_rows = nodes if batch.rows is None else torch.stack([nodes, batch.rows], dim=1)
+    values, times = of_rows.unique(dim=0, return_counts=True)
     expect(len(values) == len(nodes), "each node once", f"{excerpt(values[times > 1])} more than once")
 
 
@@ -119,7 +125,9 @@ def edges_are_distinct(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
         return
     known, available = np.unique(_graph_codes(case), return_counts=True)
     for number, block in enumerate(batch.blocks):
-        codes, times = np.unique(_block_codes(case, batch, block), return_counts=True)
+        # A graph's node may be several of the batch, of a row each.
+        by_dst = np.stack([_block_codes(case, batch, block), block.edge_dst().numpy()])
+        (codes, _), times = np.unique(by_dst, axis=1, return_counts=True)
         at = np.minimum(np.searchsorted(known, codes), max(len(known) - 1, 0))
         # An edge that is none in the graph is another property's business.
         allowed = np.where(known[at] == codes, available[at], 1) if len(known) else np.ones_like(times)
@@ -129,7 +137,7 @@ def edges_are_distinct(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
 
 
 def counts_are_kept(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
-    """no destination has more edges than promised
+    """no destination has more edges than promised; in a graph with types, of any edge type
 
     max_in_degree lists the nearest hop first, blocks the outermost.
     """
@@ -137,7 +145,9 @@ def counts_are_kept(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
         return
     expect(len(promised) == len(batch.blocks), f"{len(promised)} blocks, as max_in_degree has", str(len(batch.blocks)))
     for number, (most, block) in enumerate(zip(reversed(promised), batch.blocks, strict=True)):
-        largest = int(block.in_degrees.max()) if block.num_dst else 0
+        dst = block.edge_dst().numpy()
+        kind = 0 if case.graph.types is None else edge_types(block, case.graph)
+        largest = int(np.unique(dst * MAX_EDGE_TYPES + kind, return_counts=True)[1].max(initial=0))
         expect(most < 0 or largest <= most, f"at most {most} edges a destination in blocks[{number}]", str(largest))
 
 
@@ -160,7 +170,8 @@ def edge_ids_point_at_edges(sampler: Sampler, case: Case, batch: MiniBatch) -> N
         found = f"{excerpt(ids[wrong])}, which are other edges"
         expect(not len(wrong), f"{name} of the block's own edges", found)
         if case.promise.distinct_edges:
-            expect(len(np.unique(ids)) == len(ids), f"each of {name} once", excerpt(ids))
+            by_dst = np.unique(np.stack([ids, block.edge_dst().numpy()]), axis=1)
+            expect(by_dst.shape[1] == len(ids), f"each of {name} once", excerpt(ids))
 
 
 def weights_are_finite(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
@@ -183,21 +194,26 @@ def types_are_those_of_the_graph(sampler: Sampler, case: Case, batch: MiniBatch)
     Checked where the block has edge_ids.
     """
     for number, block in enumerate(batch.blocks):
-        if block.edge_type is not None and block.edge_ids is not None and case.graph.edge_type is not None:
-            wanted = case.graph.edge_type[block.edge_ids.numpy()]
+        if block.edge_type is not None and block.edge_ids is not None:
+            ids, graph = block.edge_ids.numpy(), case.graph
+            if graph.types is None and graph.edge_type is None:
+                continue
+            wanted = graph.edge_types_of(ids) if graph.edge_type is None else graph.edge_type[ids]
             same = np.array_equal(block.edge_type.numpy(), wanted)
             expect(same, f"blocks[{number}].edge_type = {excerpt(wanted)}", excerpt(block.edge_type))
 
 
 def columns_are_declared(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
-    """blocks hold the columns that the sampler declares, where it does
+    """blocks hold the columns that the sampler declares, where it does; in a graph with types, edge_type or not
 
     What moves mini-batches to devices, or between ranks, goes by Sampler.columns.
     """
     if sampler.columns is not None:
-        declared = sorted(sampler.columns)
+        free = set() if case.graph.types is None else {"edge_type"}
+        declared = sorted(set(sampler.columns) - free)
         for number, block in enumerate(batch.blocks):
-            held = sorted(column.name for column in EDGE_COLUMNS if getattr(block, column.name) is not None)
+            names = {column.name for column in EDGE_COLUMNS if getattr(block, column.name) is not None}
+            held = sorted(names - free)
             expect(held == declared, f"blocks[{number}] with {declared}", str(held))
 
 
@@ -218,6 +234,7 @@ BATCH_PROPERTIES: tuple[BatchProperty, ...] = (
     weights_are_finite,
     types_are_those_of_the_graph,
     columns_are_declared,
+    *ROW_PROPERTIES,
 )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.conform.amid import WINDOW, Amid, amid_types, amid_types_and_times, draw_amid
 from lightning_gnnload.conform.case import Promise
 from lightning_gnnload.conform.draw import Draw, DrawnEdges, edges_of, sampler_draw
-from lightning_gnnload.conform.graphs import example_graphs
+from lightning_gnnload.conform.graphs import example_graphs, timed_graphs, typed_graphs
+from lightning_gnnload.conform.links import EVERY_MODE, negatives_draw, no_leaks, uniform_negatives, weighted_negatives
 from lightning_gnnload.conform.suites import Check, Law, suite
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
@@ -62,6 +64,8 @@ class Subject:
 def own_subjects() -> list[Subject]:
     """Lists the samplers of this package."""
     typed = {name: graph for name, graph in example_graphs().items() if {0, 1, 2} <= _edge_types(graph)}
+    by_type, by_time = typed_graphs(), timed_graphs()
+    few = Promise(max_in_degree=[4, 3], alone=True)
     contracts = [
         Contract(NeighborSampler([4, 3]), Promise(max_in_degree=[4, 3], alone=True)),
         Contract(NeighborSampler([4, 3], edge_ids=True), Promise(max_in_degree=[4, 3], alone=True)),
@@ -108,9 +112,14 @@ def own_subjects() -> list[Subject]:
             "weighted, replaced",
             [Contract(WeightedNeighborSampler([4, 3], replace=True), replaced)],
         ),
+        *_subjects_by_type(by_type, few),
+        *_subjects_by_time(by_time, few),
+        *_links(),
         Subject(
             "LaborSampler",
             [
+                Contract(LaborSampler([4, 3], edge_ids=True), Promise(alone=True), by_type),
+                Contract(LaborSampler([3, 4], fixed_count=True, expand="new"), Promise(alone=True), by_type),
                 Contract(LaborSampler([4, 3], edge_ids=True), Promise(alone=True)),
                 Contract(LaborSampler([3, 4], importance=1, expand="new", edge_ids=True), Promise()),
                 Contract(LaborSampler([4, 3], estimate="sum", layer_dependency=True), Promise(alone=True)),
@@ -132,6 +141,84 @@ def own_subjects() -> list[Subject]:
     ]
 
 
+def _subjects_by_type(graphs: Mapping[str, Graph], few: Promise) -> list[Subject]:
+    shop = {"users, items and tags": graphs["users, items and tags"]}
+    named = NeighborSampler({"buys": [4, 2], ("tag", "of", "user"): [1, 3]}, edge_ids=True)
+    return [
+        _subject(
+            "NeighborSampler, by type",
+            NeighborSampler,
+            "uniform",
+            [
+                Contract(NeighborSampler([4, 3]), few, graphs),
+                Contract(
+                    NeighborSampler([3, 4], expand="new", edge_ids=True), replace(few, max_in_degree=[3, 4]), graphs
+                ),
+                Contract(NeighborSampler([-1, 2], edge_ids=True), replace(few, max_in_degree=[-1, 2]), graphs),
+                Contract(NeighborSampler([4, 3], replace=True), replace(few, distinct_edges=False), graphs),
+                Contract(NeighborSampler([4, 3], sharing="disjoint", edge_ids=True), few, graphs),
+                Contract(named, few, shop),
+            ],
+            amid_types,
+        ),
+        _subject(
+            "NeighborSampler, by type", partial(NeighborSampler, replace=True), "uniform, replaced", [], amid_types
+        ),
+        _subject(
+            "WeightedNeighborSampler, by type",
+            WeightedNeighborSampler,
+            "weighted",
+            [Contract(WeightedNeighborSampler([4, 3], edge_ids=True), few, graphs)],
+            amid_types,
+        ),
+    ]
+
+
+def _subjects_by_time(graphs: Mapping[str, Graph], few: Promise) -> list[Subject]:
+    settings: list[dict[str, Any]] = [
+        {},
+        {"before": "<", "window": 12},
+        {"sharing": "time"},
+        {"order": "path"},
+        {"order": "path", "sharing": "time", "window": 15},
+        {"before": None},
+    ]
+    contracts = [Contract(NeighborSampler([4, 3], edge_ids=True, **each), few, graphs) for each in settings]
+    contracts += [
+        Contract(NeighborSampler([3, 4], expand="new"), replace(few, max_in_degree=[3, 4]), graphs),
+        Contract(NeighborSampler([4, 3], pick="last", edge_ids=True), replace(few, random=False), graphs),
+    ]
+    name, sampler = "NeighborSampler, by time", partial(NeighborSampler, window=WINDOW)
+    return [
+        _subject(name, sampler, "uniform", contracts, amid_types_and_times),
+        _subject(f"{name}, shared", partial(sampler, sharing="time"), "uniform", [], amid_types_and_times),
+        _subject(f"{name}, along paths", partial(sampler, order="path"), "uniform", [], amid_types_and_times),
+    ]
+
+
+def _links() -> list[Subject]:
+    sampler = NeighborSampler([-1, -1], edge_ids=True)
+    leaks = Check("no leaks", partial(no_leaks, sampler=sampler, every=EVERY_MODE))
+
+    def of_links(law: Law, rules: list[Check], quick: bool) -> list[Check]:
+        # But for checks of graphs that are no stars, and of hops.
+        others = ("edges exist", "counts", "between hops")
+        return [*rules, *(check for check in suite(law, quick=quick) if check.name not in others)]
+
+    return [
+        Subject(
+            "Negatives: uniform",
+            draw=negatives_draw(uniform_negatives),
+            suite_of=partial(of_links, "uniform, replaced", [leaks]),
+        ),
+        Subject(
+            "Negatives: weighted",
+            draw=negatives_draw(weighted_negatives),
+            suite_of=partial(of_links, "weighted, replaced", []),
+        ),
+    ]
+
+
 def first_steps(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: DrawKey) -> list[DrawnEdges]:
     """Draws by RandomWalkSampler: ``fanout`` walks of one step from each node, each of which draws an in-neighbour."""
     sampler = RandomWalkSampler(len(fanouts), fanouts[0], fanouts[0], walk_length=1, termination_prob=0)
@@ -147,10 +234,10 @@ def _edge_types(graph: Graph) -> set[int]:
     return set() if graph.edge_type is None else set(graph.edge_type.tolist())
 
 
-def subject_of(
+def subjects_of(
     path: str, fanouts: Sequence[int], arguments: Mapping[str, Any], promise: Promise, law: Law | None
-) -> Subject:
-    """Makes the subject of a user's own sampler.
+) -> list[Subject]:
+    """Makes the subjects of a user's own sampler: by type and by time, too, where it has ``sharing`` and ``before``.
 
     Args:
         path: ``module.Class``; the class takes ``fanouts`` first, where there are any.
@@ -172,9 +259,34 @@ def subject_of(
     sampler = sampler_class(*([list(fanouts)] if fanouts else []), **arguments)
     if not isinstance(sampler, Sampler):
         raise SamplerConfigError(f"--sampler {path}: {name} is no subclass of lightning_gnnload.Sampler.")
-    if law is None:
-        return Subject(name, [Contract(sampler, promise)])
-    return _subject(name, partial(sampler_class, **arguments), law, [Contract(sampler, promise)])
+    by_type = hasattr(sampler, "sharing") and _accepts(sampler, typed_graphs())
+    by_time = getattr(sampler, "before", None) is not None and _accepts(sampler, timed_graphs())
+    every: list[tuple[str, Mapping[str, Graph] | None, Amid | None]] = []
+    if not (by_type or by_time) or _accepts(sampler, example_graphs()):
+        every.append((name, None, None))
+    if by_type:
+        every.append((f"{name}, by type", typed_graphs(), amid_types))
+    if by_time:
+        every.append((f"{name}, by time", timed_graphs(), partial(amid_types_and_times, past=False)))
+    sampler_of = partial(sampler_class, **arguments)
+    return [
+        Subject(told, [Contract(sampler, promise, graphs)])
+        if law is None
+        else _subject(told, sampler_of, law, [Contract(sampler, promise, graphs)], amid)
+        for told, graphs, amid in every
+    ]
+
+
+def _accepts(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
+    """Returns whether the sampler refuses no such graphs; a subclass may refuse what its base class takes."""
+    graph = list(graphs.values())[-1]
+    try:
+        sampler.sample(graph, [0], times=None if graph.clock is None else np.array([10**6]))
+    except SamplerConfigError:
+        return False
+    except Exception:  # which the contract tells
+        return True
+    return True
 
 
 def _subject(
@@ -182,6 +294,8 @@ def _subject(
     sampler_of: Callable[[Sequence[int]], Sampler],
     law: Law,
     contracts: Sequence[Contract],
+    amid: Amid | None = None,
 ) -> Subject:
-    draw = sampler_draw(sampler_of)
-    return Subject(f"{name}: {law}", contracts, draw, law, lambda quick: suite(law, quick=quick))
+    draw = sampler_draw(sampler_of) if amid is None else draw_amid(sampler_of, amid)
+    shown = law if amid is None else None  # the figure is of plain graphs
+    return Subject(f"{name}: {law}", contracts, draw, shown, lambda quick: suite(law, quick=quick))

@@ -70,7 +70,8 @@ def partition_graph(
     written in turn.
 
     Raises:
-        PartitionError: more parts than training nodes, none of these, a graph that is a part itself, too many hops, a
+        PartitionError: more parts than training nodes, none of these, a graph that is a part itself or has types or
+            times, too many hops, a
             seed not in [0, 2**64).
         StoreFormatError: ``folder`` exists and ``overwrite`` is false.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
@@ -135,6 +136,11 @@ def partition_graph(
 def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequence[str]) -> None:
     if data.graph.origin is not None:
         raise PartitionError("this graph is a part of another already. Give the whole graph to partition_graph.")
+    if data.graph.types is not None or data.graph.clock is not None:
+        raise PartitionError(
+            "a graph with types or times cannot be partitioned yet: its parts would lose them. Train on the whole "
+            "graph, or give a graph without, by Graph.from_coo(src, dst)."
+        )
     if not 0 <= hops <= MAX_HOPS:
         raise PartitionError(f"hops is {hops}, but must lie in [0, {MAX_HOPS}]: a sampler's reach, or 0.")
     if not 0 <= seed < 2**64:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
@@ -26,6 +25,7 @@ from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import Making
 from lightning_gnnload.pipeline.tables import summed_reads
+from lightning_gnnload.sample.rows import Asked
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
@@ -130,14 +130,14 @@ class DeviceBatches(FeatureFetcher):
             DeviceMemoryError: the device has no room for it.
         """
         workload = self.source.workload
-        seeds, key = workload.seeds_of(request), workload.key_of(request)
+        asked, key = workload.asked_by(request), workload.key_of(request)
         with self.device.side_stream():
             # A copy made by one call, as the consumer's thread appends meanwhile. The device waits, the host goes on.
             if len(handed := tuple(self._handed)) == 2:
                 handed[0].wait()
             sample, batch, timing = timed(
-                lambda: self.draws.sample(seeds, key),
-                lambda sample: self._complete(self._batch_of(sample, seeds, key)),
+                lambda: self.draws.sample(asked.seeds, key),
+                lambda sample: self._complete(self._batch_of(sample, asked, key)),
                 request.rank,
             )
             began = time.monotonic()
@@ -145,7 +145,7 @@ class DeviceBatches(FeatureFetcher):
             ready = self.device.record()
             # After the batch's event: who uses the batch does not wait for what is counted.
             reads = self._reads() if self._counts(request) else ()
-        making = Making(len(seeds), batch.num_nodes, _num_edges(sample), timing, reads)
+        making = Making(len(asked.seeds), batch.num_nodes, _num_edges(sample), timing, reads)
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def _counts(self, request: BatchRequest) -> bool:
@@ -156,18 +156,26 @@ class DeviceBatches(FeatureFetcher):
     def _reads(self) -> Reads:
         return summed_reads([table.reads() for table in self.tables.values()])
 
-    def _batch_of(self, sample: DeviceSample, seeds: np.ndarray, key: DrawKey) -> MiniBatch:
+    def _batch_of(self, sample: DeviceSample, asked: Asked, key: DrawKey) -> MiniBatch:
         blocks = [
             Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights)
             for hop in reversed(sample.hops)
         ]
-        return MiniBatch(sample.nodes, len(seeds), blocks, y=self._labels(seeds), epoch=key.epoch, step=key.step)
+        labels = self.source.labels_of(asked)
+        return MiniBatch(
+            sample.nodes,
+            len(asked.seeds),
+            blocks,
+            y=None if labels is None else self._put(labels),
+            epoch=key.epoch,
+            step=key.step,
+            seed_columns={name: self._put(rows) for name, rows in asked.columns.items()},
+        )
 
-    def _labels(self, seeds: np.ndarray) -> torch.Tensor | None:
-        labels = self.source.labels_of(seeds)
-        if labels is None or not labels.numel():
-            return None if labels is None else labels.to(self.device.torch_device)
-        return self.device.put(bytes_of(labels)).view(labels.dtype).view(labels.shape)
+    def _put(self, rows: torch.Tensor) -> torch.Tensor:
+        if not rows.numel():
+            return rows.to(self.device.torch_device)
+        return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)
 
 
 class _Fetched(NamedTuple):

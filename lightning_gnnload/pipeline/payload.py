@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload.data.block import EDGE_COLUMNS, MiniBatch, hop_arrays
+from lightning_gnnload.data.block import EDGE_COLUMNS, Block, MiniBatch, hop_arrays
 from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
-from lightning_gnnload.pipeline.tables import TableLayout, edge_spans, num_edge_rows
+from lightning_gnnload.pipeline.tables import EdgePositions, TableLayout, edge_spans, num_edge_rows
 
 _MAX_SIZE = 1 << 48  # sizes come from another process: their products must stay within int64
 
@@ -48,7 +48,9 @@ class Payload:
     Attributes:
         reads: where the features came from, nearest tier first; empty where their store does not count.
         tables: named tables; ``positions`` are those of node types, as in :class:`.tables.TablePlaces`.
-        edge_tables: edge features of all hops by name, as in :class:`.tables.TablePlaces`.
+        edge_tables: edge features of all hops by name, ``edge_positions`` those of edge types, as in
+            :class:`.tables.TablePlaces`.
+        seed_columns: what belongs to the seeds' rows, by name.
     """
 
     layout: SampleLayout
@@ -61,6 +63,8 @@ class Payload:
     tables: dict[str, TableLayout] = field(default_factory=dict)
     positions: dict[str, TableLayout] = field(default_factory=dict)
     edge_tables: dict[str, TableLayout] = field(default_factory=dict)
+    edge_positions: dict[str, EdgePositions] = field(default_factory=dict)
+    seed_columns: dict[str, TableLayout] = field(default_factory=dict)
 
     @property
     def num_nodes(self) -> int:
@@ -75,20 +79,28 @@ class Payload:
     @property
     def num_bytes(self) -> int:
         """The bytes of the mini-batch's arrays, without the gaps between them."""
-        total = 8 * self.layout.num_nodes + sum(table.num_bytes for table in self._all_tables)
+        total = self._node_bytes + sum(table.num_bytes for table in self._all_tables)
         for hop in {hop.indices_offset: hop for hop in self.layout.hops}.values():
             total += sum(count * dtype.itemsize for _, count, dtype in hop_arrays(hop).values())
         return total
 
     @property
+    def _node_bytes(self) -> int:
+        """The bytes of the nodes' ids and, where there are queries, of their numbers."""
+        return (8 if self.layout.queries_offset < 0 else 12) * self.layout.num_nodes
+
+    @property
     def _all_tables(self) -> list[TableLayout]:
         single = (table for table in (self.x, self.y) if table is not None)
-        return [*single, *self.tables.values(), *self.positions.values(), *self.edge_tables.values()]
+        named = (self.tables, self.positions, self.edge_tables, self.seed_columns)
+        places = (each.places for each in self.edge_positions.values())
+        return [*single, *(table for tables in named for table in tables.values()), *places]
 
     @property
     def end(self) -> int:
         """The offset in the slot at which the mini-batch ends."""
-        ends = [8 * self.layout.num_nodes, *(table.offset + table.num_bytes for table in self._all_tables)]
+        ends = [8 * self.layout.num_nodes, self.layout.queries_offset + 4 * self.layout.num_nodes]
+        ends += [table.offset + table.num_bytes for table in self._all_tables]
         for hop in self.layout.hops:
             ends += [offset + count * dtype.itemsize for offset, count, dtype in hop_arrays(hop).values()]
         return max(ends)
@@ -102,24 +114,35 @@ class Payload:
         try:
             batch = MiniBatch.view(buffer, self.layout, self.num_seeds, epoch=self.key.epoch, step=self.key.step)
             x, y = (None if table is None else table.view(buffer) for table in (self.x, self.y))
-            tables, positions, of_edges = (
+            tables, positions, of_edges, seed_columns = (
                 {name: table.view(buffer) for name, table in named.items()}
-                for named in (self.tables, self.positions, self.edge_tables)
+                for named in (self.tables, self.positions, self.edge_tables, self.seed_columns)
             )
+            places = {name: each.places.view(buffer) for name, each in self.edge_positions.items()}
         except ValueError as error:  # torch looks at where the buffer ends
             raise QueueProtocolError(f"a mini-batch does not lie in its slot: {error}.") from error
         blocks = batch.blocks
         if of_edges:
-            edge_x, spans = of_edges.pop("edge_x", None), edge_spans(self.layout.hops)[::-1]
+            spans = edge_spans(self.layout.hops)
+            hops = reversed(range(len(spans)))  # blocks begin with the outermost
             blocks = [
-                replace(
-                    block,
-                    x=None if edge_x is None else edge_x[span],
-                    tables={name: rows[span] for name, rows in of_edges.items()},
-                )
-                for block, span in zip(blocks, spans, strict=True)
+                self._with_tables(block, hop, spans[hop], of_edges, places)
+                for hop, block in zip(hops, blocks, strict=True)
             ]
-        return replace(batch, blocks=blocks, x=x, y=y, tables=tables, positions=positions)
+        return replace(batch, blocks=blocks, x=x, y=y, tables=tables, positions=positions, seed_columns=seed_columns)
+
+    def _with_tables(
+        self, block: Block, hop: int, span: slice, tables: dict[str, torch.Tensor], places: dict[str, torch.Tensor]
+    ) -> Block:
+        """Returns a hop's block with its rows of edge tables, and the places of those of one type."""
+        own = {name: slice(*each.spans[hop]) for name, each in self.edge_positions.items()}
+        rows = {name: table[own.get(name, span)] for name, table in tables.items()}
+        return replace(
+            block,
+            x=rows.pop("edge_x", None),
+            tables=rows,
+            positions={name: where[own[name]] for name, where in places.items()},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values; the timing's fields stand in its place."""
@@ -137,7 +160,11 @@ class Payload:
             single = {name: _table(message[name]) for name in ("x", "y") if message[name] is not None}
             named = {
                 name: {key: _table(table) for key, table in message[name].items()}
-                for name in ("tables", "positions", "edge_tables")
+                for name in ("tables", "positions", "edge_tables", "seed_columns")
+            }
+            positions = {
+                key: EdgePositions(_table(each["places"]), tuple(tuple(span) for span in each["spans"]))
+                for key, each in message["edge_positions"].items()
             }
             others = dict(message)
             timing = Timing(*(others.pop(name) for name in _OF_TIMING))
@@ -147,6 +174,7 @@ class Payload:
                     **others,
                     **single,
                     **named,
+                    "edge_positions": positions,
                     "layout": SampleLayout(**{**layout, "hops": hops}),
                     "key": DrawKey(**message["key"]),
                     "timing": timing,
@@ -164,6 +192,7 @@ class Payload:
         """Checks what :meth:`view` relies on. Raises ValueError, TypeError."""
         tables = self._all_tables
         sizes = [self.num_seeds, self.layout.num_nodes, self.layout.free_begin, self.layout.free_end]
+        sizes += [self.layout.queries_offset] * (self.layout.queries_offset != -1)
         sizes += [number for table in tables for number in (table.offset, *table.shape)]
         optional = {column.offset for column in EDGE_COLUMNS}
         # An offset of -1 says that a hop has no such column.
@@ -183,9 +212,7 @@ class Payload:
         for name, positions in self.positions.items():
             if positions.dtype != "int64" or positions.shape != self.tables[name].shape[:1]:
                 raise ValueError(f"{positions!r} are no positions of {self.tables[name]!r}")
-        for table in self.edge_tables.values():
-            if table.shape[:1] != (num_edge_rows(self.layout.hops),):
-                raise ValueError(f"{table!r} is no row an edge")
+        self._check_edges()
         for read in self.reads:
             if type(read.tier) is not str or any(type(n) is not int or not 0 <= n < _MAX_SIZE for n in read[1:]):
                 raise ValueError(f"{read!r:.100} is no count of reads")
@@ -195,6 +222,21 @@ class Payload:
         for time_taken in times:
             if not isinstance(time_taken, int | float) or not math.isfinite(time_taken):
                 raise ValueError(f"{time_taken!r} is no time")
+
+    def _check_edges(self) -> None:
+        num_rows, hops = num_edge_rows(self.layout.hops), self.layout.hops
+        for name, table in self.edge_tables.items():
+            if name not in self.edge_positions and table.shape[:1] != (num_rows,):
+                raise ValueError(f"{table!r} is no row an edge")
+        for name, each in self.edge_positions.items():
+            if each.places.dtype != "int64" or each.places.shape != self.edge_tables[name].shape[:1]:
+                raise ValueError(f"{each.places!r} are no places of {self.edge_tables[name]!r}")
+            ends = [end for span in each.spans for end in span]
+            if any(type(end) is not int for end in ends) or [len(span) for span in each.spans] != [2] * len(hops):
+                raise ValueError(f"{each.spans!r:.100} are no spans of {len(hops)} hops")
+            for (begin, end), hop in zip(each.spans, hops, strict=True):
+                if not 0 <= begin <= end <= min(each.places.shape[0], begin + hop.num_edges):
+                    raise ValueError(f"rows {begin} to {end} are none of {each.places!r}")
 
 
 def _table(fields: Any) -> TableLayout:

@@ -18,10 +18,11 @@ from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout
 from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
-from lightning_gnnload.pipeline.packing import pack
+from lightning_gnnload.pipeline.packing import aligned, pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.tables import TableLayout, TablePlaces, fill_tables, place_tables
+from lightning_gnnload.sample.rows import Asked
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
@@ -105,15 +106,15 @@ class BatchSource:
             SlotMemoryError: the slot cannot grow.
         """
         self.open()
-        seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
+        asked, key = self.workload.asked_by(request), self.workload.key_of(request)
         (layout, _, places), reads, timing = timed(
-            lambda: self._draw(seeds, key, slot),
-            lambda drawn: self._gather(drawn[1], drawn[2], request, slot),
+            lambda: self._draw(asked, key, slot),
+            lambda drawn: self._gather(asked, drawn[1], drawn[2], request, slot),
             request.rank,
         )
         return Payload(
             layout,
-            len(seeds),
+            len(asked.seeds),
             key,
             places.x,
             places.y,
@@ -122,6 +123,8 @@ class BatchSource:
             tables=places.tables,
             positions=places.positions,
             edge_tables=places.edge_tables,
+            edge_positions=places.edge_positions,
+            seed_columns=places.seed_columns,
         )
 
     def without_features(self) -> BatchSource:
@@ -141,24 +144,24 @@ class BatchSource:
         """
         return Slot.shared(num_bytes)
 
-    def labels_of(self, seeds: np.ndarray) -> torch.Tensor | None:
+    def labels_of(self, asked: Asked) -> torch.Tensor | None:
         """Gathers the labels of seeds in memory of the host, for a mini-batch that is made on a device.
 
         They are few rows, and the device need not hold the labels of all nodes.
         """
-        if self.data.y is None:
-            return None
-        labels = torch.empty((len(seeds), *self.data.y.shape[1:]), dtype=self.data.y.dtype)
-        gather(self.data.y, torch.from_numpy(seeds), labels)
+        if asked.y is not None or self.data.y is None:
+            return asked.y
+        labels = torch.empty((len(asked.seeds), *self.data.y.shape[1:]), dtype=self.data.y.dtype)
+        gather(self.data.y, torch.from_numpy(asked.seeds), labels)
         return labels
 
-    def _draw(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> tuple[SampleLayout, MiniBatch, TablePlaces]:
+    def _draw(self, asked: Asked, key: DrawKey, slot: AnySlot) -> tuple[SampleLayout, MiniBatch, TablePlaces]:
         # A batch is a pure function of its key: drawn anew into a larger slot, it is the same.
         while True:
             try:
-                layout = self._sample_into(seeds, key, slot)
-                batch = MiniBatch.view(slot.array, layout, len(seeds))
-                places = place_tables(self.data, batch, layout)
+                layout = self._sample_into(asked, key, slot)
+                batch = MiniBatch.view(slot.array, layout, len(asked.seeds))
+                places = place_tables(self.data, batch, layout, asked)
                 if places.end <= layout.free_end:
                     return layout, batch, places
                 # A quarter more than this batch needs, so that the next ones fit as well.
@@ -168,15 +171,22 @@ class BatchSource:
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
 
-    def _gather(self, batch: MiniBatch, places: TablePlaces, request: BatchRequest, slot: AnySlot) -> Reads:
+    def _gather(
+        self, asked: Asked, batch: MiniBatch, places: TablePlaces, request: BatchRequest, slot: AnySlot
+    ) -> Reads:
         reads = fill_tables(places, self.features, request if self.announces else None, slot.array)
-        if places.y is not None and self.data.y is not None:
+        if places.y is not None and asked.y is not None:
+            places.y.view(slot.array).copy_(asked.y)
+        elif places.y is not None and self.data.y is not None:
             gather(self.data.y, batch.seeds, places.y.view(slot.array))
+        for name, rows in asked.columns.items():
+            places.seed_columns[name].view(slot.array).copy_(rows)
         return reads
 
-    def _sample_into(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> SampleLayout:
+    def _sample_into(self, asked: Asked, key: DrawKey, slot: AnySlot) -> SampleLayout:
         """Samples into the slot. Raises ArenaTooSmall: it has to be done again, into a larger one."""
-        return self.workload.sampler.sample_into(self.data.graph, seeds, key, slot.array)
+        graph, sampler = self.data.graph, self.workload.sampler
+        return sampler.sample_asked_into(graph, asked.seeds, asked.queries, key, slot.array)
 
 
 class Draws(Protocol):
@@ -223,32 +233,35 @@ class DeviceSource(BatchSource):
         with self._device.side_stream():  # where slots grow, too
             if isinstance(slot, Slot):
                 return super().make(request, slot)
-            seeds, key = self.workload.seeds_of(request), self.workload.key_of(request)
-            _, (layout, y), timing = timed(
-                lambda: self._draws.sample(seeds, key),
-                lambda sample: self._write(sample, seeds, slot),
+            asked, key = self.workload.asked_by(request), self.workload.key_of(request)
+            _, (layout, of_rows), timing = timed(
+                lambda: self._draws.sample(asked.seeds, key),
+                lambda sample: self._write(sample, asked, slot),
                 request.rank,
             )
-        return Payload(layout, len(seeds), key, None, y, timing)
+        y = of_rows.pop("y", None)
+        return Payload(layout, len(asked.seeds), key, None, y, timing, seed_columns=of_rows)
 
     def _write(
-        self, sample: DeviceSample, seeds: np.ndarray, slot: DeviceSlot
-    ) -> tuple[SampleLayout, TableLayout | None]:
-        """Copies a sample to a slot of the device, with its labels."""
-        labels = self.labels_of(seeds)
-        layout, pieces = pack(sample, room_bytes=0 if labels is None else labels.nbytes)
-        y = None
-        if labels is not None:
-            y = TableLayout(layout.free_begin, tuple(labels.shape), str(labels.dtype).removeprefix("torch."))
-            pieces.append((y.offset, self._device.put(bytes_of(labels))))
+        self, sample: DeviceSample, asked: Asked, slot: DeviceSlot
+    ) -> tuple[SampleLayout, dict[str, TableLayout]]:
+        """Copies a sample to a slot of the device, with its labels and what else belongs to its rows."""
+        labels = self.labels_of(asked)
+        of_rows = {**asked.columns, **({} if labels is None else {"y": labels})}
+        layout, pieces = pack(sample, room_bytes=sum(aligned(rows.nbytes) for rows in of_rows.values()))
+        places, end = dict[str, TableLayout](), layout.free_begin
+        for name, rows in of_rows.items():
+            places[name] = TableLayout(end, tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
+            pieces.append((end, self._device.put(bytes_of(rows))))
+            end += aligned(rows.nbytes)
         needed = max(offset + tensor.nbytes for offset, tensor in pieces)
         if needed > slot.num_bytes:
             slot.grow(needed * 5 // 4)  # a quarter more, so that the next ones fit as well
         self._put(pieces, slot)
-        return layout, y
+        return layout, places
 
-    def _sample_into(self, seeds: np.ndarray, key: DrawKey, slot: AnySlot) -> SampleLayout:
-        layout, pieces = pack(self._draws.sample(seeds, key), slot.num_bytes)
+    def _sample_into(self, asked: Asked, key: DrawKey, slot: AnySlot) -> SampleLayout:
+        layout, pieces = pack(self._draws.sample(asked.seeds, key), slot.num_bytes)
         self._put(pieces, slot)
         return layout
 

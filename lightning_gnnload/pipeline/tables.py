@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ from lightning_gnnload.data.block import MiniBatch, view_of
 from lightning_gnnload.data.features import FeatureStore, Reads, summed_reads
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
+from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import HopLayout, SampleLayout
+from lightning_gnnload.sample.rows import Asked
 
 _ALIGN = 64
 
@@ -38,6 +40,19 @@ class TableLayout:
         return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
 
 
+@dataclass(frozen=True)
+class EdgePositions:
+    """The rows of an EdgeTable in a slot: which edges they belong to.
+
+    Attributes:
+        places: of each row's edge among those of its hop, int64 ``[M]``.
+        spans: of each hop, in the order of the layout: from which row to which its own are.
+    """
+
+    places: TableLayout
+    spans: tuple[tuple[int, int], ...]
+
+
 class Gather(NamedTuple):
     """An instruction to gather: rows ``ids``, int64, of the store ``name`` go to ``place``."""
 
@@ -51,14 +66,16 @@ class TablePlaces(NamedTuple):
 
     Attributes:
         x: features of all V nodes.
-        y: labels of the seeds.
+        y: labels of the seeds, or of their rows.
         tables: further features by name: ``[V, F]``, or ``[M, F]`` of the M nodes that a NodeTable has rows for.
         positions: of NodeTables, by name: the places of these M nodes among all nodes, int64 ``[M]``, ascending.
         edge_tables: edge features of all hops by name, ``"edge_x"`` among them; :func:`edge_spans` says which rows are
-            whose.
+            whose. Those of EdgeTables: rows of the edges of their types.
+        edge_positions: of EdgeTables, by name: whose these are.
+        seed_columns: what belongs to the rows, by name.
         end: where they end.
         gathers: what to gather for them; y is gathered apart, as it is in no store.
-        found: what to write to ``positions``.
+        found: what to write to ``positions`` and ``edge_positions``.
     """
 
     x: TableLayout | None
@@ -66,12 +83,14 @@ class TablePlaces(NamedTuple):
     tables: dict[str, TableLayout]
     positions: dict[str, TableLayout]
     edge_tables: dict[str, TableLayout]
+    edge_positions: dict[str, EdgePositions]
+    seed_columns: dict[str, TableLayout]
     end: int
     gathers: list[Gather]
-    found: dict[str, np.ndarray]
+    found: list[tuple[TableLayout, np.ndarray]]
 
 
-def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> TablePlaces:
+def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout, asked: Asked) -> TablePlaces:
     """Places a mini-batch's tables one after the other, each aligned to 64 bytes, in the free middle of its slot.
 
     The nodes lie at the slot's begin, the hops at its end. The caller checks whether there is so much room.
@@ -79,7 +98,7 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Tab
     Raises:
         SamplerConfigError: the data has edge tables, but the blocks no edge ids.
     """
-    end, gathers, found = layout.free_begin, list[Gather](), dict[str, np.ndarray]()
+    end, gathers, found = layout.free_begin, list[Gather](), list[tuple[TableLayout, np.ndarray]]()
 
     def place(shape: tuple[int, ...], dtype: torch.dtype) -> TableLayout:
         nonlocal end
@@ -91,25 +110,40 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> Tab
         gathers.append(Gather(name, ids, place((len(ids), *store.row_shape), store.dtype)))
         return gathers[-1].place
 
+    def put(numbers: np.ndarray) -> TableLayout:
+        found.append((place(numbers.shape, torch.int64), numbers))
+        return found[-1][0]
+
     x = y = None
     tables, positions = dict[str, TableLayout](), dict[str, TableLayout]()
     if data.x is not None:
         x = gather("x", data.x, batch.nodes)
-    if data.y is not None:
+    if asked.y is not None:
+        y = place(tuple(asked.y.shape), asked.y.dtype)
+    elif data.y is not None:
         y = place((batch.num_seeds, *data.y.shape[1:]), data.y.dtype)
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):
             nodes = batch.nodes.numpy()
-            found[name] = np.flatnonzero((nodes >= table.nodes.start) & (nodes < table.nodes.stop))
-            positions[name] = place(found[name].shape, torch.int64)
-            tables[name] = gather(name, table.store, torch.from_numpy(nodes[found[name]] - table.first))
+            places = np.flatnonzero((nodes >= table.nodes.start) & (nodes < table.nodes.stop))
+            positions[name] = put(places)
+            tables[name] = gather(name, table.store, torch.from_numpy(nodes[places] - table.first))
         else:
             tables[name] = gather(name, table, batch.nodes)
-    edge_rows = _edge_rows(data, batch, layout) if data.edge_stores else torch.empty(0, dtype=torch.int64)
-    edge_tables = {
-        name.removeprefix(EDGE_PREFIX): gather(name, store, edge_rows) for name, store in data.edge_stores.items()
-    }
-    return TablePlaces(x, y, tables, positions, edge_tables, end, gathers, found)
+    edge_tables, edge_positions = dict[str, TableLayout](), dict[str, EdgePositions]()
+    if data.edge_stores:
+        edges = _Edges(data, batch, layout)
+        for name, store in data.edge_stores.items():
+            key = name.removeprefix(EDGE_PREFIX)
+            of_edges = data.edge_tables.get(key) if name.startswith(EDGE_PREFIX) else None
+            if isinstance(of_edges, EdgeTable):
+                ids, where, spans = edges.of_type(of_edges)
+                edge_positions[key] = EdgePositions(put(where), spans)
+                edge_tables[key] = gather(name, store, ids)
+            else:
+                edge_tables[key] = gather(name, store, edges.rows)
+    seed_columns = {name: place(tuple(rows.shape), rows.dtype) for name, rows in asked.columns.items()}
+    return TablePlaces(x, y, tables, positions, edge_tables, edge_positions, seed_columns, end, gathers, found)
 
 
 def fill_tables(
@@ -126,8 +160,8 @@ def fill_tables(
             stores[name].announce(request)
         store = stores[name]
         reads.append(store.gather(ids, place.view(buffer).view(len(ids), store.shape[1])) or ())
-    for name, positions in places.found.items():
-        places.positions[name].view(buffer).numpy()[:] = positions
+    for place, numbers in places.found:
+        place.view(buffer).numpy()[:] = numbers
     return reads[0] if len(reads) == 1 else summed_reads(reads)
 
 
@@ -145,16 +179,46 @@ def num_edge_rows(hops: Sequence[HopLayout]) -> int:
     return max((span.stop for span in edge_spans(hops)), default=0)
 
 
-def _edge_rows(data: GraphData, batch: MiniBatch, layout: SampleLayout) -> torch.Tensor:
-    """Returns the rows of edge tables that the hops need, in the order of :func:`edge_spans`."""
-    rows = torch.empty(num_edge_rows(layout.hops), dtype=torch.int64)
-    for block, span in zip(reversed(batch.blocks), edge_spans(layout.hops), strict=True):
-        if block.edge_ids is None:
-            raise SamplerConfigError(
-                f"the data has tables of edges ({', '.join(data.edge_stores)}), whose rows are found by edge ids, but "
-                f"the sampler's blocks have none. Give the sampler edge_ids=True, if it knows the edges that it draws, "
-                f"or leave these tables out: GraphData(edge_x=None, edge_tables={{}}), from_pyg(edge_tables=[])."
-            )
-        rows[span] = block.edge_ids
-    order = data.graph.edge_order
-    return rows if order is None else torch.from_numpy(order[rows.numpy()].astype(np.int64, copy=False))
+class _Edges:
+    """The edges of a mini-batch's hops, one after the other as :func:`edge_spans` has them, and their rows in tables.
+
+    Raises:
+        SamplerConfigError: the blocks have no edge ids.
+    """
+
+    def __init__(self, data: GraphData, batch: MiniBatch, layout: SampleLayout) -> None:
+        self._graph, self._spans = data.graph, edge_spans(layout.hops)
+        self._ids = np.empty(num_edge_rows(layout.hops), np.int64)
+        for block, span in zip(reversed(batch.blocks), self._spans, strict=True):
+            if block.edge_ids is None:
+                raise SamplerConfigError(
+                    f"the data has tables of edges ({', '.join(data.edge_stores)}), whose rows are found by edge ids, "
+                    f"but the sampler's blocks have none. Give the sampler edge_ids=True, if it knows the edges that "
+                    f"it draws, or leave these tables out: GraphData(edge_x=None, edge_tables={{}}), "
+                    f"from_pyg(edge_tables=[])."
+                )
+            self._ids[span] = block.edge_ids.numpy()
+
+    @cached_property
+    def rows(self) -> torch.Tensor:
+        """The rows of tables of all edges, int64."""
+        order = self._graph.flat_order
+        return torch.from_numpy(self._ids if order is None else order[self._ids].astype(np.int64, copy=False))
+
+    @cached_property
+    def _types(self) -> np.ndarray:
+        return self._graph.edge_types_of(self._ids)
+
+    def of_type(self, table: EdgeTable) -> tuple[torch.Tensor, np.ndarray, tuple[tuple[int, int], ...]]:
+        """Returns the rows of an edge type's table, the place of each one's edge in its hop, and each hop's span of
+        them."""
+        types, order = self._graph.types, self._graph.edge_order
+        assert types is not None
+        assert order is not None
+        found = np.flatnonzero(self._types == types.edge_type_number(table.edge_type))
+        where = found.copy()
+        for span in self._spans:  # hops that are prefixes of one array begin at one place
+            own = slice(*np.searchsorted(found, (span.start, span.stop)))
+            where[own] = found[own] - span.start
+        spans = tuple(tuple(np.searchsorted(found, (span.start, span.stop)).tolist()) for span in self._spans)
+        return torch.from_numpy(order[self._ids[found]].astype(np.int64, copy=False)), where, spans

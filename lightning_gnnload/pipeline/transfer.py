@@ -7,7 +7,9 @@ from collections import deque
 import torch
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
 
+AnyBatch = MiniBatch | TypedMiniBatch
 _MOST_BEGUN = 2
 """Steps that the host may have given to the device when it copies the next batch: one computes, one waits."""
 
@@ -24,10 +26,10 @@ class DeviceCopies:
 
     def __init__(self) -> None:
         self._stream: torch.cuda.Stream | None = None
-        self._under_way: deque[tuple[torch.cuda.Event, MiniBatch]] = deque()
+        self._under_way: deque[tuple[torch.cuda.Event, AnyBatch]] = deque()
         self._begun: deque[torch.cuda.Event] = deque()
 
-    def start(self, batch: MiniBatch, device: torch.device) -> MiniBatch:
+    def start(self, batch: AnyBatch, device: torch.device) -> AnyBatch:
         """Starts to copy ``batch`` to ``device``; returns it there, for work in the current stream from now on."""
         # Copies end in the order in which they began, as they share one stream.
         while self._under_way and self._under_way[0][0].query():

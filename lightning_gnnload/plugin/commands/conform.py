@@ -16,7 +16,7 @@ from lightning_gnnload.conform.case import Promise
 from lightning_gnnload.conform.figure import can_be_drawn, draw_figure
 from lightning_gnnload.conform.peers import peers
 from lightning_gnnload.conform.report import ReportRow, examine, num_rows, table, write_csv, write_json
-from lightning_gnnload.conform.subjects import Subject, own_subjects, subject_of
+from lightning_gnnload.conform.subjects import Subject, own_subjects, subjects_of
 from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
 from lightning_gnnload.plugin.commands.arguments import Parser
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     # Tables that go to a file or pipe are not to be folded to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        subjects = [_users(options)] if options.sampler else own_subjects()
+        subjects = _users(options) if options.sampler else own_subjects()
         missing: list[str] = []
         if options.peers:
             found, missing = peers()
@@ -96,10 +96,10 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _users(options: argparse.Namespace) -> Subject:
+def _users(options: argparse.Namespace) -> list[Subject]:
     try:
         promise = Promise(**options.promise)
-        return subject_of(options.sampler, options.fanouts, options.args, promise, options.law)
+        return subjects_of(options.sampler, options.fanouts, options.args, promise, options.law)
     except TypeError as error:
         raise SamplerConfigError(f"--args or --promise do not fit: {error}.") from error
 

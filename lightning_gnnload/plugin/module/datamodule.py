@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.sanity import sanity_issues
 from lightning_gnnload.data.seeds import SeedOrder, Sequential
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
@@ -28,9 +31,11 @@ from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
-from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers, seed_order
+from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers, refuse_others, seed_order
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.links import Exclude, LinkSettings
+from lightning_gnnload.sample.negatives import Negatives
 from lightning_gnnload.sample.workload import Workload
 
 _MAX_DEFAULT_THREADS = 4
@@ -49,8 +54,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         batch_format: a name in :data:`.FORMATS`: ``"blocks"`` gives a :class:`MiniBatch`, ``"dgl"`` and ``"pyg"`` what
             these libraries' own loaders yield, ``(input_nodes, output_nodes, blocks)`` and a ``Data``.
         seed: the random seed of orders and draws.
-        order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`) or a SeedOrder, for training;
-            evaluation is sequential.
+        order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`), ``"time"``
+            (:class:`.TimeOrder`) or a SeedOrder, for training; evaluation is sequential.
         num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
             in the main thread.
         cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
@@ -61,7 +66,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         eval_sampler: likewise; ``sampler`` when None.
         eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
             batch size and number of trainers, so that metrics are comparable; ``"fresh"``: new ones each epoch.
-        predict: node ids, or ``"train"``, ``"val"``, ``"test"``, or ``"all"`` nodes.
+        predict: node ids, a :class:`SeedTable`, or ``"train"``, ``"val"``, ``"test"``, or ``"all"`` nodes.
         drop_last: leave out a training epoch's last step when it is not full.
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
@@ -72,6 +77,12 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
         label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
         edge_feature_name: for ``"dgl"``, the name of edge features in ``edata``.
+        negatives: which false edges come with links, the rows of a SeedTable with ``src`` and ``dst``.
+        eval_negatives: for validation and test, to rank among; ``negatives`` when None.
+        exclude: which edges are left out of sampling where links are trained on, so that none tells its own answer:
+            ``"self"``: those of the mini-batch; ``"reverse"``: and those that go back; None: none. Likewise in
+            evaluation, of tables with ``edge_ids``, whose links are edges of the graph.
+        reverse_types: ``{edge type: type of the edges that go back}``, where names do not tell (:func:`.reverse_of`).
 
     Raises:
         LoaderConfigError: settings that cannot work.
@@ -112,7 +123,13 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         feature_name: str = "feat",
         label_name: str = "label",
         edge_feature_name: str = "feat",
+        negatives: Negatives | None = None,
+        eval_negatives: Negatives | None = None,
+        exclude: Exclude | None = "reverse",
+        reverse_types: Mapping[Any, Any] | None = None,
+        **others: Any,
     ) -> None:
+        refuse_others(others)
         super().__init__()
         check_data(data)
         check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
@@ -135,6 +152,11 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
+        for name, given in (("negatives", negatives), ("eval_negatives", eval_negatives)):
+            if given is not None and not isinstance(given, Negatives):
+                raise LoaderConfigError(f"{name}={given!r}: Negatives are needed, such as Negatives('binary', num=1).")
+        self.links = LinkSettings(negatives, exclude, reverse_types)
+        self.eval_negatives = eval_negatives or negatives
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self._template: Any = None  # what every batch of from_pyg repeats
@@ -154,13 +176,13 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     @classmethod
     def from_dgl(cls, graph: Any, **settings: Any) -> GraphDataModule:
-        """Makes a module over a homogeneous DGL graph, with all columns of its ``ndata`` and ``edata``, in DGL's format
-        unless told otherwise.
+        """Makes a module over a DGL graph, with types or without, and all columns of its ``ndata`` and ``edata``, in
+        DGL's format unless told otherwise.
 
         Args:
             graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
             **settings: this class's, and those of :func:`.graph_data_from_dgl`: ``tables``, ``edge_tables``,
-                ``edge_weight_name``, ``train``, ``val``, ``test``.
+                ``edge_weight_name``, ``time_name``, ``train``, ``val``, ``test``.
         """
         from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 
@@ -171,15 +193,16 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     @classmethod
     def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
-        """Makes a module over a homogeneous PyG ``Data``, with all its attributes, in PyG's format unless told
+        """Makes a module over a PyG ``Data`` or ``HeteroData``, with all its attributes, in PyG's format unless told
         otherwise.
 
         Args:
             data: splits are its masks ``train_mask`` and so on, unless ids are given.
             **settings: this class's, and those of :func:`.graph_data_from_pyg`: ``tables``, ``edge_tables``,
-                ``edge_feature_name``, ``train``, ``val``, ``test``.
+                ``edge_feature_name``, ``time_attr``, ``train``, ``val``, ``test``.
         """
-        from lightning_gnnload.adapters.pyg import graph_data_from_pyg, template_of
+        from lightning_gnnload.adapters.pyg import graph_data_from_pyg
+        from lightning_gnnload.adapters.pyg_stores import template_of
 
         graph_data = graph_data_from_pyg(data, **_taken(settings, graph_data_from_pyg))
         module = cls(graph_data, **{"batch_format": "pyg", **settings})
@@ -249,7 +272,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
             self._sampling.begin_step(self.trainer.global_step)
-        if isinstance(batch, MiniBatch) and device.type == "cuda" and not batch.nodes.is_cuda:
+        if isinstance(batch, MiniBatch | TypedMiniBatch) and device.type == "cuda" and batch.device.type == "cpu":
             return self._copies.start(batch, device)
         if self.trainer is not None and converts_input(self.trainer.precision_plugin):
             batch = FORMATS[self.batch_format].converted(batch, self.trainer.precision_plugin.convert_input)
@@ -291,10 +314,11 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
         training = phase == "train"
-        seeds = self._predict_ids() if phase == "predict" else self.data.split(phase)
+        seeds = self._predict_seeds() if phase == "predict" else self.data.table(phase) or self.data.split(phase)
         if not len(seeds):
             taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
             raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
+        table = seeds if isinstance(seeds, SeedTable) else None
         # overfit_batches means the same batches in every epoch.
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
         sampler = self.sampler if training else self.eval_sampler
@@ -304,7 +328,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         workload = Workload(
             self.data.graph,
             sampler,
-            seeds,
+            np.arange(len(seeds)) if isinstance(seeds, SeedTable) else seeds,
             batch_size=self.batch_size if training else self.eval_batch_size,
             order=self.order if training and not overfit else Sequential(),
             seed=self.seed,
@@ -312,10 +336,24 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
             labels=self.data.y,
+            table=table,
+            links=self._links_of(phase, table),
         )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
+
+    def _links_of(self, phase: str, table: SeedTable | None) -> LinkSettings:
+        """Links that are not known to be edges leave none out but in training; predictions have no negatives."""
+        training, in_graph = phase == "train", table is not None and table.edge_ids is not None
+        negatives = self.links.negatives if training else None if phase == "predict" else self.eval_negatives
+        named = None if negatives is None else negatives.weight
+        return replace(
+            self.links,
+            negatives=negatives,
+            exclude=self.links.exclude if training or in_graph else None,
+            weights=None if named is None else self.data.node_column(named),
+        )
 
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks: int | None = None
@@ -326,7 +364,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             num_local = self.trainer.num_devices
             pinned = self.trainer.strategy.root_device.type == "cuda"
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
-        source, convert = self.source(phase), self._convert() or _as_it_is
+        source, convert = self.source(phase), self._convert(phase) or _as_it_is
         loader = SampledLoader(
             source,
             num_ranks=num_ranks,
@@ -369,22 +407,31 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         of_library = FORMATS[self.batch_format].library is not None
         return data.with_graph_columns() if of_library and samplers_know_edges else data
 
-    def _convert(self) -> Callable[[MiniBatch], Any] | None:
+    def _convert(self, phase: str) -> Callable[[MiniBatch], Any] | None:
+        sampler = self.sampler if phase == "train" else self.eval_sampler
+        if self.batch_format == "blocks" and getattr(sampler, "metapath", None) is not None:
+            return None  # all nodes are of one type, and no edge is one of the graph's
+        negatives = self.links.negatives if phase == "train" else self.eval_negatives
         return FORMATS[self.batch_format].adapter(
-            self.data.graph.edge_order,
+            self.data,
             self._template,
+            None if negatives is None else negatives.num_dst,
             feature_name=self.feature_name,
             label_name=self.label_name,
             edge_feature_name=self.edge_feature_name,
         )
 
-    def _predict_ids(self) -> np.ndarray:
+    def _predict_seeds(self) -> np.ndarray | SeedTable:
+        if isinstance(self.predict, SeedTable):
+            return self.predict
         if isinstance(self.predict, str):
             if self.predict not in (*SPLITS, "all"):
                 raise LoaderConfigError(
                     f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(SPLITS)}."
                 )
-            return np.arange(self.data.num_nodes) if self.predict == "all" else self.data.split(self.predict)
+            if self.predict == "all":
+                return np.arange(self.data.num_nodes)
+            return self.data.table(self.predict) or self.data.split(self.predict)
         return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
 
 

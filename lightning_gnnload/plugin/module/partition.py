@@ -98,6 +98,11 @@ class ModulePartition:
         partition = self.open(whole.graph)
         if partition is None:
             return whole
+        if whole.table is not None or whole.rows.has_queries:
+            raise PartitionError(
+                "parts sample plain node ids for all seeds together: neither the rows of a SeedTable, nor times, nor "
+                "sharing='disjoint'. Train without partition=."
+            )
         if not partition.is_self_reliant:
             return self._collective.workload(whole, partition, phase)
         seeds = partition.seeds_of(phase)

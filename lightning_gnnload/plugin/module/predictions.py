@@ -19,10 +19,11 @@ from lightning_gnnload.plugin.compat import pl
 class PredictionWriter(pl.Callback):
     """After ``trainer.predict``, writes what ``predict_step`` returned as one ``.npz`` file.
 
-    It holds ``ids``, int64 ``[S]``, the nodes in the order of ``GraphDataModule(predict=...)``, and ``predictions``
-    ``[S, ...]``, a row for each; or, where ``predict_step`` returns a dict of tensors, each under its name. The rows of
-    all trainers are there: each writes a file of its own beside it, and rank 0 joins them. On several machines ``path``
-    must therefore lie in a folder that they share. A file of that name is replaced when the new one is whole.
+    It holds ``ids``, int64 ``[S]``, the nodes in the order of ``GraphDataModule(predict=...)``, or the row numbers of
+    a :class:`.SeedTable`, and ``predictions`` ``[S, ...]``, a row for each; or, where ``predict_step`` returns a dict
+    of tensors, each under its name. The rows of all trainers are there: each writes a file of its own, and rank 0
+    joins them. On several machines ``path`` must therefore lie in a folder that they share. A file of that name is
+    replaced when the new one is whole.
 
     Args:
         path: of the file; ``.npz`` is added where it is missing.

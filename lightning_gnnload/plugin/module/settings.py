@@ -9,6 +9,7 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.proximity import ProximityOrder
 from lightning_gnnload.data.seeds import SeedOrder, Sequential, Shuffled
+from lightning_gnnload.data.timeorder import TimeOrder
 from lightning_gnnload.errors import LoaderConfigError
 
 
@@ -19,6 +20,41 @@ def check_data(data: Any) -> None:
             f"data is a {type(data).__name__}; give a GraphData or a dataset such as Debian(). For graphs of other "
             f"libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
         )
+
+
+_OF_PYG = {
+    "num_neighbors": "sampler=NeighborSampler([15, 10], expand='new')",
+    "neighbor_sampler": "sampler=NeighborSampler(...)",
+    "input_nodes": "GraphData(..., train=ids), or predict=ids",
+    "input_time": "GraphData(..., train=SeedTable(ids, time=times))",
+    "input_id": "GraphData(..., train=SeedTable(ids)), whose row numbers it is",
+    "edge_label_index": "GraphData(..., train=SeedTable(src=..., dst=...))",
+    "edge_label": "GraphData(..., train=SeedTable(src=..., dst=..., y=...))",
+    "edge_label_time": "GraphData(..., train=SeedTable(src=..., dst=..., time=...))",
+    "time_attr": "Graph.from_hetero(..., node_time=..., edge_time=...)",
+    "weight_attr": "Graph.from_coo(..., edge_weight=...) with WeightedNeighborSampler",
+    "temporal_strategy": "NeighborSampler(..., pick='uniform' or 'last')",
+    "disjoint": "NeighborSampler(..., sharing='disjoint')",
+    "replace": "NeighborSampler(..., replace=True)",
+    "shuffle": "order='shuffle' or 'sequential'",
+    "num_workers": "num_threads=...",
+    "persistent_workers": "num_threads=..., whose threads need none",
+    "pin_memory": "nothing: mini-batches for a GPU lie in page-locked memory",
+    "transform": "on_after_batch_transfer of a subclass, or the model",
+}
+"""Settings of PyG's loaders, and what says the same here."""
+
+
+def refuse_others(others: dict[str, Any]) -> None:
+    """Refuses settings that are not the data module's; of those that PyG's loaders have, it says what is meant here.
+
+    Raises:
+        LoaderConfigError, TypeError: there is one.
+    """
+    for name in others:
+        if name in _OF_PYG:
+            raise LoaderConfigError(f"GraphDataModule has no {name}=; that of PyG's loaders is here: {_OF_PYG[name]}.")
+        raise TypeError(f"GraphDataModule got an unexpected keyword argument {name!r}.")
 
 
 def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
@@ -39,14 +75,19 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> None:
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:
-    """Returns the order named ``"shuffle"``, ``"sequential"`` or ``"proximity"``, or the one that is given.
+    """Returns the order named ``"shuffle"``, ``"sequential"``, ``"proximity"`` or ``"time"``, or the one that is given.
 
     Raises:
         LoaderConfigError: an unknown name.
     """
     if isinstance(order, SeedOrder):
         return order
-    by_name: dict[str, type[SeedOrder]] = {"shuffle": Shuffled, "sequential": Sequential, "proximity": ProximityOrder}
+    by_name: dict[str, type[SeedOrder]] = {
+        "shuffle": Shuffled,
+        "sequential": Sequential,
+        "proximity": ProximityOrder,
+        "time": TimeOrder,
+    }
     if order not in by_name:
         raise LoaderConfigError(
             f"order={order!r} is not known; give one of {', '.join(map(repr, by_name))} or a SeedOrder."

@@ -25,7 +25,7 @@ from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
 from lightning_gnnload.plugin.module.settings import check_choice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, can_upload
+from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, can_upload, why_on_host
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -68,11 +68,13 @@ class TrainerDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not must and computes_on.type != "cuda":
             return None
-        draws = self.setting != "cpu" and self._device.allows(can_sample_parts(source.workload.sampler), self.setting)
+        on_host = why_on_host(source.workload)
+        can_draw = on_host or can_sample_parts(source.workload.sampler)
+        draws = self.setting != "cpu" and self._device.allows(can_draw, self.setting)
         if not draws and caches <= {"cpu"}:
             return None
         sampler = source.workload.sampler
-        reason = why_not_gathered(source, module.batch_format) or (None if draws else can_upload(sampler))
+        reason = why_not_gathered(source, module.batch_format) or (None if draws else on_host or can_upload(sampler))
         if not self._device.allows(reason, self.setting):
             return None
         if sampler in self._refused:

@@ -73,10 +73,12 @@ class NoGraphBaseline(pl.Callback):
         """Trains the perceptron; returns its test accuracy at the epoch with the best validation accuracy.
 
         Raises:
-            LoaderConfigError: no features, or no integer class labels.
+            LoaderConfigError: no features, or no integer class labels; splits that are seed tables.
         """
         if data.x is None or data.y is None or data.y.ndim != 1 or data.y.is_floating_point():
             raise LoaderConfigError("NoGraphBaseline needs features and one integer class label a node.")
+        if data.seed_tables:
+            raise LoaderConfigError("NoGraphBaseline learns nodes by their labels, but the splits are seed tables.")
         splits = {name: self._rows(data, data.split(name)) for name in ("train", "val", "test")}
         # Lightning tests in inference mode, where nothing can be trained.
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), torch.inference_mode(False):

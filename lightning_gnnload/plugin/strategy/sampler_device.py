@@ -13,7 +13,7 @@ from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice
-from lightning_gnnload.sample.on_device import can_sample
+from lightning_gnnload.sample.on_device import can_sample, why_on_host
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -69,7 +69,8 @@ class SamplerDevice:
         setting = getattr(module, "sampling_device", None)
         if not _is_wanted(module, self._job.device):
             return source
-        if not self._device.allows(can_sample(source.workload.sampler), setting):
+        workload = source.workload
+        if not self._device.allows(why_on_host(workload) or can_sample(workload.sampler), setting):
             return source
         try:
             return self._on_device(module, source)
