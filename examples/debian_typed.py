@@ -1,0 +1,47 @@
+"""R-GCN, or PyG's HGT, on Debian's packages, their sources and their maintainers.
+
+    python examples/debian_typed.py RGCN
+
+The task is that of debian_sage.py, on a graph with types: sources and maintainers are nodes, which have no features, so
+that the models learn an embedding of each.
+"""
+
+import argparse
+from typing import Any
+
+import pytorch_lightning as pl
+from models import RGCN, TypedClassifier
+
+from lightning_gnnload import Debian, GraphDataModule, NeighborSampler
+
+FANOUTS = [5, 3]  # neighbours of each edge type, of packages and then of what these led to
+SHAPE: dict[str, Any] = {"node_type": "package", "in_features": {"package": 128}, "num_classes": 58}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=["RGCN", "HGT"])
+    parser.add_argument("--epochs", type=int, default=10)
+    arguments = parser.parse_args()
+    pl.seed_everything(0)
+    dataset = Debian(typed=True)
+    if arguments.model == "RGCN":
+        model: TypedClassifier = RGCN(**SHAPE)
+        data = GraphDataModule(dataset, NeighborSampler(FANOUTS), batch_size=1024)
+    else:
+        from models.hgt import HGT  # needs torch_geometric
+
+        model = HGT(**SHAPE)
+        data = GraphDataModule(dataset, NeighborSampler(FANOUTS, expand="new"), batch_size=1024, batch_format="pyg")
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=arguments.epochs,
+        default_root_dir=f"runs/debian_{arguments.model.lower()}",
+        callbacks=[pl.callbacks.ModelCheckpoint(monitor="val_accuracy", mode="max")],
+    )
+    trainer.fit(model, data)
+    trainer.test(model, data, ckpt_path="best")
+
+
+if __name__ == "__main__":
+    main()
