@@ -14,6 +14,8 @@ FANOUTS = ([15, 10, 5], [10, 25])  # nearest hop first
 FORCED_SETS = ops.instruction_sets()[1:-1]  # those of other machines: AVX2, where this one has AVX-512
 GROWTH = "growth"
 TITLES = {"debian": "Debian", "g2": "G2", "g3": "G3", "g1": "G1", GROWTH: "the large graph"}  # by size
+TYPED_TITLES = {"debian-typed": "Debian with types", "m10": "market of 10 M edges", "m100": "market of 100 M edges"}
+TITLES |= TYPED_TITLES
 MALLOC_2MB = ", malloc on 2 MB pages"
 
 

@@ -12,6 +12,7 @@ from tests.benchmarks.report import number
 
 # One colour a topic; topics without a peer of another library have no bars.
 _COLORS = {"Sampling": "#2a78d6", "Samplers": "#d6552a", "Gather": "#1baf7a", "Loader": "#eda100", "Memory": "#4a3aa7"}
+_COLORS |= {"By type": "#2a78d6", "By time": "#d6552a", "Links": "#1baf7a", "Link loader": "#eda100"}
 _ROW_INCHES = 0.25
 
 

@@ -93,6 +93,8 @@ AVX2 = OURS if ops.instruction_sets()[-1] == "avx2" else tuple(f"{name}, avx2" f
 REPLAY = "memory replay"
 REPLAY_NEW = f'{REPLAY}, expand="new"'
 PROMISE = "promise"
+ASKED = "what was asked for"
+BYTES_AN_EDGE = 9.0  # of a graph with types and times
 
 _PYG = ("pyg-lib",)
 _SAMPLING: dict[tuple[str, tuple[int, ...]], dict[str, tuple[float, float]]] = {
@@ -137,3 +139,50 @@ def of_memory(graph: str, ours: str) -> list[Goal]:
 
 def of_growth(ours: str, small: str) -> list[Goal]:
     return [Goal((ours,), small, at_most=2.5)]
+
+
+_PYG_WITH_IDS = "pyg-lib, edge ids, malloc on 2 MB pages"
+_MARKETS = ("m10", "m100")
+_LIKE_DGL = ("ours, edge ids",)  # DGL's blocks carry edge ids
+_LIKE_PYG = ('ours, expand="new", edge ids',)
+
+
+def of_typed(graph: str) -> list[Goal]:
+    """Each against a peer that does the same: pyg-lib expands what the last hop found."""
+    if graph not in _MARKETS:
+        return []
+    return [Goal(_LIKE_PYG, _PYG_WITH_IDS, at_least=6), Goal(_LIKE_DGL, "DGL", at_least=4.5)]
+
+
+def of_types(graph: str, typed: str, untyped: str) -> list[Goal]:
+    return [Goal((typed,), untyped, at_most=1.15)] if graph in _MARKETS else []
+
+
+def of_timed(graph: str) -> list[Goal]:
+    return [Goal(_LIKE_DGL, _PYG_WITH_IDS, at_least=6)] if graph in _MARKETS else []
+
+
+def of_links(graph: str) -> list[Goal]:
+    if graph not in _MARKETS:
+        return []
+    return [Goal(_LIKE_PYG, _PYG_WITH_IDS, at_least=6), Goal(_LIKE_DGL, "DGL", at_least=4)]
+
+
+def of_made_links(graph: str) -> list[Goal]:
+    if graph not in _MARKETS:
+        return []
+    return [Goal(_LIKE_PYG, "pyg-lib", at_least=6), Goal(_LIKE_DGL, "DGL", at_least=4)]
+
+
+def of_link_loader(graph: str) -> list[Goal]:
+    """In the format of each, as its user gets it."""
+    formats = {"pyg-lib": ("ours, pyg, 2 threads",), "DGL": ("ours, dgl, 2 threads",)}
+    return [Goal(ours, family, at_least=4) for family, ours in formats.items()] if graph in _MARKETS else []
+
+
+def of_build(graph: str, ours: str, sort: str) -> list[Goal]:
+    return [Goal((ours,), sort, at_least=2)] if graph in _MARKETS else []
+
+
+def of_rest(graph: str, ours: str) -> list[Goal]:
+    return [Goal((ours,), ASKED, at_most=1)] if graph in _MARKETS else []

@@ -13,6 +13,7 @@ from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 from tests.benchmarks.growth_graph import GrowthGraph
 from tests.benchmarks.serve import serve
+from tests.benchmarks.typed_graph import TYPED_GRAPHS
 
 # In nodes, edges and train nodes as ogbn-arxiv, ogbn-products and ogbn-papers100M.
 G2 = Synthetic("chung-lu", num_nodes=170_000, num_edges=1_200_000, num_features=128, train_fraction=0.54)
@@ -41,6 +42,8 @@ class Preparation:
     """Builds what is missing, in a process that ends: building takes memory that nobody should inherit."""
 
     def prepare(self, graph: str) -> dict[str, int]:
+        if graph in TYPED_GRAPHS:
+            return self._prepare_typed(graph)
         GRAPHS[graph].prepare()
         data = GRAPHS[graph].load()
         if graph != "growth":  # no peer runs there, and its int64 copy would be 13 GB
@@ -49,6 +52,17 @@ class Preparation:
             "num_nodes": data.num_nodes,
             "num_edges": data.graph.num_edges,
             "num_features": data.num_features,
+        }
+
+    @staticmethod
+    def _prepare_typed(graph: str) -> dict[str, int]:
+        TYPED_GRAPHS[graph].prepare()
+        arrays = TYPED_GRAPHS[graph].arrays
+        kinds = range(len(arrays.edge_types))
+        return {
+            "num_nodes": sum(arrays.num_nodes),
+            "num_edges": sum(map(arrays.num_edges, kinds)),
+            "num_edge_types": len(kinds),
         }
 
 

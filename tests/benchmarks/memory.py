@@ -24,7 +24,7 @@ class MemoryWatch:
         self.private_bytes = 0
 
     def look(self) -> None:
-        self.private_bytes = max(self.private_bytes, _status_bytes("RssAnon") + _status_bytes("RssShmem"))
+        self.private_bytes = max(self.private_bytes, private_bytes())
 
     def report(self) -> dict[str, float | list[float]]:
         """In MiB; ``"worker"`` is the largest of the processes that this one started and saw end."""
@@ -51,6 +51,11 @@ def on_huge_pages(array: np.ndarray) -> np.ndarray:
 def huge_page_bytes() -> int:
     """How much of this process's memory lies on 2 MB pages."""
     return _kilobytes("/proc/self/smaps_rollup", "AnonHugePages")
+
+
+def private_bytes() -> int:
+    """What is resident and in no file."""
+    return _status_bytes("RssAnon") + _status_bytes("RssShmem")
 
 
 def peak_bytes() -> int:

@@ -26,8 +26,14 @@ from tests.benchmarks.timing import steady_ms, timed
 def sample_into_slot(data: GraphData, sampler: Sampler, slot: Slot, turn: int, num_batches: int) -> dict[str, Any]:
     """As the loader does it: into a recycled slot, which holds nothing but the sample here."""
     seeds = seeds_of_turn(data.train, turn, num_batches)
-    workload = Workload(data.graph, sampler, seeds.ravel(), batch_size=BATCH_SIZE, order=Sequential())
-    source = BatchSource(GraphData(data.graph), workload)
+    return sample_workload(
+        Workload(data.graph, sampler, seeds.ravel(), batch_size=BATCH_SIZE, order=Sequential()), slot, turn
+    )
+
+
+def sample_workload(workload: Workload, slot: Slot, turn: int) -> dict[str, Any]:
+    """Every mini-batch of the workload; a turn is an epoch."""
+    source, num_batches = BatchSource(GraphData(workload.graph), workload), workload.plan(1).num_steps
     num_edges = 0
 
     def sample(step: int) -> None:

@@ -11,12 +11,16 @@ import json
 import platform
 import sys
 import warnings
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 
 
 def build(package: str) -> str:
     """Such as ``dgl 1.1.3 (cp311-cp311-manylinux1_x86_64)``."""
-    found = distribution(package)
+    try:
+        found = distribution(package)
+    except PackageNotFoundError:  # compiled where it lies, and installed by no wheel
+        version = getattr(sys.modules.get(package.replace("-", "_")), "__version__", "of no version")
+        return f"{package} {version} (built from source)"
     lines = (found.read_text("WHEEL") or "").splitlines()
     tags = [line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")]
     return f"{package} {found.version}" + (f" ({tags[0]})" if tags else "")

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.benchmarks.contenders import GROWTH
+from tests.benchmarks.building import building
+from tests.benchmarks.contenders import GROWTH, TYPED_TITLES
 from tests.benchmarks.gathering import gather
 from tests.benchmarks.growing import growth
+from tests.benchmarks.link_loading import link_loaders
 from tests.benchmarks.loading import loaders, queue
 from tests.benchmarks.measure import Comparison, Report
 from tests.benchmarks.peaks import loader_memory, sampling_memory
 from tests.benchmarks.samplers import samplers
 from tests.benchmarks.sampling import sampling
 from tests.benchmarks.scale import Scale
+from tests.benchmarks.typed import links, timed, typed
 from tests.benchmarks.workers import Workers
 
-TOPICS = ("sampling", "samplers", "gather", "loaders", "queue", "memory", "growth")
+TYPED = {"typed": typed, "timed": timed, "links": links, "link_loaders": link_loaders, "building": building}
+TOPICS = ("sampling", "samplers", "gather", "loaders", "queue", "memory", "growth", *TYPED)
 Suite = Callable[[Scale, Workers, Report], Iterator[Comparison]]
 
 
@@ -28,6 +32,8 @@ def suites(graph: str, *, is_largest: bool) -> dict[str, list[Suite]]:
     """
     if graph == GROWTH:
         return {"growth": [partial(growth, graph)]}
+    if graph in TYPED_TITLES:
+        return {topic: [partial(suite, graph)] for topic, suite in TYPED.items()}
     every: dict[str, list[Suite]] = {"sampling": [partial(sampling, graph)], "loaders": [partial(loaders, graph)]}
     alone: dict[str, list[Suite]] = {
         "samplers": [partial(samplers, graph)],

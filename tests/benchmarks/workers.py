@@ -147,7 +147,7 @@ class Workers(ExitStack):
         """The worker of this kind; a new one the first time, which imports while others do, before turn 0 is over."""
         kind = json.dumps([module, environment, settings])
         if kind not in self._made:
-            python = self._pythons.get(module, sys.executable)
+            python = next((self._pythons[peer] for peer in self._pythons if module.startswith(peer)), sys.executable)
             self._made[kind] = self.enter_context(Worker(module, environment, python=python, **settings))
             self._made[kind].start()
         return self._made[kind]

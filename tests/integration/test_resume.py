@@ -22,6 +22,7 @@ SCRIPT = Path(__file__).parent / "scripts" / "resume.py"
 ENDED_EARLY = {"stopped": 20, "endless_ended": 4}
 REMAINING = {
     "batch_end": 33,
+    "rows": 33,
     "max_steps": 33,
     "endless": 24,
     "accumulate": 31,

@@ -73,6 +73,7 @@ class Batch:
     nodes: np.ndarray
     hops: list[Hop]
     layout: SampleLayout
+    queries: np.ndarray | None
 
 
 def read_batch(layout: SampleLayout, arena: np.ndarray) -> Batch:
@@ -93,7 +94,8 @@ def read_batch(layout: SampleLayout, arena: np.ndarray) -> Batch:
         )
         for hop in layout.hops
     ]
-    return Batch(array(0, layout.num_nodes, np.int64), hops, layout)
+    queries = column(layout.queries_offset, layout.num_nodes, np.int32)
+    return Batch(array(0, layout.num_nodes, np.int64), hops, layout, queries)
 
 
 def sample(

@@ -29,7 +29,7 @@ def read_sampled(layout: SampleLayout, arena: np.ndarray) -> Sampled:
         else None
         for hop in layout.hops
     ]
-    return Sampled(batch.nodes, batch.hops, batch.layout, weights)
+    return Sampled(batch.nodes, batch.hops, batch.layout, batch.queries, weights)
 
 
 def sample_by(

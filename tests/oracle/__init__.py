@@ -11,20 +11,27 @@ from .eviction import CACHE_MODELS, CacheModel
 from .files import planned_reads, read_rows
 from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
-from .neighbors import Hop, add_hop, expand_hops, sample_neighbors, sample_positions, sample_typed_neighbors
+from .negatives import Edge, draw_negatives, is_known
+from .neighbors import Hop, add_hop, expand_hops, sample_neighbors, sample_positions
 from .orders import breadth_first, round_robin
 from .parts import spread_parts
 from .shadow import sample_shadow
 from .tables import coo_to_csc, dequantized, gather_rows, gather_tiered, is_csc, random_keys
-from .walks import random_walk, sample_walks
+from .typed import TypedEdge, TypedHop, TypedSampling
+from .walks import Lists, random_walk, sample_walks
 from .weighted import alias_shares, build_alias, sample_weighted
 
 __all__ = [
     "CACHE_MODELS",
     "CacheModel",
+    "Edge",
     "Hop",
     "LayerHop",
+    "Lists",
     "NodeDraws",
+    "TypedEdge",
+    "TypedHop",
+    "TypedSampling",
     "add_hop",
     "alias_shares",
     "breadth_first",
@@ -34,12 +41,14 @@ __all__ = [
     "deal_seeds",
     "dequantized",
     "draw_layer",
+    "draw_negatives",
     "expand_hops",
     "gather_rows",
     "gather_tiered",
     "grow_blocks",
     "importance_tree",
     "is_csc",
+    "is_known",
     "join_blocks",
     "link_blocks",
     "planned_reads",
@@ -53,7 +62,6 @@ __all__ = [
     "sample_neighbors",
     "sample_positions",
     "sample_shadow",
-    "sample_typed_neighbors",
     "sample_walks",
     "sample_weighted",
     "settle_nodes",

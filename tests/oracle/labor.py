@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ from lightning_gnnload.ops.dispatch import ALL_NEIGHBORS, DrawKey
 from lightning_gnnload.ops.philox import philox, stream_keys, uint32
 
 from .draws import name_of
+from .neighbors import lists_of
 
 SOURCE_BLOCK = 0x6C61626F
 CONVERGED = 0.9999
@@ -41,7 +43,7 @@ def sample_labor(
     indptr: np.ndarray,
     indices: np.ndarray,
     seeds: np.ndarray,
-    fanouts: Sequence[int],
+    fanouts: Sequence[int] | Sequence[Mapping[int, int]],
     key: DrawKey,
     *,
     importance: int = 0,
@@ -50,48 +52,53 @@ def sample_labor(
     estimate: Literal["mean", "sum"] = "mean",
     expand: Literal["all", "new"] = "all",
     names: np.ndarray | None = None,
+    edge_type: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[WeightedHop]]:
-    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.labor.sample_labor`."""
+    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.labor.sample_labor`. With ``edge_type``
+    ``[E]``, by which lists are sorted, each hop has a fanout for some types."""
     local = {int(seed): i for i, seed in enumerate(seeds)}
     draw_key, _ = stream_keys(key.seed, key.epoch)
+    draw_of = functools.cache(functools.partial(source_draw, draw_key, key.step))
     hop_indptr, hop_indices, edge_ids, weights = [0], list[int](), list[int](), list[float]()
     hops = []
     num_expanded = 0
-    for hop, fanout in enumerate(fanouts):
+    for hop in range(len(fanouts)):
         if expand == "all":
             hop_indptr, hop_indices, edge_ids, weights = [0], [], [], []
             num_expanded = 0
-        lists = [range(indptr[node], indptr[node + 1]) for node in list(local)[num_expanded:]]
-        sources = [[int(indices[edge]) for edge in edges] for edges in lists]
-        draws = {
-            t: source_draw(draw_key, key.step, 0 if layer_dependency else key.hop + hop, name_of(t, names))
-            for t in itertools.chain(*sources)
-        }
-        if importance and fanout != ALL_NEIGHBORS:
-            inverse, scales = solve_importance(sources, fanout, importance)
-        for dst, (edges, ts) in enumerate(zip(lists, sources, strict=True)):
-            degree = len(ts)
-            if fanout == ALL_NEIGHBORS or degree <= fanout:
-                kept = [(j, 1.0) for j in range(degree)]
-            elif fixed_count:
-                smallest = sorted(range(degree), key=lambda j: (draws[ts[j]], j))[:fanout]
-                kept = [(j, degree / fanout) for j in sorted(smallest)]
-            elif importance:
-                pi = [1 / inverse[t] for t in ts]
-                kept = [
-                    (j, 1 / min(1.0, scales[dst] * pi[j]))
-                    for j, t in enumerate(ts)
-                    if float(draws[t] >> 11) < scales[dst] * 2.0**53 * pi[j]
-                ]
-            else:
-                kept = [(j, degree / fanout) for j in range(degree) if draws[ts[j]] * degree < fanout << 64]
-            total = 0.0
-            for _, inverse_p in kept:
-                total += inverse_p
-            for j, inverse_p in kept:
-                edge_ids.append(edges[j])
-                hop_indices.append(local.setdefault(ts[j], len(local)))
-                weights.append(inverse_p * (len(kept) / total) if estimate == "mean" else inverse_p)
+        nodes = list(local)[num_expanded:]
+        first_hop = 0 if layer_dependency else hop
+        lists = [list(lists_of(indptr, node, first_hop, fanouts[hop], edge_type)) for node in nodes]
+        if importance and fanouts[hop] != ALL_NEIGHBORS:  # without types: each node has one list
+            sources = [[int(indices[edge]) for edge in edges] for [(edges, *_)] in lists]
+            inverse, scales = solve_importance(sources, fanouts[hop], importance)
+        for dst, of_node in enumerate(lists):
+            for edges, fanout, draw_hop in of_node:
+                ts = [int(indices[edge]) for edge in edges]
+                named = draw_hop if layer_dependency else key.hop + draw_hop
+                draws = [draw_of(named, name_of(t, names)) for t in ts]
+                degree = len(ts)
+                if fanout == ALL_NEIGHBORS or degree <= fanout:
+                    kept = [(j, 1.0) for j in range(degree)]
+                elif fixed_count:
+                    smallest = sorted(range(degree), key=lambda j: (draws[j], j))[:fanout]
+                    kept = [(j, degree / fanout) for j in sorted(smallest)]
+                elif importance:
+                    pi = [1 / inverse[t] for t in ts]
+                    kept = [
+                        (j, 1 / min(1.0, scales[dst] * pi[j]))
+                        for j, draw in enumerate(draws)
+                        if float(draw >> 11) < scales[dst] * 2.0**53 * pi[j]
+                    ]
+                else:
+                    kept = [(j, degree / fanout) for j in range(degree) if draws[j] * degree < fanout << 64]
+                total = 0.0
+                for _, inverse_p in kept:
+                    total += inverse_p
+                for j, inverse_p in kept:
+                    edge_ids.append(edges[j])
+                    hop_indices.append(local.setdefault(ts[j], len(local)))
+                    weights.append(inverse_p * (len(kept) / total) if estimate == "mean" else inverse_p)
             hop_indptr.append(len(hop_indices))
         num_expanded = len(hop_indptr) - 1
         hops.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,30 +63,20 @@ def sample_neighbors(
     return expand_hops(indices, seeds, len(fanouts), pick, expand)
 
 
-def sample_typed_neighbors(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    edge_type: np.ndarray,
-    seeds: np.ndarray,
-    fanouts: Sequence[Mapping[int, int]],
-    key: DrawKey,
-    *,
-    replace: bool = False,
-    expand: Literal["all", "new"] = "all",
-    names: np.ndarray | None = None,
-) -> tuple[np.ndarray, list[Hop]]:
-    """Samples with a fanout for each edge type; an edge's type is ``edge_type[edge_id]``."""
-    batch_draws = BatchDraws(key, names)
-
-    def pick(hop: int, node: int) -> list[int]:
-        picks = []
-        for kind, fanout in sorted(fanouts[hop].items()):
-            own = [e for e in range(int(indptr[node]), int(indptr[node + 1])) if edge_type[e] == kind]
-            draws = batch_draws.of(node, hop | (kind + 1) << 4)
-            picks += [own[i] for i in sample_positions(len(own), fanout, replace, draws)]
-        return picks
-
-    return expand_hops(indices, seeds, len(fanouts), pick, expand)
+def lists_of(
+    indptr: np.ndarray, node: int, hop: int, fanouts: int | Mapping[int, int], edge_type: np.ndarray | None
+) -> Iterator[tuple[range, int, int]]:
+    """The lists that a node draws from as if there were no others: where they lie, their fanouts, and the hops in the
+    names of their draws. By type, where ``edge_type`` ``[E]`` sorts each list, else the whole."""
+    whole = range(int(indptr[node]), int(indptr[node + 1]))
+    if isinstance(fanouts, int):
+        yield whole, fanouts, hop
+        return
+    assert edge_type is not None
+    for kind, fanout in sorted(fanouts.items()):
+        own = [edge for edge in whole if edge_type[edge] == kind]
+        if own:
+            yield range(own[0], own[-1] + 1), fanout, hop | (kind + 1) << 4
 
 
 def expand_hops(

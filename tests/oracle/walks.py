@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -16,6 +16,9 @@ from lightning_gnnload.ops.walks import Walks
 from .draws import BatchDraws, NodeDraws, name_of
 from .weighted import NOBODY, alias_entries
 
+Lists = Callable[[int], range]
+"""Where in ``indices`` the in-neighbours lie that a walk may step to from a node."""
+
 
 def random_walk(
     indptr: np.ndarray,
@@ -26,8 +29,10 @@ def random_walk(
     *,
     weights: np.ndarray | None = None,
     names: np.ndarray | None = None,
+    lists: Sequence[Lists] | None = None,
 ) -> np.ndarray:
-    """int64 ``[S * W, T + 1]``; see :func:`.walks.random_walk`."""
+    """int64 ``[S * W, T + 1]``; see :func:`.walks.random_walk`. ``lists`` has one entry for each step of a round."""
+    lists = lists or [lambda node: range(indptr[node], indptr[node + 1])]
     batch_draws = BatchDraws(key, names)
     end_below = _threshold(Fraction(walks.termination_prob), 2**32)
     restart_below = end_below + _threshold(Fraction(walks.restart_prob), 2**32 - end_below)
@@ -40,12 +45,14 @@ def random_walk(
             trace, place = [start], start
             for t in range(walks.length):
                 draw = number * words_per_walk + (2 if weights is None else 4) * t
-                edge = edge_taken(range(indptr[place], indptr[place + 1]), weights, draws, draw, words)
+                edge = edge_taken(lists[t % len(lists)](place), weights, draws, draw, words)
                 if edge is None:
                     break
                 place = int(indices[edge])
                 trace.append(place)
                 fate = words[draw + 1]
+                if (t + 1) % len(lists):
+                    continue
                 if fate < end_below:
                     break
                 if fate < restart_below:
@@ -98,6 +105,7 @@ def sample_walks(
     expand: Literal["all", "new"] = "all",
     weights: np.ndarray | None = None,
     names: np.ndarray | None = None,
+    lists: Sequence[Lists] | None = None,
 ) -> tuple[np.ndarray, list[WalkHop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.walks.sample_walks`."""
     local = {int(seed): i for i, seed in enumerate(seeds)}  # a dict keeps the order of insertion
@@ -111,7 +119,8 @@ def sample_walks(
         hop_key = replace(key, hop=key.hop + hop)
         for node in list(local)[num_expanded:]:
             start = np.array([node])
-            visited = random_walk(indptr, indices, start, walks, hop_key, weights=weights, names=names)[:, 1:]
+            traces = random_walk(indptr, indices, start, walks, hop_key, weights=weights, names=names, lists=lists)
+            visited = traces[:, 1:] if lists is None else traces[:, len(lists) :: len(lists)]
             visits = Counter(visited[visited >= 0].tolist())
             if not include_self:
                 del visits[node]

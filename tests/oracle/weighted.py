@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Literal
@@ -14,7 +14,7 @@ import numpy as np
 from lightning_gnnload.ops.dispatch import ALL_NEIGHBORS, DrawKey
 
 from .draws import BatchDraws, NodeDraws
-from .neighbors import Hop, expand_hops
+from .neighbors import Hop, expand_hops, lists_of
 
 SLOT_SHARES = 2**32
 NOBODY = 2**32 - 1
@@ -102,20 +102,24 @@ def sample_weighted(
     indices: np.ndarray,
     weights: np.ndarray,
     seeds: np.ndarray,
-    fanouts: Sequence[int],
+    fanouts: Sequence[int] | Sequence[Mapping[int, int]],
     key: DrawKey,
     *,
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     names: np.ndarray | None = None,
+    edge_type: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Hop]]:
-    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.weighted.sample_weighted`."""
+    """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.weighted.sample_weighted`. With
+    ``edge_type`` ``[E]``, by which lists are sorted, each hop has a fanout for some types."""
     batch_draws = BatchDraws(key, names)
 
     def pick(hop: int, node: int) -> list[int]:
-        start, end = int(indptr[node]), int(indptr[node + 1])
-        entries = alias_entries(weights[start:end].astype(np.float64).tolist())
-        draws = batch_draws.of(node, hop)
-        return [start + i for i in sample_weighted_positions(entries, fanouts[hop], replace, draws)]
+        picks = []
+        for edges, fanout, draw_hop in lists_of(indptr, node, hop, fanouts[hop], edge_type):
+            entries = alias_entries(weights[edges.start : edges.stop].astype(np.float64).tolist())
+            draws = batch_draws.of(node, draw_hop)
+            picks += [edges[i] for i in sample_weighted_positions(entries, fanout, replace, draws)]
+        return picks
 
     return expand_hops(indices, seeds, len(fanouts), pick, expand)

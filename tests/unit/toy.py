@@ -48,14 +48,18 @@ def toy_workload(
     **settings: Any,
 ) -> Workload:
     data = data or toy_data()
-    sampler, order = sampler or NeighborSampler([3, 2]), order or Shuffled()
-    return Workload(data.graph, sampler, data.train, batch_size=batch_size, order=order, seed=seed, **settings)
+    sampler, order, table = sampler or NeighborSampler([3, 2]), order or Shuffled(), data.table("train")
+    seeds = data.train if table is None else np.arange(len(table))
+    settings |= {"batch_size": batch_size, "order": order, "seed": seed, "table": table}
+    return Workload(data.graph, sampler, seeds, **settings)
 
 
 def content(batch: MiniBatch) -> list[Any]:
     """All that a mini-batch holds, as plain numbers; it keeps no buffer."""
     tables = [None if t is None else (t.dtype, t.tolist()) for t in (batch.x, batch.y)]
-    tables += [(name, t.dtype, t.tolist()) for named in (batch.tables, batch.positions) for name, t in named.items()]
+    held = batch.tables, batch.positions, batch.seed_columns
+    tables += [(name, t.dtype, t.tolist()) for named in held for name, t in named.items()]
+    tables += [] if batch.rows is None else [batch.rows.tolist()]
     blocks = [
         (
             block.num_dst,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -95,8 +96,67 @@ def _neighbors(random: Random) -> Arguments:
 
 
 def _typed(random: Random) -> Arguments:
+    lists = ops.index_edge_types(INDPTR, TYPES)
     fanouts = random.choice([[], [{0: 1, 1: -1}, 2], [{1: 3}]])
-    return _neighbors(random) | {"types": ops.index_edge_types(INDPTR, TYPES), "fanouts": fanouts}
+    return _neighbors(random) | {"lists": lists, "fanouts": ops.fanout_table(fanouts, lists.num_types)}
+
+
+# Three edge types, of which one has times, between nodes of one type.
+LISTS: Arguments = {
+    "run_ptr": np.array([0, 1, 2, 2, 3, 3, 3, 3, 3, 3, 4, 5, 6]),
+    "first_node": np.array([0, 4]),
+    "first_run": np.array([0, 12]),
+    "slot_ptr": np.array([0, 3]),
+    "slot_type": np.array([0, 1, 2], np.int32),
+    "edge_time": np.array([1, 0, 7, 7, 0, 2], np.uint32),
+    "timed": np.array([1, 0, 0], np.uint8),
+}
+
+
+def _typed_lists(random: Random) -> Arguments:
+    lists = LISTS | {"run_ptr": LISTS["run_ptr"].astype(random.choice([np.uint32, np.int64]))}
+    return _neighbors(random) | lists | {"fanouts": np.array([[1, -1, 2], [3, 0, 1]])}
+
+
+def _queries(random: Random) -> Arguments:
+    queries: Arguments = {
+        "of_seed": np.array([1, 1], np.int32),
+        "name": random.choice([None, np.array([5, 6], np.uint32)]),
+        "by_row": random.random() < 0.5,
+        "since": random.choice([None, np.array([0, 1], np.uint32)]),
+        "until": np.array([9, 3], np.uint32),
+        "along_path": random.random() < 0.5,
+        "path_end": random.choice([0, 1]),
+        "excluded": np.array([4, 0], np.int64),
+        "excluded_query": np.array([1, 1], np.int32),
+    }
+    fanouts = np.array([[1, -1, 2], [3, 0, 1]])
+    return _neighbors(random) | queries | {"fanouts": fanouts, "replace": False, "pick": "last"}
+
+
+def _sample_lists(inputs: ops.SamplerInput, **arguments: Any) -> None:
+    lists = ops.TypedLists(**{name: arguments.pop(name) for name in LISTS})
+    ops.sample_typed_neighbors(inputs, lists, **arguments)
+
+
+def _sample_queries(inputs: ops.SamplerInput, **arguments: Any) -> None:
+    names = [field.name for field in fields(ops.Queries)]
+    queries = ops.Queries(**{name: arguments.pop(name) for name in names})
+    ops.sample_typed_neighbors(inputs, ops.TypedLists(**LISTS), queries=queries, **arguments)
+
+
+def _build_runs(code: Any, weight: Any, **ends: Any) -> None:
+    edges = ops.EdgeList("edges", **ends, num_src=4, num_dst=3, first_run=1, step=2, code=code, weight=weight)
+    ops.build_runs([edges], 7, np.int32, keep_order=True)
+
+
+def _check_runs(**arguments: Any) -> None:
+    ops.check_csc(arguments["indptr"], arguments["indices"])
+    ops.check_runs(**arguments, node_types=[ops.NodesOfType(0, 4, 0, [range(4)] * 3)])
+
+
+def _split_edges(nodes: Any, first_node: Any, **arguments: Any) -> None:
+    ops.split_edges(**arguments, nodes=ops.split_nodes(nodes, first_node))
 
 
 def _weighted(random: Random) -> Arguments:
@@ -128,6 +188,35 @@ def _layers(random: Random) -> Arguments:
             "keep_known": method != "dsp" and random.random() < 0.5,
         }
     )
+
+
+def _links(random: Random) -> Arguments:
+    """Of a graph of two node types and two edge types, with times or without."""
+    ends = [0, 1, 1, 0, 1], [0, 2, 2, 1, 0]
+    graph = Graph.from_hetero(
+        {"a": 2, "b": 3},
+        {("a", "to", "b"): ends, ("b", "of", "a"): ends[::-1]},
+        edge_time=random.choice([None, {("a", "to", "b"): [3, 1, 2, 0, 1]}]),
+        keep_order=True,
+    )
+    graph.indices = graph.indices.astype(random.choice([np.int32, np.int64]))
+    return {"lists": graph.typed_lists, "indices": graph.indices, "edge_type": 0}
+
+
+def _negatives(random: Random) -> Arguments:
+    return _links(random) | {
+        "sources": range(2),
+        "rows": np.array([7, 2**40]),
+        "key": ops.DrawKey(1, 2, 3),
+        "num": random.choice([1, 3, 9]),
+        "src": np.array([1, 0]),
+        "dst": np.array([4, 2]),
+        "until": random.choice([None, np.array([2, 9], np.uint32)]),
+        "dst_time": random.choice([None, np.array([0, 3, 1], np.uint32)]),
+        "src_table": random.choice([None, ops.build_alias(np.array([0, 2]), np.array([1.0, 3.0]))]),
+        "corrupt": random.choice(ops.CORRUPT),
+        "tries": 3,
+    }
 
 
 def _labor(random: Random) -> Arguments:
@@ -193,6 +282,38 @@ def _rows_of_four(random: Random) -> Arguments:
 OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
     "sample_neighbors": (_graph_first(partial(sample_with, ops.sample_neighbors)), _neighbors),
     "sample_typed_neighbors": (_graph_first(partial(sample_with, ops.sample_typed_neighbors)), _typed),
+    "TypedLists": (_graph_first(partial(sample_with, _sample_lists)), _typed_lists),
+    "Queries": (_graph_first(partial(sample_with, _sample_queries)), _queries),
+    "fanout_table": (
+        ops.fanout_table,
+        lambda random: {"fanouts": random.choice([[1, -1], [{0: 2, 3: -1}]]), "num_edge_types": 4},
+    ),
+    "build_runs": (
+        _build_runs,
+        lambda random: {
+            "src": np.array([3, 0, 1]),
+            "dst": np.array([2, 2, 0]),
+            "code": random.choice([None, np.array([5, 1, 9], np.uint32)]),
+            "weight": random.choice([None, np.ones(3, np.float32)]),
+        },
+    ),
+    "check_runs": (
+        _check_runs,
+        lambda random: _graph(random) | {name: LISTS[name] for name in ("run_ptr", "edge_time")},
+    ),
+    "split_nodes": (ops.split_nodes, lambda random: {"nodes": np.array([3, 0]), "first_node": np.array([0, 1, 4])}),
+    "split_edges": (
+        _split_edges,
+        lambda random: {
+            "nodes": np.array([3, 0, 2]),
+            "first_node": np.array([0, 1, 4]),
+            "indptr": np.array([0, 2], np.int32),
+            "indices": np.array([1, 2], np.int32),
+            "edge_type": np.array([0, 1], np.int32),
+            "src_type": np.array([0, 1], np.int32),
+            "dst_type": np.array([1, 1], np.int32),
+        },
+    ),
     "sample_weighted": (_graph_first(partial(sample_with, ops.sample_weighted)), _weighted),
     "sample_labor": (_graph_first(partial(sample_with, ops.sample_labor)), _labor),
     "sample_shadow": (_graph_first(partial(sample_with, ops.sample_shadow)), _shadow),
@@ -243,6 +364,28 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[[Random], Arguments]]] = {
     "index_edge_types": (
         _graph_first(ops.index_edge_types),
         lambda random: {"indptr": INDPTR, "edge_type": TYPES},
+    ),
+    "draw_negatives": (ops.draw_negatives, _negatives),
+    "mark_edges": (
+        ops.mark_edges,
+        lambda random: (
+            _links(random)
+            | {"sources": np.array([1, 0, 1]), "destinations": np.array([4, 2])}
+            | {"until": random.choice([None, np.array([2, 9, 0], np.uint32)])}
+        ),
+    ),
+    "find_edges": (
+        ops.find_edges,
+        lambda random: (
+            _links(random)
+            | {"destinations": np.array([4, 2]), "begins": random.choice([None, np.array([0, 3])])}
+            | random.choice(
+                [
+                    {"sources": np.array([1, 0])},
+                    {"edge_ids": np.array([1, 0]), "edge_order": np.arange(10, dtype=np.int32)},
+                ]
+            )
+        ),
     ),
     "build_alias": (
         _graph_first(ops.build_alias),

@@ -23,7 +23,8 @@ SETTINGS = {"made": "for fuzzing"}
 
 def load(random: Random, folder: Path) -> None:
     """What loads can be used, whether or not its bytes were verified."""
-    use(load_graph_data(damaged(random, folder, rich_data), verify=random.random() < 0.5))
+    made = random.choice([rich_data, typed_data])
+    use(load_graph_data(damaged(random, folder, made), verify=random.random() < 0.5))
 
 
 def prepare(random: Random, folder: Path) -> None:
@@ -55,6 +56,8 @@ def use(data: GraphData) -> None:
     """What training does with it: every node's neighbourhood, features and labels."""
     seeds = torch.arange(min(data.num_nodes, 100))
     NeighborSampler([3, -1]).sample(data.graph, seeds)
+    if data.graph.types is not None:
+        data.graph.edge_types_of(torch.arange(min(data.graph.num_edges, 100)).numpy())
     for store in data.stores.values():
         ids = torch.arange(min(store.shape[0], 100))
         store.gather(ids, torch.empty(len(ids), store.shape[1], dtype=store.dtype))
@@ -82,13 +85,33 @@ def rich_data() -> GraphData:
     return GraphData(graph, torch.ones(6, 3), torch.arange(6), [2, 0], tables=tables, **of_edges)
 
 
+def typed_data() -> GraphData:
+    buys, sold = ("user", "buys", "item"), ("item", "sold by", "shop/s")
+    graph = Graph.from_hetero(
+        {"user": 3, "shop/s": 1, "item": 2, "tag": 0},
+        {buys: ([0, 2, 2, 1], [1, 1, 0, 1]), sold: ([1, 0], [0, 0])},
+        edge_time={buys: [3.5, 1.0, 2.0, 3.5]},
+        node_time={"item": [0.5, 9.0]},
+        keep_order=True,
+    )
+    return GraphData(
+        graph,
+        {"user": torch.ones(3, 2), "item": torch.ones(2, 3).half()},
+        {"item": torch.tensor([1, -1])},
+        {"item": [0]},
+        tables={"tag": {"name": torch.zeros(0)}},
+        edge_x={buys: torch.ones(4, 2)},
+        edge_tables={sold: {"when": torch.arange(2)}},
+    )
+
+
 def damaged(random: Random, folder: Path, make: Callable[[], GraphData]) -> Path:
     """A graph folder with up to three things wrong."""
     place, outside = folder / "graph", folder / "outside.bin"
     place.mkdir()
     for name, content in _sound_files(make).items():
         (place / name).write_bytes(content)
-    outside.write_bytes(_sound_files(make)["x.bin"])
+    outside.write_bytes(_sound_files(make)["indices.bin"])
     for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
         manifest = place / "manifest.json"
         if manifest.is_file() and random.random() < 0.5:

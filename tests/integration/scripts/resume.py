@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pytorch_lightning import Callback, Trainer, seed_everything
 from pytorch_lightning.callbacks import OnExceptionCheckpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
+from lightning_gnnload import FactoredStrategy, GraphData, GraphDataModule, NeighborSampler, SeedTable
 from tests.integration.scripts.toy import Recorder, TwoValLoaders, digest, toy_data, toy_module
 
 CHECKPOINT = "cut.ckpt"
@@ -76,6 +77,19 @@ def two_val_loaders() -> GraphDataModule:
     return TwoValLoaders(toy_data(), NeighborSampler([4, 3]), batch_size=16, seed=5)
 
 
+def rows() -> GraphDataModule:
+    """Trains on rows, in which nodes come several times, each with nodes of its own."""
+    data, random = toy_data(), np.random.default_rng(1)
+    train, val = (
+        SeedTable(
+            nodes := random.choice(split, 320), y=data.y[nodes], time=random.permutation(320), weight=np.ones(320)
+        )
+        for split in (data.train, data.val)
+    )
+    data = GraphData(data.graph, data.x, data.y, train, val)
+    return GraphDataModule(data, NeighborSampler([4, 3], sharing="disjoint"), batch_size=16, seed=5, order="time")
+
+
 @dataclass
 class Case:
     """How the checkpoint is made, and the Trainer's options: of all runs, and of the one that makes it."""
@@ -95,6 +109,7 @@ CASES = {
     "two_val_loaders": Case(
         lambda: [SaveIn("on_validation_end", batch=9)], {"val_check_interval": 0.5}, data=two_val_loaders
     ),
+    "rows": Case(lambda: [SaveIn("on_train_batch_end")], data=rows),
     "last_batch": Case(lambda: [SaveIn("on_train_batch_end", batch=19)]),
     "validated_last": Case(lambda: [SaveIn("on_validation_end", batch=19)]),
     "epoch_end": Case(lambda: [SaveIn("on_train_epoch_end", batch=19)]),

@@ -52,7 +52,9 @@ def digest(tensors: Any) -> str:
 def batch_digest(batch: MiniBatch) -> str:
     """Of everything in a mini-batch."""
     arrays = [array for block in batch.blocks for array in (block.indptr, block.indices)]
-    return digest([batch.nodes, batch.x, batch.y, *arrays, *batch.tables.values(), *batch.positions.values()])
+    arrays += [] if batch.rows is None else [batch.rows]
+    named = (batch.tables, batch.positions, batch.seed_columns)
+    return digest([batch.nodes, batch.x, batch.y, *arrays, *(rows for each in named for rows in each.values())])
 
 
 def edges(batch: MiniBatch) -> list[tuple[int, int, int]]:

@@ -62,10 +62,10 @@ def test_data_holds_what_the_mini_batch_holds() -> None:
 
 @needs_pyg
 def test_names_are_those_of_pygs_loader() -> None:
-    # What NeighborLoader documents and its filter_fn sets, less input_id, seed_time and batch.
+    # What NeighborLoader documents and its filter_fn sets, less seed_time and batch.
     data = to_pyg(a_batch(edge_ids=True))
     assert set(data.keys()) == {
-        "x", "edge_index", "y", "n_id", "e_id", "batch_size", "num_sampled_nodes", "num_sampled_edges",
+        "x", "edge_index", "y", "n_id", "e_id", "input_id", "batch_size", "num_sampled_nodes", "num_sampled_edges",
     }  # fmt: skip
     assert data.validate(raise_on_error=True)
 
@@ -237,7 +237,7 @@ def test_a_batch_carries_what_pygs_own_filter_does(make: Callable[[], Any]) -> N
 def test_a_batch_carries_the_attributes_that_were_asked_for() -> None:
     settings: dict[str, Any] = {"sampler": NeighborSampler([3, 2], expand="new"), "batch_size": 4}
     mine = graph_with_everything()
-    fields = {"x", "y", "edge_index", "n_id", "batch_size", "num_sampled_nodes", "num_sampled_edges"}
+    fields = {"x", "y", "edge_index", "n_id", "input_id", "batch_size", "num_sampled_nodes", "num_sampled_edges"}
     batch = next(iter(GraphDataModule.from_pyg(mine, tables=[], edge_tables=[], **settings).train_dataloader()))
     assert set(batch.keys()) == {*fields, "name", "num_classes"}
     only = {"tables": ["year"], "edge_tables": ["edge_time"], "edge_feature_name": "edge_attr"}
@@ -336,15 +336,6 @@ def test_a_table_of_edges_hides_none_of_nodes() -> None:
         to_pyg(replace(batch, tables=tables, blocks=blocks))
 
 
-def heterogeneous() -> Any:
-    from torch_geometric.data import HeteroData
-
-    data = HeteroData()
-    data["user"].num_nodes, data["item"].num_nodes = 2, 2
-    data["user", "likes", "item"].edge_index = torch.tensor([[0], [1]])
-    return data
-
-
 def without_edges() -> Any:
     from torch_geometric.data import Data
 
@@ -355,12 +346,11 @@ def without_edges() -> Any:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (heterogeneous, "heterogeneous.*'user', 'item'.*to_homogeneous"),
         (without_edges, r"neither edge_index nor adj_t, but only \['x'\]"),
-        (lambda: "Cora", "Data is needed, but a str"),
+        (lambda: "Cora", "HeteroData of torch_geometric is needed, but a str"),
     ],
 )
-def test_what_is_no_homogeneous_graph_is_refused(make: Callable[[], Any], message: str) -> None:
+def test_what_is_no_graph_is_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(GraphDataError, match=message):
         graph_data_from_pyg(make())
 

@@ -74,6 +74,12 @@ def test_smoothing_moves_counts_to_their_class_as_far_as_luck_explains_them() ->
     assert ((found - 200 * chance) ** 2).mean() < 0.9 * ((counts - 200 * chance) ** 2).mean()
 
 
+def test_smoothing_takes_counts_beyond_the_mini_batches() -> None:
+    # Seeds that share no nodes have a node several times in a mini-batch. Luck below zero would make hotness negative.
+    counts = np.array([0, 1, 30, 200])
+    assert smoothed(counts, np.full(4, 5), num_batches=2).tolist() == counts.tolist()
+
+
 def test_smoothing_mixes_no_degrees() -> None:
     # Four classes an octave: 8 and 9 are one, 7 and 10 others, 0 is alone.
     assert smoothed(np.array([4, 8, 0, 0, 9]), np.array([8, 9, 7, 10, 0]), 100).tolist() == [6, 6, 0, 0, 9]

@@ -10,9 +10,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.conform import check_draws
+from lightning_gnnload.conform.amid import COUNTED, NODE, amid_types, draw_amid
 from lightning_gnnload.conform.checks import edges, ends, outcomes
 from lightning_gnnload.conform.draw import positions, sampler_draw
 from lightning_gnnload.conform.suites import LAWS, Check, run, suite
@@ -150,6 +152,7 @@ def test_dgl_is_read_right() -> None:
     assert passes(DGLDraw(True, True), graded, num_trials=20_000, replace=True)
     assert passes(DGLDraw(False, True), graded, num_trials=20_000)
     assert not passes(DGLDraw(False, False), graded, num_trials=20_000)  # the weights must arrive
+    assert passes(DGLDraw(False, True, amid=amid_types), graded, num_trials=20_000)
 
 
 @RunIf(extras="pyg")
@@ -175,6 +178,51 @@ def test_pygs_output_is_read_right(fanouts: list[int]) -> None:
     for hop, theirs in zip(mine, draw(graph, seeds, fanouts, key), strict=True):
         np.testing.assert_array_equal(theirs.dst, hop.dst)
         np.testing.assert_array_equal(theirs.src, hop.src)
+
+
+@RunIf(extras="pyg")
+def test_pygs_typed_and_timed_output_is_read_right() -> None:
+    # Of ours, one hop of each type after the other, as pyg-lib gives it.
+    from torch_geometric.sampler import HeteroSamplerOutput
+
+    from lightning_gnnload.conform.peers import PyGDraw
+
+    graph, seeds, key = toy_graph(), np.array([17, 3, 250]), DrawKey(1, 2, 3)
+    mine = draw_amid(NeighborSampler, amid_types)(graph, seeds, [3, 2], key)
+
+    class Theirs:
+        is_temporal, is_hetero = False, True
+
+        def sample_from_nodes(self, inputs):
+            assert inputs.input_type == NODE
+            nodes, ends = np.unique(
+                np.concatenate([np.stack([hop.src, hop.dst]) for hop in mine], 1), return_inverse=True
+            )
+            src, dst = torch.from_numpy(ends.reshape(2, -1))
+            return HeteroSamplerOutput(
+                {NODE: torch.from_numpy(nodes)},
+                {COUNTED: src},
+                {COUNTED: dst},
+                {COUNTED: None},
+                num_sampled_edges={COUNTED: [len(hop.src) for hop in mine]},
+            )
+
+    draw = PyGDraw(False, False, amid_types)
+    draw._held = graph, [3, 2], Theirs()
+    for hop, theirs in zip(mine, draw(graph, seeds, [3, 2], key), strict=True):
+        np.testing.assert_array_equal(theirs.dst, hop.dst)
+        np.testing.assert_array_equal(theirs.src, hop.src)
+
+
+def test_what_a_peer_raises_is_a_finding() -> None:
+    from lightning_gnnload.conform.peers import _faults_told
+
+    def raises(*arguments):
+        raise RuntimeError("no such kernel")
+
+    (result,) = run(_faults_told(raises), [Check("edges", edges)])
+    assert not result.passed
+    assert "no such kernel" in result.worst.worst
 
 
 def test_positions_are_those_of_the_adjacency_list() -> None:

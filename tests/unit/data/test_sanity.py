@@ -43,6 +43,25 @@ def test_features_that_are_no_numbers(value: float) -> None:
     )
 
 
+def test_every_column_with_gaps_is_named_with_its_first_row() -> None:
+    buys = ("user", "buys", "item")
+    graph = Graph.from_hetero({"user": 2, "item": 3}, {buys: ([0, 1], [2, 0])}, keep_order=True)
+    gaps = torch.tensor([[0.0, 1.0], [2.0, float("nan")], [float("inf"), 3.0]])
+    data = GraphData(
+        graph,
+        {"user": torch.zeros(2, 4), "item": gaps},
+        tables={"item": {"age": gaps[:, 1]}, "user": {"name": torch.zeros(2, dtype=torch.int8)}},
+        edge_tables={buys: {"price": gaps[:2]}},
+    )
+    found = texts(data)
+    assert [text.partition(":")[0].partition(",")[0] for text in found] == [
+        "features x.item[1",
+        "features age.item[1",
+        "features edge.price.user__buys__item[1",
+    ]
+    assert found[0].startswith("features x.item[1, 1] is nan, one of 2 such entries")
+
+
 def test_of_large_features_a_part_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.zeros(10, 4)
     x[8, 2] = float("nan")

@@ -12,7 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, save_graph_data
+from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, quantize, save_graph_data
 from lightning_gnnload.data import folders
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
 
@@ -40,16 +40,116 @@ def edit(folder: Path, change) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def assert_arrays(found: Graph, wanted: Graph) -> None:
+    for name in Graph.ARRAYS:
+        given, expected = getattr(found, name), getattr(wanted, name)
+        assert (given is None) == (expected is None), name
+        if given is not None:
+            assert given.tolist() == expected.tolist(), name
+            assert given.dtype == expected.dtype, name
+
+
 def test_what_was_written_is_read(folder: Path) -> None:
     data, wanted = load_graph_data(folder, verify=True), example()
-    for name in Graph.ARRAYS:
-        given, expected = getattr(data.graph, name), getattr(wanted.graph, name)
-        assert given.tolist() == expected.tolist(), name
-        assert given.dtype == expected.dtype, name
+    assert_arrays(data.graph, wanted.graph)
     assert data.x.rows.tolist() == wanted.x.rows.tolist()
     assert data.y.tolist() == [1, 0, 4]
     assert [data.train.tolist(), data.val.tolist(), data.test.tolist()] == [[2, 0], [1], []]
     assert data.num_classes == 5
+
+
+BUYS, SOLD = ("user", "buys", "item"), ("item", "sold by", "shop/../s")
+
+
+def typed_example(times: list, **settings) -> GraphData:
+    """Types with names that are none of files; quantised features, tables of edges, and one type without nodes."""
+    graph = Graph.from_hetero(
+        {"user": 3, "shop/../s": 1, "item": 2, "tag": 0},
+        {BUYS: ([0, 2, 2, 1], [1, 1, 0, 1]), SOLD: ([1, 0], [0, 0])},
+        edge_time={BUYS: times},
+        node_time={"item": times[:2]},
+        edge_weight={SOLD: [0.5, 2.0]},
+        keep_order=True,
+    )
+    return GraphData(
+        graph,
+        {"user": quantize(torch.rand(3, 2), progress=False), "item": torch.rand(2, 3, 2).half()},
+        {"item": torch.tensor([1, -1])},
+        {"item": [0]},
+        tables={"tag": {"name": torch.zeros(0)}, "shop/../s": {"x": torch.ones(1)}},
+        edge_x={BUYS: torch.rand(4, 2)},
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("edge_tables", [None, {}, {SOLD: {"when": torch.arange(2)}}])
+@pytest.mark.parametrize("times", [[7, 3, 3, 2**62], [0.5, 0.25, 1.5, 0.5], [5, 4, 5, 4]], ids=["far", "parts", "near"])
+@pytest.mark.parametrize("features", ["mapped", "disk"])
+def test_types_and_times_are_part_of_it(tmp_path: Path, edge_tables, times, features) -> None:
+    data = typed_example(times, edge_tables=edge_tables)
+    save_graph_data(data, tmp_path / "graph")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where the file system refuses direct reads
+        loaded = load_graph_data(tmp_path / "graph", verify=True, features=features)
+    assert_arrays(loaded.graph, data.graph)
+    assert loaded.graph.types == data.graph.types
+    assert loaded.graph.fingerprint == data.graph.fingerprint
+    asked = np.array(times)
+    assert loaded.graph.clock.until(asked, "<=").tolist() == data.graph.clock.until(asked, "<=").tolist()
+    assert loaded.graph.clock.timed.tolist() == [True, True]
+    assert loaded.names_edge_tables == (edge_tables is not None)
+    assert loaded.stores.keys() == data.stores.keys()
+    for name, store in data.stores.items():
+        rows, wanted = (torch.empty(store.shape, dtype=store.dtype) for _ in range(2))
+        loaded.stores[name].gather(torch.arange(len(rows)), rows)
+        store.gather(torch.arange(len(rows)), wanted)
+        assert torch.equal(rows, wanted), name
+        assert loaded.stores[name].row_shape == store.row_shape
+    assert loaded.edge_tables_of(BUYS)["x"].edge_type == BUYS
+    assert loaded.tables_of("item")["x"].nodes == range(4, 6)
+    assert (loaded.y.tolist(), loaded.split("train", "item").tolist()) == (data.y.tolist(), [0])
+    assert {path.parent for path in (tmp_path / "graph").rglob("*")} == {tmp_path / "graph"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(types=3), "'types' is missing or of the wrong kind"),
+        (lambda m: m.update(types=None), "types and run_ptr come together"),
+        (lambda m: m.update(types={}), "describes no types"),
+        (lambda m: m["types"].update(num_nodes=[3, 1, 2, 1]), "the types have 7 nodes, but the graph 6"),
+        (lambda m: m["types"].update(num_nodes=[3, 2, 1, 0]), "sources of edges of its type"),
+        (lambda m: m["types"]["edge_types"].append(["tag", "a", "item"]), r"clock.timed must be bool \[3\]"),
+        (lambda m: m["arrays"].update(run_ptr=m["arrays"]["edge_time"]), "run_ptr has"),
+        (lambda m: m["types"].update(num_nodes=[True, 2**70, 2, 0]), "too many"),
+        (lambda m: m["types"].update(num_nodes=[1.5, 1, 2, 0]), "describes no types"),
+        (lambda m: m["types"]["edge_types"][0].__setitem__(0, "tag"), "sources of edges of its type"),
+        (lambda m: m["types"].update(edge_types=[["user", "buys"]]), "is no edge type"),
+        (lambda m: m["types"].update(edge_types=7), "describes no types"),
+        (lambda m: m["types"].update(node_types=[str(n) for n in range(5000)]), "too many"),
+        (lambda m: m.update(clock=None), "edge_time and clock come together"),
+        (lambda m: m.update(clock=[]), "'clock' is missing or of the wrong kind"),
+        (lambda m: m.update(clock={}), "describes no clock"),
+        (lambda m: m["clock"].update(unit=0), "describes no clock"),
+        (lambda m: m["clock"].update(last=2**63), "describes no clock"),
+        (lambda m: m["clock"].update(timed=[True]), r"clock.timed must be bool \[2\]"),
+        (lambda m: m["clock"].update(timed=[0, 1]), "describes no clock"),
+        (lambda m: m["arrays"].pop("edge_time"), "edge_time and clock come together"),
+        (lambda m: m["arrays"].update(edge_time=m["arrays"]["run_ptr"]), "edge_time has"),
+        (lambda m: m["arrays"].update(clock_ranked=m["arrays"]["edge_weight"]), "describes no clock"),
+        (lambda m: m["tables"].update({"x.user": 1}), "table 'x.user' has 3 rows"),
+    ],
+)
+def test_types_and_times_that_do_not_fit(tmp_path: Path, change, message: str) -> None:
+    save_graph_data(typed_example([7, 3, 3, 2**62]), tmp_path / "graph")
+    edit(tmp_path / "graph", change)
+    with pytest.raises(StoreFormatError, match=message):
+        load_graph_data(tmp_path / "graph")
+
+
+def test_a_folder_from_before_there_were_types_loads(folder: Path) -> None:
+    edit(folder, lambda manifest: (manifest.pop("types"), manifest.pop("clock")))
+    assert load_graph_data(folder).graph.fingerprint == example().graph.fingerprint
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -26,8 +26,15 @@ from lightning_gnnload import (
     partition_graph,
     quantize,
 )
+from lightning_gnnload.conform.parts import part_around
 from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.errors import FeatureFileError, PartitionError, PartitionMismatchError, StoreFormatError
+from lightning_gnnload.errors import (
+    FeatureFileError,
+    GraphFormatError,
+    PartitionError,
+    PartitionMismatchError,
+    StoreFormatError,
+)
 from lightning_gnnload.partition import build
 from lightning_gnnload.partition.partitioner import Partitioner
 from tests.unit.partition.by_id import ById, Given
@@ -47,6 +54,17 @@ def rich_data() -> GraphData:
     graph = Graph.from_coo(src, dst, 200, rng.random(900, np.float32), rng.integers(0, 3, 900).astype(np.int16))
     train, val, test = np.split(rng.permutation(200)[:120], [61, 90])
     return GraphData(graph, rng.random((200, 3)), rng.integers(0, 2, (200, 4)), train, val, test)
+
+
+def test_types_and_times_are_refused_rather_than_lost(tmp_path: Path) -> None:
+    typed = Graph.from_hetero({"a": 4}, {("a", "to", "a"): ([0, 1, 2], [1, 2, 3])})
+    timed = Graph.from_coo([0, 1, 2], [1, 2, 3], edge_time=[1, 2, 3])
+    for graph in (typed, timed):
+        with pytest.raises(PartitionError, match="a graph with types or times cannot be partitioned yet"):
+            made(GraphData(graph, train=[0, 1, 2, 3]), tmp_path / "parts", 2)
+        with pytest.raises(GraphFormatError, match="types or times"):
+            part_around(graph, np.array([1]), hops=1)
+        assert not (tmp_path / "parts").exists()
 
 
 @pytest.mark.parametrize("leave_open", [False, True])

@@ -1,5 +1,7 @@
 """Named tables, tables of node types and edge features in mini-batches: each row is that of its node or edge."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -277,3 +279,117 @@ def test_tables_beyond_their_slot_are_a_protocol_error(fields: dict, name: str) 
     fields[name]["twice" if name == "edge_tables" else "low"]["offset"] = (1 << 20) - 4
     with pytest.raises(QueueProtocolError, match="does not lie in its slot"):
         Payload.from_json(fields).view(Slot(1 << 20).buffer())
+
+
+BUYS, LIKES = ("user", "buys", "item"), ("user", "likes", "user")
+NUM_USERS, NUM_ITEMS = 200, 100
+
+
+def typed_data(**settings) -> GraphData:
+    """Every table's rows tell whose they are: of edges, by the ids of their ends within their types."""
+    rng = np.random.default_rng(1)
+    ends = {BUYS: rng.integers(0, [[NUM_USERS], [NUM_ITEMS]], (2, 1500)), LIKES: rng.integers(0, NUM_USERS, (2, 900))}
+    num_nodes = {"user": NUM_USERS, "item": NUM_ITEMS, "nobody": 0}
+    graph = Graph.from_hetero(num_nodes, ends, keep_order=True, **settings)
+    rows = {kind: torch.from_numpy(pair.T.copy()) for kind, pair in ends.items()}
+    return GraphData(
+        graph,
+        {
+            "user": torch.arange(NUM_USERS)[:, None].float(),
+            "item": torch.arange(NUM_ITEMS)[:, None].expand(-1, 3).half(),
+        },
+        {"item": torch.arange(NUM_ITEMS)},
+        {"item": range(NUM_ITEMS)},
+        edge_x={kind: pair.float() for kind, pair in rows.items()},
+        edge_tables={BUYS: {"ends": rows[BUYS]}},
+    )
+
+
+def assert_typed_rows(batch: MiniBatch, graph: Graph) -> None:
+    assert batch.tables.keys() == batch.positions.keys() == {"x.user", "x.item"}
+    for name, first in (("x.user", 0), ("x.item", NUM_USERS)):
+        assert torch.equal(batch.tables[name][:, 0].long(), batch.nodes[batch.positions[name]] - first)
+    assert torch.equal(batch.y, batch.seeds - NUM_USERS)
+    names = {"x.user__buys__item": BUYS, "x.user__likes__user": LIKES, "ends.user__buys__item": BUYS}
+    for block in batch.blocks:
+        assert block.tables.keys() == block.positions.keys() == names.keys()
+        kinds = graph.edge_types_of(block.edge_ids.numpy())
+        for name, kind in names.items():
+            places, rows = block.positions[name], block.tables[name]
+            assert places.tolist() == np.flatnonzero(kinds == graph.types.edge_type_number(kind)).tolist()
+            assert torch.equal(rows[:, 0].long(), batch.nodes[block.indices[places].long()])
+            first = graph.types.range_of(kind[2]).start
+            assert torch.equal(rows[:, 1].long(), batch.nodes[block.edge_dst()[places]] - first)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighborSampler([3, 2], edge_ids=True),
+        NeighborSampler([3, 2, 2], edge_ids=True, expand="new"),  # its hops share one array of edges
+        NeighborSampler([{LIKES: 3}, {BUYS: 2}], edge_ids=True),
+        NeighborSampler([], edge_ids=True),
+        LaborSampler([3, 2], edge_ids=True),
+        ShadowSampler([3, 2], num_layers=3, edge_ids=True),  # all of its blocks are one
+    ],
+    ids=repr,
+)
+def test_rows_of_an_edge_type_come_with_their_places(sampler) -> None:
+    data = typed_data()
+    source = toy_source(data, sampler=sampler)
+    for step in range(3):
+        assert_typed_rows(made(source, BatchRequest(0, step, 0, 1), num_bytes=1 + 4096 * step), data.graph)
+
+
+def test_rows_of_an_edge_type_survive_copies_messages_and_queues() -> None:
+    data = typed_data()
+    source, slot = toy_source(data, sampler=NeighborSampler([3, 2], edge_ids=True)), Slot()
+    payload = source.make(REQUEST, slot)
+    received = Payload.from_json(json.loads(json.dumps(payload.to_json())))
+    assert received == payload
+    batch = received.view(slot.buffer())
+    assert_typed_rows(batch, data.graph)
+    copy = batch.clone()
+    assert_typed_rows(copy, data.graph)
+    assert copy.blocks[0].positions["ends.user__buys__item"].data_ptr() != (
+        batch.blocks[0].positions["ends.user__buys__item"].data_ptr()
+    )
+    with job(source) as running:
+        for each in running.loader(running.queue()):
+            assert_typed_rows(each, data.graph)
+
+
+def test_a_graphs_weights_come_with_every_edge_of_a_graph_with_types() -> None:
+    graph = typed_data(edge_weight={BUYS: np.arange(1500.0)}).graph
+    data = GraphData(graph, train={"item": range(50)}, edge_x={LIKES: torch.ones(900, 1)}).with_graph_columns()
+    batch = made(toy_source(data, sampler=NeighborSampler([3, 2], edge_ids=True)))
+    for block in batch.blocks:
+        assert block.tables.keys() == {"edge_weight", "x.user__likes__user"}
+        assert torch.equal(block.tables["edge_weight"], torch.from_numpy(graph.edge_weight)[block.edge_ids])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda each: each.pop("spans"),
+        lambda each: each.update(places=None),
+        lambda each: each["places"].update(dtype="int32"),
+        lambda each: each["places"].update(shape=[1]),
+        lambda each: each["places"].update(offset=-8),
+        lambda each: each["spans"].pop(),
+        lambda each: each["spans"][0].append(0),
+        lambda each: each["spans"].__setitem__(0, [0, 10**6]),
+        lambda each: each["spans"].__setitem__(0, [1, 0]),
+        lambda each: each["spans"].__setitem__(0, [-1, 0]),
+        lambda each: each["spans"].__setitem__(0, [0.0, 0]),
+    ],
+)
+def test_malformed_places_of_edges_are_a_protocol_error(damage) -> None:
+    fields = toy_source(typed_data(), sampler=NeighborSampler([3, 2], edge_ids=True)).make(REQUEST, Slot()).to_json()
+    fields = json.loads(json.dumps(fields))
+    damage(fields["edge_positions"]["ends.user__buys__item"])
+    with pytest.raises(QueueProtocolError, match="description is malformed"):
+        Payload.from_json(fields)
+    fields["edge_positions"] = {"other": fields["edge_positions"]["x.user__likes__user"]}
+    with pytest.raises(QueueProtocolError, match="description is malformed"):
+        Payload.from_json(fields)

@@ -155,7 +155,6 @@ def test_many_nodes_without_weight_are_not_all_listed() -> None:
     [
         ({"fanouts": [10, 0]}, r"\[10, 0\].*positive, or -1"),
         ({"fanouts": 10}, r"fanouts=10: a list"),
-        ({"fanouts": [{0: 3}]}, r"one a hop.*for NeighborSampler"),
         ({"fanouts": [2], "expand": "some"}, r"expand='some'"),
         ({"fanouts": [2], "on_zero": "raise"}, r"on_zero='raise'.*'ignore', 'warn' or 'error'"),
     ],

@@ -8,9 +8,19 @@ import pytest
 import torch
 from pytorch_lightning.trainer.states import TrainerState
 
-from lightning_gnnload import Dataset, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload import (
+    Dataset,
+    Graph,
+    GraphData,
+    GraphDataModule,
+    Negatives,
+    NeighborSampler,
+    SeedTable,
+    partition_graph,
+)
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.seeds import Sequential
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, PartitionError, SeedError
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from tests.unit.toy import content, toy_data, toy_graph
 
@@ -270,3 +280,78 @@ def test_batches_move_to_a_device() -> None:
     made = module()
     moved = made.transfer_batch_to_device(next(iter(made.train_dataloader())), torch.device("meta"), 0)
     assert moved.x.device.type == moved.blocks[0].indptr.device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("num_neighbors", r"sampler=NeighborSampler\(\[15, 10\], expand='new'\)"),
+        ("input_nodes", "train=ids"),
+        ("num_workers", "num_threads"),
+        ("shuffle", "order='shuffle'"),
+        ("input_time", "SeedTable"),
+    ],
+)
+def test_settings_of_other_loaders_are_told_what_they_are_here(name: str, ours: str) -> None:
+    with pytest.raises(LoaderConfigError, match=f"no {name}=.*{ours}"):
+        module(**{name: 1})
+
+
+def test_a_setting_that_nobody_has_is_an_error() -> None:
+    with pytest.raises(TypeError, match="'bach_size'"):
+        module(bach_size=3)
+
+
+def test_training_on_links_leaves_their_edges_out_and_evaluation_does_not() -> None:
+    graph = toy_graph()
+    links = SeedTable(
+        src=graph.indices[:20].astype(np.int64), dst=np.searchsorted(graph.indptr, range(20), "right") - 1
+    )
+    made = module(GraphData(graph, train=links, val=links), negatives=Negatives("triplet", num=2), predict=links)
+    request = BatchRequest(0, 0, 0, 1)
+    assert len(made.workload("train").asked_by(request).queries.excluded)
+    assert made.workload("val").asked_by(request).queries is None
+    assert made.workload("val").asked_by(request).columns["negatives"].shape == (16, 2)
+    assert "negatives" not in made.workload("predict").asked_by(request).columns
+    every = module(GraphData(graph, train=links), exclude=None)
+    assert every.workload("train").asked_by(request).queries is None
+    ranked = {"negatives": Negatives("triplet", num=2), "eval_negatives": Negatives("triplet", num=9)}
+    made = module(GraphData(graph, train=links, val=links), **ranked)
+    assert made.workload("train").asked_by(request).columns["negatives"].shape == (16, 2)
+    assert made.workload("val").asked_by(request).columns["negatives"].shape == (16, 9)
+
+
+def test_negatives_are_drawn_by_a_table_of_the_nodes() -> None:
+    links = SeedTable(src=np.zeros(50, int), dst=np.ones(50, int))
+    data = GraphData(toy_graph(), train=links, tables={"popular": (np.arange(toy_graph().num_nodes) == 7).astype("f4")})
+    request = BatchRequest(0, 0, 0, 1)
+    made = module(data, negatives=Negatives("triplet", num=3, weight="popular"), exclude=None)
+    columns = made.workload("train").asked_by(request)
+    assert set(columns.seeds[columns.columns["negatives"]][columns.columns["negative_mask"].numpy()].tolist()) == {7}
+    with pytest.raises(GraphDataError, match=r"no table 'unknown'.*popular"):
+        module(data, negatives=Negatives(weight="unknown")).workload("train")
+    with pytest.raises(LoaderConfigError, match=r"negatives='binary'.*Negatives"):
+        module(data, negatives="binary")
+
+
+def test_links_that_are_edges_are_left_out_in_evaluation_too() -> None:
+    graph = Graph.from_coo(src=[0, 1, 2, 3], dst=[1, 2, 3, 0], keep_order=True)
+    known = SeedTable(src=[0, 1], dst=[1, 2], edge_ids=[0, 1])
+    unknown = SeedTable(src=[0, 1], dst=[1, 2])
+    made = module(GraphData(graph, train=unknown, val=known, test=unknown), exclude="self")
+    request = BatchRequest(epoch=0, step=0, rank=0, num_ranks=1)
+    asked = {phase: made.workload(phase).asked_by(request).queries for phase in ("train", "val", "test")}
+    assert asked["train"].excluded.tolist() == asked["val"].excluded.tolist() == [1, 2]  # of lists 0 1 2 3
+    assert asked["test"] is None
+
+
+def test_a_partition_serves_no_rows(tmp_path) -> None:
+    data = GraphData(toy_graph(), train=SeedTable(range(100)))
+    partition = partition_graph(toy_data(), tmp_path / "parts", 1, hops=2, progress=False)
+    with pytest.raises(PartitionError, match="SeedTable"):
+        module(data, partition=partition).workload("train")
+
+
+def test_a_device_draws_no_disjoint_rows() -> None:
+    with pytest.raises(LoaderConfigError, match="for each row by itself"):
+        next(iter(module(sampler=NeighborSampler([2], sharing="disjoint"), sampling_device="cuda").train_dataloader()))

@@ -1,0 +1,177 @@
+"""Links as PyG's and DGL's own loaders yield them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_gnnload.adapters.links import (
+    dgl_pair_graphs,
+    labels_beside_negatives,
+    negative_pairs,
+    pyg_binary_fields,
+    pyg_triplet_fields,
+)
+from tests.runif import RunIf
+
+SRC, DST = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 4])
+NEGATIVES = torch.tensor([[5, 6], [5, -1], [-1, 2]])
+
+
+def test_pairs_have_one_end_of_the_edge_and_one_other() -> None:
+    src, dst = negative_pairs(SRC, DST, NEGATIVES, num_dst=1)
+    assert src.tolist() == [[0, 6], [1, -1], [0, 2]]
+    assert dst.tolist() == [[5, 2], [5, 3], [-1, 4]]
+
+
+def test_binary_fields_by_hand() -> None:
+    fields = pyg_binary_fields(SRC, DST, NEGATIVES, times=torch.tensor([7, 8, 9]))
+    # The first negatives of all rows, then the second ones, without the two that are not there.
+    assert fields["edge_label_index"].tolist() == [[0, 1, 0, 0, 1, 0, 0], [2, 3, 4, 5, 5, 6, 2]]
+    assert fields["edge_label"].tolist() == [1, 1, 1, 0, 0, 0, 0]
+    assert fields["edge_label_time"].tolist() == [7, 8, 9, 7, 8, 7, 9]
+    alone = pyg_binary_fields(SRC, DST)
+    assert alone["edge_label_index"].tolist() == [SRC.tolist(), DST.tolist()]
+    assert {*alone} == {"edge_label_index"}
+
+
+def test_labels_of_several_columns_and_those_that_begin_at_0() -> None:
+    labels = torch.tensor([[1.0, 2.0]] * 3)
+    assert pyg_binary_fields(SRC, DST, NEGATIVES, labels=labels)["edge_label"].tolist() == [[1, 2]] * 3 + [[0, 0]] * 4
+    assert labels_beside_negatives(torch.tensor([0, 2])).tolist() == [1, 3]
+    assert labels_beside_negatives(torch.tensor([1, 2])).tolist() == [1, 2]
+    assert labels_beside_negatives(torch.tensor([])).tolist() == []
+
+
+def test_triplet_fields_by_hand() -> None:
+    fields = pyg_triplet_fields(SRC, DST, NEGATIVES)
+    assert fields["dst_neg_index"].tolist() == [[5, 6], [5, 3], [4, 2]]  # the pair's own where there is none
+    assert fields["dst_neg_mask"].tolist() == [[True, True], [True, False], [False, True]]
+    both = pyg_triplet_fields(SRC, DST, NEGATIVES, num_dst=1)
+    assert both["dst_neg_index"].tolist() == [5, 5, 4]
+    assert both["src_neg_index"].tolist() == [6, 1, 2]
+    assert "src_neg_index" not in fields
+
+
+def pyg_loader(mode: str, amount: int, label: torch.Tensor | None, time: torch.Tensor | None) -> Any:
+    """PyG's own loader over 8 pairs, whose sampler finds no neighbours, so that it needs no library."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader.link_loader import LinkLoader
+    from torch_geometric.sampler import BaseSampler, SamplerOutput
+    from torch_geometric.sampler.neighbor_sampler import edge_sample
+
+    class Alone(BaseSampler):
+        edge_permutation = None
+
+        def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+        def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+            def nothing(seed: torch.Tensor, seed_time: torch.Tensor | None) -> Any:
+                none = torch.empty(0, dtype=torch.int64)
+                return SamplerOutput(node=seed, row=none, col=none, edge=none, batch=torch.arange(len(seed)))
+
+            return edge_sample(index, nothing, 50, time is not None, None, neg_sampling)
+
+    ends = torch.randint(0, 50, (2, 8))
+    data = Data(edge_index=ends, num_nodes=50)
+    kwargs = {"edge_label": label, "edge_label_time": time, "batch_size": 4}
+    return LinkLoader(data, Alone(), ends, neg_sampling={"mode": mode, "amount": amount}, **kwargs)
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("amount", [1, 3])
+@pytest.mark.parametrize("label", [None, torch.arange(8), torch.rand(8, 2) + 1], ids=["none", "classes", "columns"])
+@pytest.mark.parametrize("time", [None, torch.arange(8) + 100], ids=["untimed", "timed"])
+def test_binary_fields_are_those_of_pyg(amount: int, label: torch.Tensor | None, time: torch.Tensor | None) -> None:
+    theirs = next(iter(pyg_loader("binary", amount, label, time)))
+    pairs = theirs.edge_label_index
+    # Binary negatives of PyG have other sources and destinations: what is compared are names, shapes, dtypes and order.
+    negatives = pairs[1, 4:].view(amount, 4).t()
+    ours = pyg_binary_fields(
+        pairs[0, :4],
+        pairs[1, :4],
+        negatives,
+        labels=None if label is None else labels_beside_negatives(label)[:4],
+        times=None if time is None else time[:4],
+    )
+    assert {*ours} == {key for key in theirs.keys() if key.startswith("edge_label")}  # noqa: SIM118
+    assert ours["edge_label_index"][1].tolist() == pairs[1].tolist()
+    for name, rows in ours.items():
+        assert rows.dtype == theirs[name].dtype
+        assert rows.shape == theirs[name].shape
+    assert torch.equal(ours["edge_label"], theirs.edge_label)
+    if time is not None:
+        assert torch.equal(ours["edge_label_time"], theirs.edge_label_time)
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("amount", [1, 3])
+@pytest.mark.parametrize("time", [None, torch.arange(8) + 100], ids=["untimed", "timed"])
+def test_triplet_fields_are_those_of_pyg(amount: int, time: torch.Tensor | None) -> None:
+    theirs = next(iter(pyg_loader("triplet", amount, None, time)))
+    negatives = theirs.dst_neg_index.view(4, amount)
+    times = None if time is None else time[:4]
+    ours = pyg_triplet_fields(theirs.src_index, theirs.dst_pos_index, negatives, times=times)
+    named = {key for key in theirs.keys() if key.endswith(("_index", "_time"))}  # noqa: SIM118
+    assert {*ours} - {"dst_neg_mask"} == named - {"edge_index"}
+    for name in {*ours} - {"dst_neg_mask"}:
+        assert ours[name].dtype == theirs[name].dtype
+        assert torch.equal(ours[name], theirs[name])
+
+
+@RunIf(extras="dgl")
+def test_pair_graphs_are_those_of_dgl() -> None:
+    import dgl
+
+    torch.manual_seed(0)
+    graph = dgl.graph((torch.randint(0, 30, (80,)), torch.randint(0, 30, (80,))), num_nodes=30)
+
+    class Drawn:
+        """Remembers what DGL's own sampler of negatives drew."""
+
+        def __call__(self, graph: Any, edges: torch.Tensor) -> Any:
+            self.drawn = dgl.dataloading.negative_sampler.Uniform(3)(graph, edges)
+            return self.drawn
+
+    negative_sampler = Drawn()
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        dgl.dataloading.NeighborSampler([2]), negative_sampler=negative_sampler
+    )
+    edges = torch.tensor([7, 70, 33, 12])
+    _, pos, neg, blocks = sampler.sample(graph, edges)
+    nodes = pos.ndata[dgl.NID]
+    place = torch.empty(30, dtype=torch.int64)
+    place[nodes] = torch.arange(len(nodes))
+    src, dst = (place[ends] for ends in graph.find_edges(edges))
+    ours = dgl_pair_graphs(src, dst, nodes, place[negative_sampler.drawn[1]].view(4, 3), edge_ids=edges)
+    for made, theirs in zip(ours, (pos, neg), strict=True):
+        assert made.canonical_etypes == theirs.canonical_etypes
+        assert made.num_nodes() == theirs.num_nodes()
+        assert made.idtype == theirs.idtype
+        assert torch.equal(made.ndata[dgl.NID], theirs.ndata[dgl.NID])
+        assert all(torch.equal(a, b) for a, b in zip(made.edges(order="eid"), theirs.edges(order="eid"), strict=True))
+    assert torch.equal(ours[0].edata[dgl.EID], pos.edata[dgl.EID])
+    assert torch.equal(blocks[-1].dstdata[dgl.NID], nodes)  # whose order both follow
+
+
+@RunIf(extras="dgl")
+def test_pair_graphs_of_several_types_have_all_types() -> None:
+    import dgl
+
+    kinds = [("user", "buys", "item"), ("item", "in", "shop"), ("user", "knows", "user")]
+    nodes = {"user": torch.tensor([9, 8]), "item": torch.tensor([3, 4, 5]), "shop": torch.empty(0, dtype=torch.int64)}
+    src, dst, negatives = torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([[2, 1], [-1, -1]])
+    edges = {"edge_ids": torch.tensor([70, 71]), "columns": {"label": torch.tensor([4.0, 5.0])}}
+    pos, neg = dgl_pair_graphs(src, dst, nodes, negatives, edge_types=kinds, edge_type=kinds[0], **edges)
+    for graph in (pos, neg):
+        assert sorted(graph.canonical_etypes) == sorted(kinds)
+        assert {kind: graph.num_nodes(kind) for kind in graph.ntypes} == {"user": 2, "item": 3, "shop": 0}
+        assert graph.nodes["item"].data[dgl.NID].tolist() == [3, 4, 5]
+        assert graph.num_edges("knows") == graph.num_edges("in") == 0
+    assert [ends.tolist() for ends in neg.edges(etype="buys")] == [[0, 0], [2, 1]]
+    assert pos.edges["buys"].data[dgl.EID].tolist() == [70, 71]
+    assert pos.edges["buys"].data["label"].tolist() == [4, 5]
+    assert len(dgl_pair_graphs(src, dst, torch.arange(4))) == 1

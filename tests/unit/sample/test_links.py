@@ -1,0 +1,171 @@
+"""What links ask for: their ends, their negatives, and the edges that they must not see."""
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import Graph, LaborSampler, Negatives, NeighborSampler, SeedTable
+from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.sample.links import LinkSettings, distinct_ends
+from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH
+from tests.unit.seed_tables import BACK, BUYS, NUM_ITEMS, NUM_USERS, link_table, plain_graph, timed_graph
+
+KEY = DrawKey(seed=3, epoch=1, step=5)
+GRAPH = timed_graph()
+ROWS = np.array([7, 3, 50, 99])
+
+
+def asked(settings: LinkSettings, sampler=None, *, rows=ROWS, key=KEY, graph=GRAPH, **columns):
+    columns = {"edge_type": "buys", **columns} if graph.types is not None else columns
+    return SeedRows(graph, sampler or NeighborSampler([2]), link_table(**columns), settings).ask(rows, key)
+
+
+def ends_in(graph, rows=ROWS) -> np.ndarray:
+    return link_table(edge_type="buys" if graph.types is not None else None).nodes_in(graph)[rows]
+
+
+@pytest.mark.parametrize("sharing", ["disjoint", "time"])
+@pytest.mark.parametrize("corrupt", ["dst", "src", "both"])
+def test_negatives_are_seeds_of_their_row(corrupt, sharing) -> None:
+    negatives = Negatives("triplet", num=3, corrupt=corrupt)
+    found = asked(LinkSettings(negatives), NeighborSampler([2], sharing=sharing))
+    columns, ends = found.columns, ends_in(GRAPH)
+    until = GRAPH.clock.until(columns["time"].numpy(), "<=")
+    wanted = negatives.draw(GRAPH, "buys", ROWS, *np.ascontiguousarray(ends.T), until, KEY)
+    assert columns["negative_mask"].dtype == torch.bool
+    assert columns["negative_mask"].tolist() == (wanted >= 0).tolist()
+    there = columns["negative_mask"].numpy()
+    assert found.seeds[columns["negatives"]][there].tolist() == wanted[there].tolist()
+    assert columns["negatives"][~columns["negative_mask"]].tolist() == [0] * int((~there).sum())
+    of_row = found.queries.of_seed[columns["src"]]
+    assert (found.queries.of_seed[columns["negatives"]] == of_row[:, None])[there].all()
+    assert found.queries.until[of_row].tolist() == until.tolist()
+    pairs = list(zip(found.queries.of_seed.tolist(), found.seeds.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
+
+
+@pytest.mark.parametrize("corrupt", ["dst", "src", "both"])
+def test_binary_negatives_are_further_edges(corrupt) -> None:
+    negatives = Negatives("binary", num=3, corrupt=corrupt)
+    found = asked(LinkSettings(negatives))
+    columns, ends = found.columns, ends_in(GRAPH)
+    until = GRAPH.clock.until(columns["time"].numpy(), "<=")
+    drawn = negatives.draw(GRAPH, "buys", ROWS, *np.ascontiguousarray(ends.T), until, KEY)
+    wanted = [(src, dst, 1.0) for src, dst in ends.tolist()]
+    for (src, dst), row in zip(ends.tolist(), drawn.tolist(), strict=True):
+        for at, node in enumerate(row):
+            if node >= 0:
+                wanted.append((src, node, 0.0) if at < negatives.num_dst(3) else (node, dst, 0.0))
+    both = found.seeds[columns["src"]].tolist(), found.seeds[columns["dst"]].tolist()
+    assert list(zip(*both, columns["label"].tolist(), strict=True)) == wanted
+    assert columns["input_id"].tolist() == ROWS.tolist()
+    src_query, dst_query = (found.queries.of_seed[columns[end]].tolist() for end in ("src", "dst"))
+    assert src_query == dst_query  # an edge lies within its row's own graph
+
+
+@pytest.mark.parametrize("mode", ["joint", "in_batch"])
+def test_shared_negatives_come_once_where_rows_share(mode) -> None:
+    graph = plain_graph()
+    found = asked(LinkSettings(Negatives(mode, num=3)), graph=graph)
+    assert len(np.unique(found.seeds)) == len(found.seeds)
+    assert found.queries is None
+    assert found.columns["negatives"].shape == (4, 3)
+
+
+def test_hard_negatives_are_the_tables() -> None:
+    given = np.random.default_rng(0).integers(0, NUM_ITEMS, (100, 2))
+    given[3, 1] = -1
+    found = asked(LinkSettings(Negatives("hard")), columns={"negatives": given})
+    mask = found.columns["negative_mask"].numpy()
+    assert not mask[1, 1]
+    assert mask.any()
+    nodes = found.seeds[found.columns["negatives"]]
+    assert nodes[mask].tolist() == (given[ROWS] + NUM_USERS)[mask].tolist()
+    with pytest.raises(SeedError, match="column 'negatives'"):
+        asked(LinkSettings(Negatives("hard")))
+
+
+def test_fixed_negatives_do_not_depend_on_the_batch() -> None:
+    key = DrawKey(seed=3, epoch=FIXED_DRAWS_EPOCH, step=0)
+
+    def of_row_3(rows: list[int], key: DrawKey) -> list[int]:
+        found = asked(LinkSettings(Negatives("triplet", num=4)), rows=np.array(rows), key=key)
+        return found.seeds[found.columns["negatives"][rows.index(3)]].tolist()
+
+    assert of_row_3([3], key) == of_row_3([9, 8, 3, 50], key)
+    assert of_row_3([3], KEY) != of_row_3([3], DrawKey(seed=3, epoch=2, step=5))
+
+
+@pytest.mark.parametrize("exclude", ["self", "reverse"])
+def test_edges_that_are_asked_about_are_left_out(exclude) -> None:
+    # Rows that are edges of the graph, by their place in its list.
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 20, 200), rng.integers(0, 30, 200)
+    graph = Graph.from_hetero({"user": 20, "item": 30}, {BUYS: (users, items), BACK: (items, users)}, keep_order=True)
+    ids = rng.permutation(200)[:60]
+    table = SeedTable(src=users[ids], dst=items[ids], edge_type="buys", edge_ids=ids)
+    for sharing in ("plain", "disjoint"):
+        asking = SeedRows(graph, NeighborSampler([2], sharing=sharing), table, LinkSettings(exclude=exclude))
+        assert asking.has_queries
+        queries = asking.ask(ROWS[:3], KEY).queries
+        wanted = set()
+        for number, row in enumerate(ROWS[:3]):
+            for kind in (BUYS, BACK)[: 1 + (exclude == "reverse")]:
+                node = items[ids[row]] + 20 if kind == BUYS else users[ids[row]]
+                places = np.arange(graph.indptr[node], graph.indptr[node + 1])
+                [place] = places[graph.edge_order[places] == ids[row]]
+                wanted.add((number if sharing == "disjoint" else 0, int(place)))
+        found = list(zip(queries.excluded_query.tolist(), queries.excluded.tolist(), strict=True))
+        assert sorted(wanted) == found
+        assert queries.num_queries == (3 if sharing == "disjoint" else 1)
+
+
+def test_who_leaves_no_edges_out_says_so() -> None:
+    settings = LinkSettings(exclude="self")
+    found = asked(settings, LaborSampler([2]), graph=plain_graph())
+    with pytest.raises(SamplerConfigError, match=r"LaborSampler.*leaves no edges out"):
+        LaborSampler([2]).sample_queries_into(plain_graph(), found.seeds, found.queries, KEY, np.empty(0, np.uint8))
+
+
+def test_settings_that_cannot_work() -> None:
+    with pytest.raises(SamplerConfigError, match="exclude='all'"):
+        LinkSettings(exclude="all")
+    with pytest.raises(SamplerConfigError, match="the seeds are nodes"):
+        SeedRows(plain_graph(), NeighborSampler([2]), SeedTable([3]), LinkSettings(Negatives()))
+    full = Graph.from_coo([0, 0, 1, 1], [0, 1, 0, 1])
+    with pytest.raises(GraphDataError, match="no edge is false"):
+        SeedRows(full, NeighborSampler([2]), SeedTable(src=[0], dst=[1]), LinkSettings(Negatives()))
+
+
+def test_distinct_ends_against_a_plain_loop() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        num_rows, width = rng.integers(0, 9), rng.integers(1, 5)
+        ends, of_row = rng.integers(-1, 6, (num_rows, width)), rng.integers(0, 3, num_rows)
+        seeds, of_seed, places = distinct_ends(ends, of_row, num_nodes=6)
+        known: list[tuple[int, int]] = []
+        for query, row in zip(of_row.tolist(), ends.tolist(), strict=True):
+            known += [pair for node in dict.fromkeys(row) if node >= 0 and (pair := (query, node)) not in known]
+        assert list(zip(of_seed.tolist(), seeds.tolist(), strict=True)) == known
+        wanted = [
+            [known.index((query, node)) if node >= 0 else 0 for node in row]
+            for query, row in zip(of_row.tolist(), ends.tolist(), strict=True)
+        ]
+        assert places.tolist() == wanted
+
+
+def test_a_row_with_several_targets_asks_for_that_of_the_epoch() -> None:
+    table = SeedTable(
+        src=[0, 1], dst=[2, 4, 6, 3, 5, 7], dst_ptr=[0, 3, 6], edge_type="buys", time=[50, 60], edge_ids=np.arange(6)
+    )
+    rows = SeedRows(GRAPH, NeighborSampler([2]), table, LinkSettings(Negatives("triplet", num=2)))
+    seen = set()
+    for epoch in range(40):
+        key = DrawKey(0, epoch, 0)
+        asked = rows.ask(np.array([1, 0]), key)
+        taken = table.taken(np.array([1, 0]), 0, epoch)
+        assert (asked.seeds[asked.columns["dst"]] - NUM_USERS).tolist() == table.targets[taken].tolist()
+        seen |= set(taken.tolist())
+    assert seen == set(range(6))  # of 40 epochs; a right draw fails with 6 * (2/3)**40 < 1e-6

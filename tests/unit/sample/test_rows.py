@@ -1,0 +1,213 @@
+"""What rows ask a sampler for."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lightning_gnnload import Graph, LaborSampler, NeighborSampler, SeedTable, WeightedNeighborSampler, ops
+from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.philox import hash32
+from lightning_gnnload.sample.fanouts import numbered_fanouts, typed_fanouts
+from lightning_gnnload.sample.rows import SeedRows
+from tests.unit.toy import toy_graph
+
+KEY = DrawKey(seed=3, epoch=1, step=5)
+BUYS, SEES = ("user", "buys", "item"), ("user", "sees", "item")
+EDGES = {BUYS: ([0, 1, 2, 0], [0, 0, 1, 1]), SEES: ([0, 1], [0, 0])}
+COUNTS = {"user": 3, "item": 2}
+TIMES = {BUYS: [100, 110, 120, 130]}
+TIMED = Graph.from_hetero(COUNTS, EDGES, edge_time=TIMES)  # codes count from 100; an item is a node from 3 on
+AGED = Graph.from_hetero(COUNTS, EDGES, edge_time=TIMES, node_time={"item": [105, 125]})
+
+
+def asked(graph, sampler, table, rows=None, key=KEY, **options):
+    rows = np.arange(len(table)) if rows is None else np.array(rows)
+    return SeedRows(graph, sampler, table).ask(rows, key, **options)
+
+
+def test_plain_ids_ask_for_nothing_more() -> None:
+    ids = np.array([17, 3])
+    found = SeedRows(toy_graph(), NeighborSampler([2])).ask(ids, KEY)
+    assert found.seeds.tolist() == [17, 3]
+    assert (found.queries, found.y, found.columns) == (None, None, {})
+
+
+def test_rows_bring_what_is_theirs() -> None:
+    table = SeedTable([9, 4, 7], y=[1, 2, 3], time=[5, 6, 7], columns={"site": [[1.0, 2], [3, 4], [5, 6]]})
+    found = asked(toy_graph(), NeighborSampler([2]), table, [2, 0])
+    assert found.seeds.tolist() == [7, 9]
+    assert found.queries is None  # the graph has no times, so that all share
+    assert found.y.tolist() == [3, 1]
+    assert {name: rows.tolist() for name, rows in found.columns.items()} == {
+        "input_id": [2, 0],
+        "time": [7, 5],
+        "site": [[5, 6], [1, 2]],
+    }
+
+
+def test_disjoint_rows_draw_by_their_numbers() -> None:
+    table = SeedTable([4, 4, 9])
+    found = asked(toy_graph(), NeighborSampler([2], sharing="disjoint"), table, [2, 1])
+    assert found.seeds.tolist() == [9, 4]
+    queries = found.queries
+    assert (queries.of_seed.tolist(), queries.name.tolist(), queries.by_row) == ([0, 1], [2, 1], True)
+    assert (queries.since, queries.until) == (None, None)
+    # Another step: the same names.
+    other = asked(toy_graph(), NeighborSampler([2], sharing="disjoint"), table, [2, 1], DrawKey(3, 1, 6))
+    assert other.queries.name.tolist() == [2, 1]
+    # Of plain ids the numbers are the ids.
+    plain = SeedRows(toy_graph(), NeighborSampler([2], sharing="disjoint")).ask(np.array([17, 3]), KEY)
+    assert plain.queries.name.tolist() == [17, 3]
+
+
+@pytest.mark.parametrize(("before", "until"), [("<=", [21, 31, 0]), ("<", [20, 31, 0])])
+def test_times_bound_what_counts(before, until) -> None:
+    table = SeedTable([0, 0, 1], node_type="item", time=[120, 1000, 5])
+    found = asked(TIMED, NeighborSampler([2], before=before), table)
+    assert found.seeds.tolist() == [3, 3, 4]
+    assert found.queries.until.tolist() == until
+    assert found.queries.since is None
+    assert found.columns["time"].tolist() == [120, 1000, 5]
+
+
+@pytest.mark.parametrize("window", [15, 15.0, np.timedelta64(15, "ns")])
+def test_a_window_begins_before_the_time(window) -> None:
+    table = SeedTable([0, 0], node_type="item", time=[120, 200])
+    found = asked(TIMED, NeighborSampler([2], window=window), table)
+    assert (found.queries.since.tolist(), found.queries.until.tolist()) == ([5, 31], [21, 31])
+
+
+@pytest.mark.parametrize(("before", "end"), [("<=", 1), ("<", 0)])
+def test_a_path_goes_on_before_its_edge(before, end) -> None:
+    table = SeedTable([0], node_type="item", time=[120])
+    queries = asked(TIMED, NeighborSampler([2], before=before, order="path"), table).queries
+    assert (queries.along_path, queries.path_end) == (True, end)
+
+
+def test_rows_of_one_time_share() -> None:
+    table = SeedTable([0, 1, 0, 1], node_type="item", time=[130, 110, 110, 130])
+    found = asked(TIMED, NeighborSampler([2], sharing="time"), table)
+    queries = found.queries
+    assert queries.of_seed.tolist() == [1, 0, 0, 1]
+    assert queries.until.tolist() == [11, 31]
+    assert not queries.by_row
+    assert queries.name.tolist() == [5 ^ int(code) for code in hash32(np.array([11, 31], np.uint32))]
+    assert queries.num_queries == 2
+
+
+def test_nodes_have_their_own_time() -> None:
+    own = asked(AGED, NeighborSampler([2]), SeedTable([1, 0], node_type="item"))
+    assert own.queries.until.tolist() == [26, 6]
+    assert own.columns["time"].tolist() == [125, 105]
+    plain = SeedRows(AGED, NeighborSampler([2])).ask(np.array([4]), KEY)
+    assert (plain.queries.until.tolist(), plain.columns["time"].tolist()) == ([26], [125])
+    given = asked(AGED, NeighborSampler([2]), SeedTable([1], node_type="item", time=[107]))
+    assert given.queries.until.tolist() == [8]
+    with pytest.raises(SeedError, match="node 0 is a seed without a time"):
+        SeedRows(AGED, NeighborSampler([2])).ask(np.array([0]), KEY)
+
+
+def test_times_are_ignored_on_demand() -> None:
+    found = asked(TIMED, NeighborSampler([2], before=None), SeedTable([0], node_type="item", time=[120]))
+    assert found.queries is None
+    assert found.columns["time"].tolist() == [120]
+
+
+@pytest.mark.parametrize("sharing", ["plain", "disjoint"])
+def test_ends_of_links_are_seeds_once_a_query(sharing) -> None:
+    src, dst = [5, 9, 5, 7], [9, 5, 3, 7]
+    found = asked(toy_graph(), NeighborSampler([2], sharing=sharing), SeedTable(src=src, dst=dst, y=[1, 2, 3, 4]))
+    assert found.seeds.tolist() == ([5, 9, 3, 7] if sharing == "plain" else [5, 9, 9, 5, 5, 3, 7])
+    assert found.seeds[found.columns["src"]].tolist() == src
+    assert found.seeds[found.columns["dst"]].tolist() == dst
+    assert found.y.tolist() == [1, 2, 3, 4]
+    if sharing == "disjoint":
+        assert found.queries.of_seed.tolist() == [0, 0, 1, 1, 2, 2, 3]
+        for end in ("src", "dst"):
+            assert found.queries.of_seed[found.columns[end]].tolist() == [0, 1, 2, 3]
+
+
+def test_links_of_one_time_share_their_ends() -> None:
+    table = SeedTable(src=[0, 0, 0], dst=[1, 1, 0], edge_type="buys", time=[130, 110, 130])
+    found = asked(TIMED, NeighborSampler([2], sharing="time"), table)
+    assert found.seeds.tolist() == [0, 4, 0, 4, 3]
+    assert found.queries.of_seed.tolist() == [1, 1, 0, 0, 1]
+    assert found.columns["src"].tolist() == [0, 2, 0]
+    assert found.columns["dst"].tolist() == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("graph", "settings", "table", "error", "message"),
+    [
+        (toy_graph(), {}, SeedTable([4, 7, 4]), SeedError, "rows 0 and 2 have the same node"),
+        (TIMED, {}, SeedTable([4]), SeedError, "before=None"),
+        (TIMED, {}, None, SeedError, "before=None"),
+        (AGED, {}, SeedTable(src=[0], dst=[1], edge_type="buys"), SeedError, "give each row's|Give each row's"),
+        (TIMED, {"sharing": "plain"}, SeedTable([4], time=[5]), SamplerConfigError, "'disjoint' or 'time'"),
+        (TIMED, {"sharing": "time"}, SeedTable([4, 4], time=[111, 111]), SeedError, "rows 0 and 1.*node and time"),
+        (AGED, {"sharing": "time"}, SeedTable([4, 4]), SeedError, "rows 0 and 1.*node and time"),
+        (TIMED, {}, SeedTable([4, 3], time=[99, 9]), SeedError, "before the earliest"),
+        (toy_graph(), {"sharing": "time"}, SeedTable([4], time=[3]), SamplerConfigError, "the graph has none"),
+        (toy_graph(), {"window": 3}, SeedTable([4], time=[3]), SamplerConfigError, "the graph has none"),
+    ],
+)
+def test_rows_that_cannot_be_asked_for(graph, settings, table, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        SeedRows(graph, NeighborSampler([2], **settings), table)
+
+
+def test_samplers_without_times_refuse_them() -> None:
+    table = SeedTable([4], time=[120])
+    with pytest.raises(SamplerConfigError, match="LaborSampler draws whatever their time"):
+        SeedRows(TIMED, LaborSampler([2]), table)
+    with pytest.raises(SamplerConfigError, match="WeightedNeighborSampler"):
+        WeightedNeighborSampler([2]).sample(TIMED, [4], times=[120])
+    with pytest.raises(SamplerConfigError, match="LaborSampler"):
+        LaborSampler([2]).sample(TIMED, [4], times=[120])
+    with pytest.raises(SeedError, match="edges of any time"):
+        NeighborSampler([2]).sample_into(TIMED, np.array([4]), KEY, np.zeros(1 << 16, np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "table"),
+    [
+        ([3, -1], [[3, 3], [-1, -1]]),
+        ([{"buys": 2}, {SEES: 1, BUYS: -1}], [[2, 0], [-1, 1]]),
+        ([{"user__sees__item": 2}, 4], [[0, 2], [4, 4]]),
+        ([{1: 2}], [[0, 2]]),
+        ({BUYS: [2, 0], "sees": [-1, 1]}, [[2, -1], [0, 1]]),
+    ],
+)
+def test_fanouts_by_type_and_hop(fanouts, table) -> None:
+    assert ops.fanout_table(numbered_fanouts(typed_fanouts(fanouts), TIMED.types), 2).tolist() == table
+
+
+def test_fanouts_name_types_that_are_there() -> None:
+    with pytest.raises(SamplerConfigError, match="'rates' names no edge type"):
+        NeighborSampler([{"rates": 2}]).sample(TIMED, [4], times=[120])
+    typed = Graph.from_coo([0], [1], edge_type=[0])
+    with pytest.raises(SamplerConfigError, match="edge type"):
+        NeighborSampler([{"rates": 2}]).sample(typed, [1])
+
+
+def test_settings_are_told() -> None:
+    sampler = NeighborSampler([2], before="<", window=7, order="path", pick="last", sharing="time")
+    told = "sharing='time', before='<', window=7, order='path', pick='last'"
+    assert repr(sampler) == f"NeighborSampler([2], expand='all', {told})"
+    assert sampler.presence(toy_graph(), np.ones(300)) is None
+    with pytest.raises(SamplerConfigError, match="collectively"):
+        sampler.collective(SimpleNamespace(), "push")
+
+
+def test_rows_in_another_unit_are_refused() -> None:
+    graph = Graph.from_coo([0, 1], [1, 2], edge_time=[1_600_000_000, 1_600_086_400])
+    for time, problem in (
+        ([1_600_000_000 * 10**9] * 2, "far behind the latest"),
+        ([1_600, 1_601], "before the earliest"),
+    ):
+        with pytest.raises(SeedError, match=f"{problem}.*same unit"):
+            SeedRows(graph, NeighborSampler([2]), SeedTable([0, 1], time=time))
+    SeedRows(graph, NeighborSampler([2]), SeedTable([0, 1], time=[1_600_086_400 * 1] * 2))
+    SeedRows(graph, NeighborSampler([2]), SeedTable([0, 1], time=[1_610_000_000, 1_600_000_000]))
