@@ -102,6 +102,13 @@ def relations(packages: Mapping[str, Package], field: str) -> set[tuple[int, int
     return pairs
 
 
+def group_of(package: Package, name: str) -> str:
+    """The source that a package was built from, without its version; or who maintains it."""
+    if name == "maintainer":
+        return package.get("Maintainer", "")
+    return package.get("Source", package["Package"]).split()[0]
+
+
 def description_words(package: Package) -> list[str]:
     """The words of the one-line description, less the package's own name, which gives the section away."""
     text = package.get("Description", "").lower()
@@ -149,6 +156,10 @@ def make_arrays(packages: Mapping[str, Package]) -> dict[str, np.ndarray]:
         "num_words": np.array([len(bag) for bag in bags], np.uint8),
         "word_vectors": word_vectors(bags),
     }
+    for name in debian.GROUPS:
+        groups = [group_of(package, name) for package in packages.values()]
+        number = {group: i for i, group in enumerate(sorted(set(groups)))}
+        arrays[f"group.{name}"] = np.array([number[group] for group in groups], np.uint16)
     for field in debian.EDGE_TYPES:
         pairs = sorted(relations(packages, field))
         degrees = Counter(package for package, _ in pairs)
