@@ -18,8 +18,8 @@ import pytorch_lightning as pl
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from examples.models import GraphSAGE
 from lightning_gnnload import Debian, GraphData, GraphDataModule, NeighborSampler, ProximityOrder
-from lightning_gnnload.data.seeds import SeedOrder, Shuffled
-from lightning_gnnload.data.shuffling import label_distance
+from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
+from lightning_gnnload.data.orders.shuffling import label_distance
 
 BATCH_SIZE = 1024
 SAMPLER = NeighborSampler([15, 10])

@@ -55,7 +55,7 @@ class FeatureCache:
     Example:
         >>> import numpy as np, torch
         >>> from lightning_gnnload import Graph, MemoryFeatureStore, NeighborSampler
-        >>> from lightning_gnnload.data.seeds import Sequential
+        >>> from lightning_gnnload.data.orders.seeds import Sequential
         >>> star = Graph.from_coo(src=[3, 3, 3], dst=[0, 1, 2])
         >>> workload = Workload(star, NeighborSampler([1]), np.arange(3), batch_size=1, order=Sequential())
         >>> table = MemoryFeatureStore(torch.arange(4.0).view(4, 1))

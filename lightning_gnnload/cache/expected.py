@@ -29,7 +29,7 @@ class Expected(CachePolicy):
 
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
-        >>> from lightning_gnnload.data.seeds import Sequential
+        >>> from lightning_gnnload.data.orders.seeds import Sequential
         >>> star = Graph.from_coo(src=[1, 2, 3, 4], dst=[0, 0, 0, 0])
         >>> workload = Workload(star, NeighborSampler([1]), np.array([0]), batch_size=1, order=Sequential())
         >>> Expected().hotness(workload, epoch=0).round(6).tolist()

@@ -91,7 +91,7 @@ class SubsetPolicy(CachePolicy):
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
         >>> from lightning_gnnload.cache.rules import Degree
-        >>> from lightning_gnnload.data.seeds import Sequential
+        >>> from lightning_gnnload.data.orders.seeds import Sequential
         >>> star = Graph.from_coo(src=[3, 3, 2], dst=[0, 1, 0])
         >>> workload = Workload(star, NeighborSampler([1]), np.arange(2), batch_size=1, order=Sequential())
         >>> SubsetPolicy(Degree(), range(2, 4)).hotness(workload, epoch=0).tolist()

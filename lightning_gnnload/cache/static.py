@@ -14,10 +14,10 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.store import StoreWrapper
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.pages import private_bytes
+from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.errors import CacheConfigError
 
 _CHUNK_BYTES = 16 << 20  # also the page-locked memory that filling a device's own cache takes

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.cache.policy import hottest
-from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.sample.workload import Workload
 
 
@@ -36,7 +36,7 @@ def node_lists(
 
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
-        >>> from lightning_gnnload.data.seeds import Sequential
+        >>> from lightning_gnnload.data.orders.seeds import Sequential
         >>> ring = Graph.from_coo(src=[0, 1, 2, 3], dst=[1, 2, 3, 0])
         >>> workload = Workload(ring, NeighborSampler([1]), np.arange(4), batch_size=2, order=Sequential())
         >>> [nodes.tolist() for _, nodes in node_lists(workload, workload.requests(epoch=0))]

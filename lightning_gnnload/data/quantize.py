@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError

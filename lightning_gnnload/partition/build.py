@@ -13,11 +13,11 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.folders import new_folder, write_manifest
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.partition_store import load_partition
+from lightning_gnnload.data.storage.folders import new_folder, write_manifest
+from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.errors import FeatureFileError, PartitionError
 from lightning_gnnload.partition.balance import deal
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts

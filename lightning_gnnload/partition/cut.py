@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.plan import StepPlan
-from lightning_gnnload.data.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.sample.base import Sampler
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seeds import Shuffled
-from lightning_gnnload.data.sequences import breadth_first_sequences
+from lightning_gnnload.data.orders.seeds import Shuffled
+from lightning_gnnload.data.orders.sequences import breadth_first_sequences
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.ops.dealing import MOST_PARTS, MOST_WEIGHT
 from lightning_gnnload.partition.balance import share_sizes

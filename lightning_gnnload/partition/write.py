@@ -15,12 +15,12 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
-from lightning_gnnload.data.folders import array_entry, byte_chunks, raw_bytes, write_chunks, write_manifest
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.selected import SelectedFeatureStore
-from lightning_gnnload.data.store import quantized_dtypes, raw_stores, table_name
-from lightning_gnnload.data.stored_parts import manifest_checksum, part_folder
+from lightning_gnnload.data.storage.folders import array_entry, byte_chunks, raw_bytes, write_chunks, write_manifest
+from lightning_gnnload.data.storage.graphs import quantized_dtypes, raw_stores, table_name
+from lightning_gnnload.data.storage.parts import manifest_checksum, part_folder
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.partition.closure import Holdings
 from lightning_gnnload.partition.lists import edge_chunks, list_degrees

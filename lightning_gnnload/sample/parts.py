@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.partition import Part, Partition
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Relayed, Sampler

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.datasets.stored import progress as bar
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.memory import free_bytes, in_units, reserve_bytes
+from lightning_gnnload.data.progress import progress as bar
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.topology import Topology

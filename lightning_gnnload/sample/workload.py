@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
-from lightning_gnnload.data.seeds import SeedOrder
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler

@@ -28,7 +28,7 @@ from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.rules import Recorded
 from lightning_gnnload.cache.shared import share_rows
-from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.sample.workload import Workload
 
 MIB = 1 << 20

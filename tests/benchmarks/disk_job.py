@@ -31,7 +31,7 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
     from lightning_gnnload import NeighborSampler, load_graph_data
     from lightning_gnnload.cache.belady import BeladyCache
     from lightning_gnnload.cache.cache import FeatureCache
-    from lightning_gnnload.data.seeds import Shuffled
+    from lightning_gnnload.data.orders.seeds import Shuffled
     from lightning_gnnload.pipeline.slots import Slot
     from lightning_gnnload.pipeline.source import BatchSource
     from lightning_gnnload.sample.workload import Workload

@@ -27,7 +27,7 @@ from examples.models import GraphSAGE
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.seeds import Shuffled
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from lightning_gnnload import GraphData, NeighborSampler
-from lightning_gnnload.data.seeds import Shuffled
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload

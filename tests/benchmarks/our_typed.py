@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, Negatives, NeighborSampler, SeedTable
-from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.sample.links import LinkSettings

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler, Sampler, ops
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader

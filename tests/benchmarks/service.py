@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from lightning_gnnload import GraphData, NeighborSampler
-from lightning_gnnload.data.seeds import Shuffled
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload

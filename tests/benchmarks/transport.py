@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.queue import BatchQueue

@@ -11,8 +11,8 @@ import torch
 from lightning_gnnload import DiskFeatureStore, FeatureCache, GraphData, MemoryFeatureStore
 from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.prepare import save_features
 from lightning_gnnload.data.quantize import quantize
+from lightning_gnnload.data.storage.prepare import save_features
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.loader import SampledLoader

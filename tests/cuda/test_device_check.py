@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import Graph, NeighborSampler
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.on_device import NUM_SEEDS, DeviceSampler, check_device

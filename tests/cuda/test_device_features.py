@@ -19,8 +19,8 @@ from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.metrics import hit_rate
 from lightning_gnnload.cache.static import deal
 from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.quantize import quantize
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import (
     CacheConfigError,
     CacheShareError,

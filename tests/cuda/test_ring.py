@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceReader, DeviceSlot
 from lightning_gnnload.pipeline.sampler_peer import SamplerPeer

@@ -20,7 +20,7 @@ import torch
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.cache.peers import Membership
-from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
 from lightning_gnnload.sample.workload import Workload

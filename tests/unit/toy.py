@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import Graph, GraphData, MiniBatch, NeighborSampler, Sampler
-from lightning_gnnload.data.seeds import SeedOrder, Shuffled
+from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload
 

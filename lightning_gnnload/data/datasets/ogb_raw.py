@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.stored import progress, scratch_array
+from lightning_gnnload.data.datasets.stored import scratch_array
+from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError, MissingExtraError
 
 _PIECE = 1 << 20  # numbers, or rows of a csv file, read at once

@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ import numpy as np
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.manifest import read_manifest, stored_arrays
-from lightning_gnnload.data.store import load_graph_data, save_graph_data
+from lightning_gnnload.data.storage.graphs import load_graph_data, save_graph_data
+from lightning_gnnload.data.storage.manifest import read_manifest, stored_arrays
 from lightning_gnnload.errors import DatasetError, StoreFormatError
 
 
@@ -112,14 +112,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Shows a bar on stderr; call what it yields with the amount done since the last call."""
-    from rich.console import Console  # here, as most processes that read data show no bar
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda amount: bar.advance(task, amount)

@@ -16,9 +16,10 @@ from lightning_gnnload.data.datasets import random_edges as edges
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.random_edges import Purpose, fractions, stream
 from lightning_gnnload.data.datasets.random_web import hosts, web
-from lightning_gnnload.data.datasets.stored import StoredDataset, progress, scratch_array
+from lightning_gnnload.data.datasets.stored import StoredDataset, scratch_array
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
 
 Kind = Literal["chung-lu", "rmat", "citation", "web"]

@@ -18,9 +18,9 @@ from lightning_gnnload.cache.advice import Advice, Speed, measure_speed, recomme
 from lightning_gnnload.cache.budget import AUTO_SHARE, free_bytes
 from lightning_gnnload.cache.figure import draw_curves
 from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve, evicting_curves, static_curves
-from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.proximity import ProximityOrder
+from lightning_gnnload.data.orders.proximity import ProximityOrder
+from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
 from lightning_gnnload.plugin.commands.arguments import Parser, parse_module, share
 from lightning_gnnload.sample.workload import Workload

@@ -21,10 +21,10 @@ from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.partition_store import load_partition
-from lightning_gnnload.data.seeds import Shuffled
-from lightning_gnnload.data.store import load_graph_data
+from lightning_gnnload.data.storage.graphs import load_graph_data
+from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.cut import count_sampled_cross_edges

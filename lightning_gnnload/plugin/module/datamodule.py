@@ -20,8 +20,8 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.sanity import sanity_issues
-from lightning_gnnload.data.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import LoaderConfigError, SeedError

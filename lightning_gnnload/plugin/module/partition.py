@@ -14,9 +14,9 @@ from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.partition_store import load_partition
+from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.errors import LoaderConfigError, PartitionError
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup

@@ -7,9 +7,9 @@ from typing import Any
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.proximity import ProximityOrder
-from lightning_gnnload.data.seeds import SeedOrder, Sequential, Shuffled
-from lightning_gnnload.data.timeorder import TimeOrder
+from lightning_gnnload.data.orders.proximity import ProximityOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
+from lightning_gnnload.data.orders.time import TimeOrder
 from lightning_gnnload.errors import LoaderConfigError
 
 

@@ -1,4 +1,4 @@
-"""Graph folders (data/store.py): damaged in their files and in their manifest, then mapped and used."""
+"""Graph folders (data/storage/graphs.py): damaged in their files and in their manifest, then mapped and used."""
 
 from __future__ import annotations
 

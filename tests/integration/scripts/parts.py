@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_gnnload import FactoredStrategy, FeatureCache, GraphDataModule, NeighborSampler, load_partition
-from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.plugin.compat import pl
 from tests.integration.scripts.toy import Recorder, digest, toy_data
 

@@ -19,8 +19,8 @@ from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.sample.workload import Workload
 
 N, WIDTH = 20_000, 64

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_gnnload import FactoredStrategy, load_partition
-from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.sample.collective import CollectiveSampler
 from tests.integration.scripts.toy import Recorder, digest, toy_module

@@ -8,7 +8,7 @@ import torch
 
 from lightning_gnnload import Graph, NeighborSampler, quantize
 from lightning_gnnload.cache.cache import FeatureCache, open_all
-from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.sample.workload import Workload
 
 

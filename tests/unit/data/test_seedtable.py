@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, GraphData, SeedTable
-from lightning_gnnload.data.store import load_graph_data, save_graph_data
-from lightning_gnnload.data.timeorder import TimeOrder
+from lightning_gnnload.data.orders.time import TimeOrder
+from lightning_gnnload.data.storage.graphs import load_graph_data, save_graph_data
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, SeedError, StoreFormatError
 from lightning_gnnload.plugin.module.settings import seed_order
 from tests.unit.toy import toy_graph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import Graph, LayerSampler, NeighborSampler, Sampler
-from lightning_gnnload.data.seeds import Shuffled
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.partition import cut
 from tests.unit.toy import toy_graph

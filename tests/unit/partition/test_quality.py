@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, partition_graph
-from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.partition.cut import SampledCut
 from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.partition.partitioner import Partitioner

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from lightning_gnnload import NeighborSampler
-from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphDataModule
+from lightning_gnnload.data.orders.proximity import ProximityOrder
+from lightning_gnnload.data.orders.seeds import Sequential
+from lightning_gnnload.data.orders.time import TimeOrder
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.proximity import ProximityOrder
-from lightning_gnnload.data.seeds import Sequential
-from lightning_gnnload.data.timeorder import TimeOrder
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload

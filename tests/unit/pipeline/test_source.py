@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import QueueProtocolError, SeedError
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.data.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, TrainerDiedError
 from lightning_gnnload.pipeline import flags, sampler_pool, wire
 from lightning_gnnload.pipeline.flags import Flag

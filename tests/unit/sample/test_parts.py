@@ -21,9 +21,9 @@ from lightning_gnnload import (
     WeightedNeighborSampler,
     partition_graph,
 )
-from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.orders.local import LocalOrder
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
 from lightning_gnnload.sample.parts import PartSampler, PartWorkload
 from lightning_gnnload.sample.workload import Workload

@@ -17,7 +17,7 @@ from lightning_gnnload.data.datasets import debian
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.debian import EDGE_TYPES, SOURCE, Debian
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.store import MANIFEST
+from lightning_gnnload.data.storage.graphs import MANIFEST
 from lightning_gnnload.errors import DatasetError
 
 REPOSITORY = Path(__file__).parents[4]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_gnnload.data.local import LocalOrder
-from lightning_gnnload.data.seeds import Shuffled
+from lightning_gnnload.data.orders.local import LocalOrder
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.plugin.module import partition
 from lightning_gnnload.plugin.module.gather_group import GatherGroup

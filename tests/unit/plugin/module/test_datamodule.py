@@ -18,8 +18,8 @@ from lightning_gnnload import (
     SeedTable,
     partition_graph,
 )
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.seeds import Sequential
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, PartitionError, SeedError
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from tests.unit.toy import content, toy_data, toy_graph

@@ -17,9 +17,9 @@ from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, Neighbor
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
-from lightning_gnnload.data import stored_parts
-from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.storage import parts
 from lightning_gnnload.errors import LoaderConfigError, PartitionError, PartitionMismatchError, PartReachError
 from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
 from lightning_gnnload.sample.parts import PartSampler
@@ -111,7 +111,7 @@ def test_other_settings_stay(folder: Path) -> None:
 def test_seeds_of_all_parts_are_known_without_their_graphs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_partition(folder)
     expected = [part.seeds["val"].tolist() for part in loaded.parts]
-    monkeypatch.setattr(stored_parts, "load_graph_data", lambda *_, **__: pytest.fail("a graph was loaded"))
+    monkeypatch.setattr(parts, "load_graph_data", lambda *_, **__: pytest.fail("a graph was loaded"))
     seeds = load_partition(folder).seeds_of("val")
     assert seeds is not None
     assert [ids.tolist() for ids in seeds] == expected

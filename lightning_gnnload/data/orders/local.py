@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.plan import StepPlan
-from lightning_gnnload.data.seeds import SeedOrder, Shuffled
 from lightning_gnnload.errors import PartitionError
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.graphdata import SPLITS
-from lightning_gnnload.data.manifest import MANIFEST, read_manifest
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.store import map_arrays, open_stores, require_arrays
-from lightning_gnnload.data.stored_parts import StoredParts
+from lightning_gnnload.data.storage.graphs import map_arrays, open_stores, require_arrays
+from lightning_gnnload.data.storage.manifest import MANIFEST, read_manifest
+from lightning_gnnload.data.storage.parts import StoredParts
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
 

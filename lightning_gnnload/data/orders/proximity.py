@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.datasets.stored import progress
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seeds import SeedOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.orders.sequences import breadth_first_sequences, epoch_order
+from lightning_gnnload.data.orders.shuffling import choose_sequences
+from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
-from lightning_gnnload.data.shuffling import choose_sequences
 from lightning_gnnload.errors import LoaderConfigError
 
 _LONG = 2**32  # edges to follow, some seconds

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_rows
-from lightning_gnnload.data.datasets.stored import progress as progress_bar
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.folders import array_entry, byte_chunks, new_folder, write_chunks, write_manifest
+from lightning_gnnload.data.progress import progress as progress_bar
+from lightning_gnnload.data.storage.folders import array_entry, byte_chunks, new_folder, write_chunks, write_manifest
 from lightning_gnnload.errors import FeatureFileError, GraphDataError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a user's quota, a file system's largest file

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, ProximityOrder
-from lightning_gnnload.data.local import LocalOrder
+from lightning_gnnload.data.orders.local import LocalOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.data.plan import StepPlan
-from lightning_gnnload.data.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.errors import PartitionError
 
 EDGELESS = Graph.from_coo([], [], num_nodes=400)

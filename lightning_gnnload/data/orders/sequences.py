@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seeds import Shuffled
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.errors import SeedError
 
 FIRST_EPOCH = 2**31

@@ -7,7 +7,7 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seeds import SeedOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import LoaderConfigError
 

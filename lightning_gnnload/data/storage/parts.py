@@ -15,10 +15,10 @@ from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.features import gather as gather_rows
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.manifest import MANIFEST, read_manifest
 from lightning_gnnload.data.partition import Part
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.store import load_graph_data, map_arrays, require_arrays
+from lightning_gnnload.data.storage.graphs import load_graph_data, map_arrays, require_arrays
+from lightning_gnnload.data.storage.manifest import MANIFEST, read_manifest
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.sequences import epoch_order
+from lightning_gnnload.data.orders.sequences import epoch_order
 
 _JUDGED_EPOCHS = range(8)  # one epoch's rotation can be lucky
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from lightning_gnnload import DiskFeatureStore, MemoryFeatureStore, load_graph_data, save_features, save_graph_data
-from lightning_gnnload.data import disk
+from lightning_gnnload.data.storage import disk
 from lightning_gnnload.errors import FeatureFileError, SamplerConfigError, SeedError, StoreFormatError
 from tests.unit.toy import toy_data
 

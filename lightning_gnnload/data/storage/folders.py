@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
-from lightning_gnnload.data.manifest import FORMAT, MANIFEST, VERSION
 from lightning_gnnload.data.pages import let_go
+from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, VERSION
 from lightning_gnnload.errors import StoreFormatError
 
 CHUNK_BYTES = 1 << 24  # large enough for a disk's full speed, small enough for Ctrl-C to be heard at once

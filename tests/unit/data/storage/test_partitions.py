@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from lightning_gnnload import Partition, load_graph_data, load_partition, partition_graph, save_graph_data
-from lightning_gnnload.data import folders, stored_parts
-from lightning_gnnload.data.folders import new_folder
+from lightning_gnnload.data.storage import folders, parts
+from lightning_gnnload.data.storage.folders import new_folder
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
 from tests.forked import in_child
 from tests.unit.partition.by_id import ById
@@ -84,8 +84,8 @@ def test_seeds_are_known_without_lists(original: Path) -> None:
 
 
 def test_threads_load_a_part_once(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loads, load = [], stored_parts.load_graph_data
-    monkeypatch.setattr(stored_parts, "load_graph_data", lambda *a, **k: loads.append(a) or load(*a, **k))
+    loads, load = [], parts.load_graph_data
+    monkeypatch.setattr(parts, "load_graph_data", lambda *a, **k: loads.append(a) or load(*a, **k))
     partition, found = load_partition(original), []
     threads = [threading.Thread(target=lambda: found.append(partition.parts[0])) for _ in range(8)]
     for thread in threads:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, quantize, save_graph_data
-from lightning_gnnload.data import folders
+from lightning_gnnload.data.storage import folders
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
 
 INTEGERS = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]

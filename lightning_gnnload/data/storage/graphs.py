@@ -20,9 +20,14 @@ import torch
 from lightning_gnnload.data.arrays import as_array, tensor_view
 from lightning_gnnload.data.by_type import table_of_type
 from lightning_gnnload.data.clock import Clock
-from lightning_gnnload.data.disk import DiskFeatureStore
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.folders import (
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.origin import Origin
+from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.data.storage.disk import DiskFeatureStore
+from lightning_gnnload.data.storage.folders import (
     CHUNK_BYTES,
     array_entry,
     byte_chunks,
@@ -30,13 +35,8 @@ from lightning_gnnload.data.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.manifest import MANIFEST, StoredArray, read_manifest, stored_arrays
-from lightning_gnnload.data.origin import Origin
-from lightning_gnnload.data.pages import mapped_bytes
-from lightning_gnnload.data.quantized import QuantizedFeatureStore
-from lightning_gnnload.data.stored_seeds import described_seeds, open_seeds, seed_arrays
+from lightning_gnnload.data.storage.manifest import MANIFEST, StoredArray, read_manifest, stored_arrays
+from lightning_gnnload.data.storage.seeds import described_seeds, open_seeds, seed_arrays
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, GraphFormatError, StoreFormatError

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.proximity import ProximityOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
+from lightning_gnnload.data.orders.sequences import breadth_first_sequences, epoch_order
+from lightning_gnnload.data.orders.shuffling import label_distance, shuffling_bound, smallest_within
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.proximity import ProximityOrder
-from lightning_gnnload.data.seeds import SeedOrder, Shuffled
-from lightning_gnnload.data.sequences import breadth_first_sequences, epoch_order
-from lightning_gnnload.data.shuffling import label_distance, shuffling_bound, smallest_within
 from lightning_gnnload.errors import CheckpointError, LoaderConfigError, SeedError
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.module.settings import seed_order
@@ -199,7 +199,7 @@ def test_sequences_are_made_once_for_a_graph(monkeypatch: pytest.MonkeyPatch) ->
     made = []
     original = breadth_first_sequences
     monkeypatch.setattr(
-        "lightning_gnnload.data.proximity.breadth_first_sequences",
+        "lightning_gnnload.data.orders.proximity.breadth_first_sequences",
         lambda *given: made.append(given) or original(*given),
     )
     order, graph, labels, seeds = ProximityOrder(), ring(60), torch.zeros(60, dtype=torch.long), np.arange(60)

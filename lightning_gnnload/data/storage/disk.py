@@ -14,8 +14,8 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
-from lightning_gnnload.data.manifest import StoredArray, read_manifest, stored_arrays
 from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.data.storage.manifest import StoredArray, read_manifest, stored_arrays
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
 _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells

@@ -48,7 +48,7 @@ def test_rows_of_any_form_are_read_back(tmp_path: Path, rows: Any) -> None:
 
 
 def test_a_store_from_disk_is_copied_by_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightning_gnnload.data.folders.CHUNK_BYTES", 7 * 12)
+    monkeypatch.setattr("lightning_gnnload.data.storage.folders.CHUNK_BYTES", 7 * 12)
     save_features(ROWS, tmp_path / "x", progress=False)
     store = DiskFeatureStore(tmp_path / "x")
     save_features(store, tmp_path / "again", progress=True)

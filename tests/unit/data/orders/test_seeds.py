@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lightning_gnnload.data.seeds import Sequential, Shuffled
+from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.plugin.module.settings import seed_order
 
