@@ -15,6 +15,7 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     guards.mark_run(worker)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # as Lightning does on import, which may come within a test
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # else the first import of DGL writes a choice into the home folder
     # A shell ignores SIGINT for what it starts in the background, and Python then leaves it so.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
