@@ -96,6 +96,7 @@ class Lines {
 struct Block {
   int64_t first, size;
   std::array<int64_t, kBlock> place;
+  std::array<uint32_t, kBlock> run;
   std::array<uint16_t, kBlock> part;
 };
 
@@ -292,19 +293,27 @@ void divide_edges(const EdgeList<Id>& edges, int64_t first_src, const uint32_t* 
     });
   }
 
+  // In registers: what is written to memory might be the original.
+  const Id *src = edges.src, *dst = edges.dst;
+  const int64_t first_run = edges.first_run, step = edges.step;
   const uint16_t* of_cell = parts.of_cell;
+  const int shift = parts.shift;
   int64_t* next = parts.next;
   Block block;
   for (block.first = 0; block.first < edges.num_edges; block.first += kBlock) {
     block.size = std::min(kBlock, edges.num_edges - block.first);
+    // By itself: a branch on a place that is not yet known, when guessed wrong, is known to be so late.
     for (int64_t i = 0; i < block.size; ++i) {
-      const int64_t e = block.first + i, r = edges.run(e);
-      const uint16_t part = of_cell[r >> parts.shift];
-      const int64_t place = next[part]++;
+      const int64_t r = first_run + int64_t(dst[block.first + i]) * step;
+      const uint16_t part = of_cell[r >> shift];
+      block.run[i] = uint32_t(r);
       block.part[i] = part;
-      block.place[i] = place;
-      runs.put(part, place, uint32_t(r));
-      sources.put(part, place, Index(first_src + int64_t(edges.src[e])));
+      block.place[i] = next[part]++;
+    }
+    for (int64_t i = 0; i < block.size; ++i) {
+      const int64_t e = block.first + i, part = block.part[i], place = block.place[i];
+      runs.put(part, place, block.run[i]);
+      sources.put(part, place, Index(first_src + int64_t(src[e])));
       if (edge_time) times.put(part, place, code ? code[e] : 0);
     }
     for (const auto& mover : movers) mover->put(block);
