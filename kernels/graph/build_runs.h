@@ -50,8 +50,9 @@ void count_cells(const char* name, const EdgeList<Id>& edges, int shift, int64_t
 //   out  indices                first_src + src
 //   out  edge_time              or nullptr
 template <class Id, class Index>
-void divide_edges(const EdgeList<Id>& edges, int64_t first_src, const uint32_t* code, const Parts& parts, uint32_t* run, Index* indices,
-                  uint32_t* edge_time, const std::vector<Column>& columns);
+void divide_edges(const EdgeList<Id>& edges, int64_t first_src, const uint32_t* code,
+                  const Parts& parts, uint32_t* run, Index* indices, uint32_t* edge_time,
+                  const std::vector<Column>& columns);
 
 //   in   first_run, begin[num_parts + 1]   of each part: its runs and its edges; below 2^32 edges
 //                                          where there are times

@@ -12,8 +12,8 @@ using Sorted = std::vector<nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cp
 std::vector<Column> columns(const Given* given, const Sorted& sorted) {
   std::vector<Column> all;
   for (size_t c = 0; c < sorted.size(); ++c) {
-    all.push_back({given ? (*given)[c].data() : nullptr, sorted[c].data(),
-                   int64_t(sorted[c].itemsize())});
+    all.push_back(
+        {given ? (*given)[c].data() : nullptr, sorted[c].data(), int64_t(sorted[c].itemsize())});
   }
   return all;
 }
@@ -24,10 +24,10 @@ void bind_count(nb::module_& m) {
       "count_cells",
       [](const char* name, Array<const Id> src, Array<const Id> dst, int64_t first_run,
          int64_t step, int64_t num_src, int64_t num_dst, int shift, Array<int64_t> num_in_cell) {
-        count_cells(
-            name,
-            EdgeList<Id>{src.data(), dst.data(), int64_t(src.size()), num_src, num_dst, first_run, step},
-            shift, num_in_cell.data());
+        count_cells(name,
+                    EdgeList<Id>{src.data(), dst.data(), int64_t(src.size()), num_src, num_dst,
+                                 first_run, step},
+                    shift, num_in_cell.data());
       },
       "name"_a, "src"_a.noconvert(), "dst"_a.noconvert(), "first_run"_a, "step"_a, "num_src"_a,
       "num_dst"_a, "shift"_a, "num_in_cell"_a.noconvert(), NoGil());
@@ -41,11 +41,11 @@ void bind_divide(nb::module_& m) {
          int64_t first_src, Codes code, const Given& given, int shift,
          Array<const uint16_t> part_of_cell, Array<int64_t> next, Array<uint32_t> run,
          Array<Index> indices, Times edge_time, const Sorted& sorted) {
-        divide_edges(EdgeList<Id>{src.data(), dst.data(), int64_t(src.size()), 0, 0, first_run, step},
-                     first_src, code ? code->data() : nullptr,
-                     Parts{shift, part_of_cell.data(), next.data(), int64_t(next.size())},
-                     run.data(), indices.data(), edge_time ? edge_time->data() : nullptr,
-                     columns(&given, sorted));
+        divide_edges(
+            EdgeList<Id>{src.data(), dst.data(), int64_t(src.size()), 0, 0, first_run, step},
+            first_src, code ? code->data() : nullptr,
+            Parts{shift, part_of_cell.data(), next.data(), int64_t(next.size())}, run.data(),
+            indices.data(), edge_time ? edge_time->data() : nullptr, columns(&given, sorted));
       },
       "src"_a.noconvert(), "dst"_a.noconvert(), "first_run"_a, "step"_a, "first_src"_a,
       "code"_a.noconvert().none(), "given"_a, "shift"_a, "part_of_cell"_a.noconvert(),

@@ -130,11 +130,16 @@ class MoverOf final : public Mover {
 template <class Call>
 void with_width(int64_t bytes, const Call& call) {
   switch (bytes) {
-    case 1: return call(uint8_t());
-    case 2: return call(uint16_t());
-    case 4: return call(uint32_t());
-    case 8: return call(uint64_t());
-    default: return call(Wide());
+    case 1:
+      return call(uint8_t());
+    case 2:
+      return call(uint16_t());
+    case 4:
+      return call(uint32_t());
+    case 8:
+      return call(uint64_t());
+    default:
+      return call(Wide());
   }
 }
 
@@ -281,8 +286,9 @@ void count_cells(const char* name, const EdgeList<Id>& edges, int shift, int64_t
 }
 
 template <class Id, class Index>
-void divide_edges(const EdgeList<Id>& edges, int64_t first_src, const uint32_t* code, const Parts& parts, uint32_t* run, Index* indices,
-                  uint32_t* edge_time, const std::vector<Column>& columns) {
+void divide_edges(const EdgeList<Id>& edges, int64_t first_src, const uint32_t* code,
+                  const Parts& parts, uint32_t* run, Index* indices, uint32_t* edge_time,
+                  const std::vector<Column>& columns) {
   const std::vector<int64_t> begin(parts.next, parts.next + parts.count);
   Lines<uint32_t> runs(run, begin), times(edge_time, begin);
   Lines<Index> sources(indices, begin);
@@ -356,7 +362,7 @@ void sort_parts(const int64_t* first_run, const int64_t* begin, int64_t num_part
 template void count_cells(const char*, const EdgeList<int32_t>&, int, int64_t*);
 template void count_cells(const char*, const EdgeList<int64_t>&, int, int64_t*);
 
-#define LG_DIVIDE(Id, Index)                                                                   \
+#define LG_DIVIDE(Id, Index)                                                              \
   template void divide_edges(const EdgeList<Id>&, int64_t, const uint32_t*, const Parts&, \
                              uint32_t*, Index*, uint32_t*, const std::vector<Column>&)
 LG_DIVIDE(int32_t, int32_t);

@@ -201,7 +201,7 @@ class Graph:
                 "Graph.from_coo: times together with edge_type. Give the types by Graph.from_hetero({'node': N}, "
                 "{('node', 'a', 'node'): (src, dst), ...}, edge_time=...), which cuts lists by them."
             )
-        arrays = flat_arrays(src, dst, num_nodes, *per_edge, edge_time, node_time, keep_order=keep_order)
+        arrays = flat_arrays(src, dst, num_nodes, per_edge[0], per_edge[1], edge_time, node_time, keep_order=keep_order)
         graph = cls(**arrays)
         graph.lost_order = not keep_order
         return graph

@@ -17,8 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import GnnLoadError, GraphFormatError, KernelsMissingError, SamplerConfigError, SeedError
-from .checks import INDEX_DTYPES, as_flag, as_integer, check_apart, check_array, check_choice, check_graph
+from ..errors import GnnLoadError, KernelsMissingError, SamplerConfigError, SeedError
+from .checks import as_integer, check_apart, check_array, check_choice, check_graph
 
 
 def _missing(error: ImportError) -> KernelsMissingError:

@@ -7,6 +7,7 @@ import pytest
 
 from lightning_gnnload.errors import GraphFormatError
 from lightning_gnnload.ops import EdgeList, NodesOfType, build_runs, check_runs
+from lightning_gnnload.ops import runs as building
 
 
 def sorted_list(src, dst, code, num_nodes):
@@ -17,7 +18,9 @@ def sorted_list(src, dst, code, num_nodes):
 @pytest.mark.parametrize("spread", ["even", "ties", "powers", "one", "falling"])
 @pytest.mark.parametrize("num_nodes", [1, 7, 3000])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_runs_of_every_length_and_spread_equal_one_sort(spread, num_nodes, dtype):
+def test_runs_of_every_length_and_spread_equal_one_sort(spread, num_nodes, dtype, monkeypatch):
+    monkeypatch.setattr(building, "_PART_EDGES", 500)  # several parts, and lists in pieces that end amid a line
+    monkeypatch.setattr(building, "_PIECE_EDGES", 7777)
     # One node has a run that is cut into buckets of buckets, 3,000 have runs that are inserted.
     rng = np.random.default_rng(num_nodes)
     num_edges = 40_000
@@ -58,6 +61,7 @@ def test_a_bad_id_is_named_with_its_list(end, bad):
         ({"code": np.zeros(1, np.uint32)}, "sources 0 to 1 have 1 times"),
         ({"columns": [np.zeros(3, np.float16)]}, "2 sources, but 3 values of a column"),
         ({"columns": [np.zeros((2, 1))]}, "a column has shape"),
+        ({"columns": [np.zeros(2, object)]}, "a column has the dtype object"),
     ],
 )
 def test_arrays_that_kernels_do_not_take(change, message):

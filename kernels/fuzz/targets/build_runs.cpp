@@ -122,7 +122,7 @@ struct Division {
 };
 
 Division divide(Choices& choose, const Exact<int64_t>& num_in_cell, int shift, int64_t num_runs) {
-  Division parts{Exact<uint16_t>(num_in_cell.size()), Exact<int64_t>(0), Exact<int64_t>(0)};
+  Exact<uint16_t> part_of_cell(num_in_cell.size());
   std::vector<int64_t> first_run{0}, begin{0};
   int64_t edges = 0;
   for (int64_t cell = 0; cell < num_in_cell.size(); ++cell) {
@@ -130,14 +130,12 @@ Division divide(Choices& choose, const Exact<int64_t>& num_in_cell, int shift, i
       first_run.push_back(std::min(cell << shift, num_runs));
       begin.push_back(edges);
     }
-    parts.part_of_cell[cell] = uint16_t(begin.size() - 1);
+    part_of_cell[cell] = uint16_t(begin.size() - 1);
     edges += num_in_cell[cell];
   }
   first_run.push_back(num_runs);
   begin.push_back(edges);
-  parts.first_run = Exact<int64_t>(first_run);
-  parts.begin = Exact<int64_t>(begin);
-  return parts;
+  return {std::move(part_of_cell), Exact<int64_t>(first_run), Exact<int64_t>(begin)};
 }
 
 template <class Id, class Ptr>
@@ -220,6 +218,8 @@ void build(Choices& choose) {
 
 }  // namespace
 
-LG_FUZZ_TARGET(build_runs) { choose.flag() ? build<int32_t, uint32_t>(choose) : build<int64_t, int64_t>(choose); }
+LG_FUZZ_TARGET(build_runs) {
+  choose.flag() ? build<int32_t, uint32_t>(choose) : build<int64_t, int64_t>(choose);
+}
 
 }  // namespace lg::fuzz
