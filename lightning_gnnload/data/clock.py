@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_array
-from lightning_gnnload.errors import GraphFormatError, SeedError
+from lightning_gnnload.errors import GnnLoadError, GraphFormatError, SamplerConfigError, SeedError
 
 Before = Literal["<=", "<"]
 _MOST_CODES = 2**32 - 1  # so that a bound beyond the last code fits, too
@@ -27,6 +27,7 @@ class Clock:
         ranked: the times that the graph has, int64 or float64, ascending, each once; None where codes count.
         timed: bool ``[K]``: which edge types have times; those of the others are always eligible.
         unit: what codes count, in the numbers that times are given in: 10**9 for whole seconds in nanoseconds.
+        of_dates: whether times were given as dates, and so are known to be nanoseconds.
 
     Example:
         >>> clock = Clock.of([np.array([100, 160, 130])])
@@ -39,9 +40,10 @@ class Clock:
     ranked: np.ndarray | None
     timed: np.ndarray
     unit: int = 1
+    of_dates: bool = False
 
     @classmethod
-    def of(cls, times: list[np.ndarray], timed: np.ndarray | None = None) -> Clock:
+    def of(cls, times: list[np.ndarray], timed: np.ndarray | None = None, *, of_dates: bool = False) -> Clock:
         """Makes the clock of all these times, each int64 or float64 ``[n]``.
 
         Raises:
@@ -54,13 +56,13 @@ class Clock:
             last = max((int(each.max()) for each in held), default=0)
             unit = 1 if last - first < _MOST_CODES else _common_unit(held, first, last)
             if last - first < _MOST_CODES * unit:
-                return cls(first, last, None, timed, unit)
+                return cls(first, last, None, timed, unit, of_dates)
         ranked = np.unique(np.concatenate(held))
         if len(ranked) > _MOST_CODES:
             raise GraphFormatError(
                 f"the graph has {len(ranked)} different times, but at most {_MOST_CODES} can be told apart. Round them."
             )
-        return cls(0, 0, ranked, timed)
+        return cls(0, 0, ranked, timed, of_dates=of_dates)
 
     def codes(self, times: np.ndarray) -> np.ndarray:
         """Returns the codes, uint32 ``[n]``, of times that the clock was made of."""
@@ -93,15 +95,16 @@ class Clock:
 
     def to_json(self) -> dict[str, Any]:
         """Returns JSON values of all but ``ranked``, which :meth:`from_json` reads."""
-        return {"first": self.first, "last": self.last, "unit": self.unit, "timed": self.timed.tolist()}
+        numbers = {"first": self.first, "last": self.last, "unit": self.unit}
+        return {**numbers, "timed": self.timed.tolist(), "of_dates": self.of_dates}
 
     @classmethod
     def from_json(cls, values: Any, ranked: np.ndarray | None) -> Clock:
         """Raises GraphFormatError: values that describe no clock."""
         try:
             first, last, unit = (values[name] for name in ("first", "last", "unit"))
-            timed = values["timed"]
-            sound = all(type(value) is int for value in (first, last, unit)) and isinstance(timed, list)
+            timed, of_dates = values["timed"], values["of_dates"]
+            sound = type(of_dates) is bool and all(type(value) is int for value in (first, last, unit)) and isinstance(timed, list)
             sound = sound and -(2**63) <= first <= last < 2**63 and 0 < last - first + unit <= _MOST_CODES * unit
             sound = sound and all(type(each) is bool for each in timed)
         except (KeyError, TypeError) as error:
@@ -111,7 +114,7 @@ class Clock:
             sound = sound and bool((ranked[1:] > ranked[:-1]).all())  # which not-a-number fails
         if not sound:
             raise GraphFormatError(f"{values!r:.200} describes no clock: its numbers cannot be.")
-        return cls(first, last, ranked, np.array(timed, np.bool_), unit)
+        return cls(first, last, ranked, np.array(timed, np.bool_), unit, of_dates)
 
 
 def _common_unit(times: list[np.ndarray], first: int, last: int) -> int:
@@ -134,9 +137,42 @@ def _dates(values: Any) -> Any:
         return values
     array = np.asarray(values)
     try:
-        return array.astype("datetime64[ns]") if array.dtype.kind in "OU" else array
+        return array.astype("datetime64") if array.dtype.kind in "OU" else array  # in a unit that holds them all
     except (TypeError, ValueError):
         return values
+
+
+def are_dates(values: Any) -> bool:
+    """Returns whether :func:`as_times` takes these for dates."""
+    array = _dates(values)
+    return isinstance(array, np.ndarray) and array.dtype.kind in "Mm"
+
+
+def nanoseconds_of(values: np.ndarray, *, what: str, error: type[GnnLoadError]) -> np.ndarray:
+    """Converts ``datetime64`` or ``timedelta64``, of any shape and without NaT, to int64.
+
+    Raises:
+        GnnLoadError: one that 64 bits cannot count, which NumPy would wrap.
+    """
+    converted = values.astype(f"{values.dtype.kind}8[ns]")
+    for each in (values.min(), values.max()) if values.size else ():
+        if each.astype(converted.dtype).astype(values.dtype) != each:
+            raise error(
+                f"{what}: {each} lies beyond the 292 years, before and after 1970, that 64 bits of nanoseconds can "
+                "count. Leave it out, or give whole numbers of another unit."
+            )
+    return converted.view(np.int64)
+
+
+def length_of(window: float | np.timedelta64) -> float:
+    """Returns a length of time as a number, of a ``timedelta64`` in nanoseconds; whole ones stay whole.
+
+    Raises:
+        SamplerConfigError: one that 64 bits cannot count.
+    """
+    if not isinstance(window, np.timedelta64):
+        return window
+    return int(nanoseconds_of(np.array([window]), what="window", error=SamplerConfigError)[0])
 
 
 def as_times(
@@ -150,7 +186,7 @@ def as_times(
     values = _dates(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in "Mm":
         bad = np.flatnonzero(np.isnat(values))
-        array = values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
+        array = values.view(np.int64) if len(bad) else nanoseconds_of(values, what=what, error=error)
     else:
         if isinstance(values, torch.Tensor) and values.dtype is torch.bfloat16:
             raise error(f"{what}: times of dtype bfloat16 are too coarse. Give int64 or float64.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
-from lightning_gnnload.data.clock import Clock, as_times
+from lightning_gnnload.data.clock import Clock, are_dates, as_times
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError
 
@@ -65,7 +65,7 @@ def timed_arrays(
         if values is not None and len(values) != wanted:
             things = "edges" if name == "edge_time" else "nodes"
             raise GraphFormatError(f"{what}: {name} has {len(values)} entries for {wanted} {things}; one each.")
-    clock = _clock([each for each in (time, of_nodes) if each is not None])
+    clock = _clock([edge_time, node_time], [time, of_nodes])
     codes = None if of_nodes is None else clock.codes(of_nodes)
     edges = ops.EdgeList(
         what, src, dst, num_nodes, num_nodes, code=_later(clock, time, codes, src), weight=_as_weight(edge_weight)
@@ -101,7 +101,12 @@ def hetero_arrays(
     of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in node_time.items()}
     _check_lengths("node_time", of_nodes, dict(zip(types.node_types, types.num_nodes, strict=True)), "nodes")
 
-    lists, clock = _edge_lists(types, ends, weights, times, of_nodes)
+    clock = None
+    if times or of_nodes:
+        timed = np.array([kind in times or kind[0] in of_nodes for kind in ends], np.bool_)
+        given = [*edge_time.values(), *node_time.values()]
+        clock = _clock(given, [*times.values(), *of_nodes.values()], timed)
+    lists = _edge_lists(types, ends, weights, clock, times, of_nodes)
     num_all, num_runs = int(types.first_node[-1]), int(types.first_run[-1])
     runs = ops.build_runs(lists, num_runs, _index_dtype(num_all), keep_order=keep_order)
     longest = max((len(src) for src, _ in ends.values()), default=0)
@@ -166,14 +171,11 @@ def _edge_lists(
     types: GraphTypes,
     ends: Mapping[EdgeType, Ends],
     weights: Mapping[EdgeType, np.ndarray],
+    clock: Clock | None,
     times: Mapping[EdgeType, np.ndarray],
     of_nodes: Mapping[str, np.ndarray],
-) -> tuple[list[ops.EdgeList], Clock | None]:
-    """Returns the lists to group into runs, and the clock of their codes; None without times."""
-    clock = None
-    if times or of_nodes:
-        timed = np.array([kind in times or kind[0] in of_nodes for kind in ends], np.bool_)
-        clock = _clock([*times.values(), *of_nodes.values()], timed)
+) -> list[ops.EdgeList]:
+    """Returns the lists to group into runs."""
     node_codes = {} if clock is None else {name: clock.codes(values) for name, values in of_nodes.items()}
     weight_dtype = np.result_type(*weights.values(), np.float32) if weights else np.dtype(np.float32)
     lists = []
@@ -195,16 +197,22 @@ def _edge_lists(
                 weight=_as_weight(weight, weight_dtype),
             )
         )
-    return lists, clock
+    return lists
 
 
-def _clock(times: Iterable[np.ndarray], timed: np.ndarray | None = None) -> Clock:
-    times = list(times)
-    if len({values.dtype for values in times}) > 1:
+def _clock(given: Iterable[Any], times: Iterable[np.ndarray | None], timed: np.ndarray | None = None) -> Clock:
+    """Makes the clock of times as they were given, and as they were converted; where there are any.
+
+    Raises:
+        GraphFormatError: several kinds of times.
+    """
+    held = [each for each in times if each is not None]
+    dated = {are_dates(values) for values in given if values is not None and len(values)}
+    if len({each.dtype for each in held if each.size}) > 1 or len(dated) > 1:
         raise GraphFormatError(
-            "some times of edges or nodes are whole numbers (or dates), others fractions. Give all of one dtype."
+            "times of edges and nodes are of several kinds, out of whole numbers, fractions and dates. Give all of one."
         )
-    return Clock.of(times, timed)
+    return Clock.of(held, timed, of_dates=dated == {True})
 
 
 def _later(clock: Clock, time: np.ndarray | None, node_codes: np.ndarray | None, src: np.ndarray) -> np.ndarray | None:
@@ -242,11 +250,11 @@ def _list_begins(types: GraphTypes, run_ptr: np.ndarray) -> np.ndarray:
 
 
 def _node_times(types: GraphTypes, times: Mapping[str, np.ndarray]) -> np.ndarray:
-    dtype = next(iter(times.values())).dtype
+    dtype = np.result_type(*(values for values in times.values() if values.size), np.int64)
     always = ALWAYS if dtype == np.int64 else -np.inf
     return np.concatenate(
         [
-            times.get(name, np.full(count, always, dtype))
+            times[name].astype(dtype, copy=False) if name in times else np.full(count, always, dtype)
             for name, count in zip(types.node_types, types.num_nodes, strict=True)
         ]
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.clock import Before
+from lightning_gnnload.data.clock import Before, length_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
@@ -44,8 +44,8 @@ class NeighborSampler(Sampler):
             a graph with times, else ``"plain"``.
         before: which edges count, where they have times: ``"<="``, those up to the seed's time; ``"<"``, those before
             it; None, all, as if there were no times.
-        window: the greatest age, at the seed's time, of edges that count: a number, or a ``timedelta64`` where times
-            are dates; None for any.
+        window: the greatest age, at the seed's time, of edges that count: a number in the unit of the graph's times,
+            which of dates is nanoseconds, or where times are dates a ``timedelta64``; None for any.
         order: whose time bounds the edges of later hops: ``"root"``, the seed's; ``"path"``, that of the edge by which
             a node was found.
         pick: which of the edges that count: ``"uniform"``, any alike; ``"last"``, the newest, and of equal times those
@@ -232,13 +232,11 @@ class NeighborSampler(Sampler):
 
 
 def _window(window: Any) -> float | np.timedelta64 | None:
-    """Checks a length of time. Raises SamplerConfigError: it is none, or negative."""
-    is_length = isinstance(window, int | float | np.integer | np.floating) and not isinstance(window, bool)
-    if window is None or (is_length and window >= 0):
+    """Checks a length of time. Raises SamplerConfigError: it is none, negative, or without end."""
+    is_number = isinstance(window, int | float | np.integer | np.floating) and not isinstance(window, bool)
+    if window is None or ((is_number or isinstance(window, np.timedelta64)) and 0 <= length_of(window) < np.inf):
         return window
-    if isinstance(window, np.timedelta64) and window >= np.timedelta64(0):
-        return window
-    raise SamplerConfigError(f"window={window!r}: a number of 0 or more, or a numpy.timedelta64, is needed.")
+    raise SamplerConfigError(f"window={window!r}: a number of 0 or more, or a numpy.timedelta64, is needed; None: any.")
 
 
 def _of_types_in(fanouts: int | dict[int, int], num_types: int) -> int | dict[int, int]:

@@ -107,7 +107,10 @@ def example(**change) -> Graph:
         ({"edge_time": {BUYS: torch.zeros(3, dtype=torch.bfloat16)}}, r"buys.*bfloat16"),
         ({"edge_time": {BUYS: [1, 2]}}, r"edge_time of .*buys.* \[2\], but there are 3 edges"),
         ({"edge_time": {LIKES: [1, 2]}}, r"edge_time names \('user', 'likes', 'user'\), which is none"),
-        ({"edge_time": {BUYS: [1.5, 2.5, 3.5]}}, "some times .* whole numbers .* others fractions"),
+        ({"edge_time": {BUYS: [1.5, 2.5, 3.5]}}, "of several kinds, out of whole numbers, fractions and dates"),
+        ({"edge_time": {BUYS: np.array(["2020"] * 3, "M8[D]")}}, "of several kinds"),
+        ({"edge_time": {BUYS: np.array(["9999-12-31", "2020", "2021"], "M8[D]")}}, "9999-12-31 lies beyond"),
+        ({"edge_time": {BUYS: ["9999-12-31", "2020", "2021"]}}, "9999-12-31 lies beyond"),
         ({"node_time": {"item": [1, 2]}}, r"node_time of 'item' .* \[2\], but there are 3 nodes"),
         ({"node_time": {"tag": [1, 2]}}, "node_time names 'tag'"),
         ({"edge_weight": {BUYS: [1, 2, 3]}}, "edge_weight must be floats"),
@@ -133,6 +136,20 @@ def example(**change) -> Graph:
 def test_bad_input_is_named(change, message: str) -> None:
     with pytest.raises(GnnLoadError, match=message):
         example(**change)
+
+
+def test_types_without_edges_have_times_of_any_kind() -> None:
+    days = np.array(["2020-01-01", "2020-01-03", "2020-01-02"], "M8[D]")
+    graph = example(
+        edges={BUYS: ([0, 1, 1], [2, 2, 0]), BOUGHT: ([], [])},
+        edge_time={BUYS: days, BOUGHT: []},
+        num_nodes={"user": 2, "item": 3, "tag": 0},
+        node_time={"user": days[:2], "tag": []},
+    )
+    assert graph.clock.of_dates
+    assert Clock.from_json(graph.clock.to_json(), None).of_dates
+    assert graph.node_time.dtype == np.int64
+    assert not example().clock.of_dates
 
 
 def test_times_with_edge_type_are_refused() -> None:

@@ -72,11 +72,25 @@ def test_times_bound_what_counts(before, until) -> None:
     assert found.columns["time"].tolist() == [120, 1000, 5]
 
 
-@pytest.mark.parametrize("window", [15, 15.0, np.timedelta64(15, "ns")])
+@pytest.mark.parametrize("window", [15, 15.0])
 def test_a_window_begins_before_the_time(window) -> None:
     table = SeedTable([0, 0], node_type="item", time=[120, 200])
     found = asked(TIMED, NeighborSampler([2], window=window), table)
     assert (found.queries.since.tolist(), found.queries.until.tolist()) == ([5, 31], [21, 31])
+
+
+@pytest.mark.parametrize("window", [np.timedelta64(2, "D"), 2 * 86_400 * 10**9, 2.0**63])
+def test_a_window_of_dates_counts_nanoseconds(window) -> None:
+    days = np.array(["2020-01-01", "2020-01-03", "2020-01-04"], "datetime64[D]")
+    graph = Graph.from_coo([1, 2, 3], [0, 0, 0], edge_time=days)
+    found = asked(graph, NeighborSampler([2], window=window), SeedTable([0], time=days[2:] + 1))
+    assert found.queries.since.tolist() == [0 if window == 2.0**63 else 2]  # codes count days
+
+
+def test_a_window_in_days_is_none_of_numbers() -> None:
+    sampler = NeighborSampler([2], window=np.timedelta64(30, "D"))
+    with pytest.raises(SamplerConfigError, match=r"window=.*30,'D'.*a number of the same unit"):
+        SeedRows(TIMED, sampler, SeedTable([0], node_type="item", time=[120]))
 
 
 @pytest.mark.parametrize(("before", "end"), [("<=", 1), ("<", 0)])
@@ -150,7 +164,9 @@ def test_links_of_one_time_share_their_ends() -> None:
         (AGED, {"sharing": "time"}, SeedTable([4, 4]), SeedError, "rows 0 and 1.*node and time"),
         (TIMED, {}, SeedTable([4, 3], time=[99, 9]), SeedError, "before the earliest"),
         (toy_graph(), {"sharing": "time"}, SeedTable([4], time=[3]), SamplerConfigError, "the graph has none"),
-        (toy_graph(), {"window": 3}, SeedTable([4], time=[3]), SamplerConfigError, "the graph has none"),
+        (toy_graph(), {"window": 3}, SeedTable([4], time=[3]), SamplerConfigError, "window=3.*the graph has none"),
+        (toy_graph(), {"order": "path"}, None, SamplerConfigError, "order='path'.*the graph has none"),
+        (toy_graph(), {"before": "<"}, None, SamplerConfigError, "before='<'.*the graph has none"),
     ],
 )
 def test_rows_that_cannot_be_asked_for(graph, settings, table, error, message: str) -> None:
