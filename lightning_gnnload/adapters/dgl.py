@@ -31,7 +31,7 @@ from lightning_gnnload.adapters.dgl_frames import (
     row_columns,
 )
 from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, typed_data_from_dgl
-from lightning_gnnload.adapters.links import CountOf, dgl_link_graphs, link_type_of
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
@@ -57,7 +57,7 @@ class ToDGL:
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the user's DGL
             graph; None leaves positions in ``Graph.indices``.
         edge_feature_name: the name of edge features in ``edata``.
-        num_dst: how many of so many negatives of a link replace its destination; None: all.
+        links: the form of seeds that are links.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -78,14 +78,14 @@ class ToDGL:
         label_name: str = LABEL_NAME,
         edge_order: np.ndarray | None = None,
         edge_feature_name: str = EDGE_FEATURE_NAME,
-        num_dst: CountOf | None = None,
+        links: LinkForm = ANY_LINKS,
     ) -> None:
         import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_order = edge_order
         self.edge_feature_name = edge_feature_name
-        self.num_dst = num_dst
+        self.links = links
 
     def __call__(self, batch: MiniBatch) -> tuple[Any, ...]:
         """Converts one mini-batch; of links, pair graphs come instead of ``output_nodes``: of positive pairs and, where
@@ -110,7 +110,7 @@ class ToDGL:
                 block.srcdata[name] = rows[: block.num_src_nodes()]
                 block.dstdata[name] = rows[: block.num_dst_nodes()]
         if "src" in batch.seed_columns:
-            pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, num_dst=self.num_dst)
+            pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, self.links)
             return batch.nodes, *pairs, blocks
         if batch.y is not None:
             blocks[-1].dstdata[self.label_name] = batch.y
@@ -147,11 +147,11 @@ class DGLFormat(BatchFormat):
             ) from error
 
     def adapter(
-        self, data: GraphData, template: Any = None, num_dst: CountOf | None = None, **names: str
+        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
     ) -> ToDGL | ToTypedDGL:
         if data.graph.types is not None:
-            return ToTypedDGL(data.graph, columns_of(data), **names, link_type=link_type_of(data), num_dst=num_dst)
-        return ToDGL(edge_order=data.graph.edge_order, **names, num_dst=num_dst)
+            return ToTypedDGL(data.graph, columns_of(data), **names, links=links)
+        return ToDGL(edge_order=data.graph.edge_order, **names, links=links)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:

@@ -28,14 +28,12 @@ from lightning_gnnload.adapters.dgl_frames import (
     import_dgl,
     row_columns,
 )
-from lightning_gnnload.adapters.links import CountOf, dgl_link_graphs
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
-from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import GraphDataError
 
 
 class ToTypedDGL:
@@ -53,8 +51,7 @@ class ToTypedDGL:
         feature_name: the name of features of nodes.
         label_name: the name of labels.
         edge_feature_name: the name of features of edges.
-        link_type: of seeds that are links.
-        num_dst: how many of so many negatives of a link replace its destination; None: all.
+        links: the form of seeds that are links.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -76,8 +73,7 @@ class ToTypedDGL:
         feature_name: str = FEATURE_NAME,
         label_name: str = LABEL_NAME,
         edge_feature_name: str = EDGE_FEATURE_NAME,
-        link_type: EdgeType | None = None,
-        num_dst: CountOf | None = None,
+        links: LinkForm = ANY_LINKS,
     ) -> None:
         import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.graph = graph
@@ -85,8 +81,7 @@ class ToTypedDGL:
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
-        self.link_type = link_type
-        self.num_dst = num_dst
+        self.links = links
 
     def __call__(self, batch: MiniBatch) -> tuple[Any, ...]:
         """Converts one mini-batch; of links, pair graphs come instead of ``output_nodes``, as with :class:`.ToDGL`.
@@ -110,13 +105,9 @@ class ToTypedDGL:
         return typed.nodes, typed.seeds, blocks
 
     def _pairs(self, typed: TypedMiniBatch) -> tuple[Any, ...]:
-        if self.link_type is None:
-            raise GraphDataError("batch_format='dgl' needs the edge type of links, but the data's have several.")
         seeds = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
-        kinds, columns = list(typed.blocks[0]), typed.seed_columns
-        return dgl_link_graphs(
-            columns, columns.get("y"), seeds, self.label_name, kinds, self.link_type, num_dst=self.num_dst
-        )
+        kinds, columns = self.graph.types.edge_types, typed.seed_columns  # type: ignore[union-attr]
+        return dgl_link_graphs(columns, columns.get("y"), seeds, self.label_name, self.links, kinds)
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int) -> Any:
         num_src, num_dst, device = typed.num_src[hop], typed.num_dst[hop], typed.device

@@ -21,7 +21,7 @@ from lightning_gnnload.adapters.columns import (
     split_ids,
     times_of,
 )
-from lightning_gnnload.adapters.links import CountOf, link_type_of, pyg_link_fields
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
 from lightning_gnnload.adapters.pyg_hetero import hetero_data_from_pyg, to_hetero_data
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
@@ -42,7 +42,7 @@ _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 
 
 def to_pyg(
-    batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None, num_dst: CountOf | None = None
+    batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None, links: LinkForm = ANY_LINKS
 ) -> Any:
     """Converts a mini-batch to the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
 
@@ -72,7 +72,7 @@ def to_pyg(
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the user's
             ``edge_index``; None leaves positions in ``Graph.indices``.
         template: a Data with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
-        num_dst: of negatives of links, as :func:`.pyg_link_fields` has it.
+        links: the form of seeds that are links.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -96,7 +96,7 @@ def to_pyg(
         "y": batch.y,
         "batch_size": batch.num_seeds,
         "input_id": batch.seeds,
-        **(_link_fields(batch, num_dst) if "src" in batch.seed_columns else seed_fields(batch.seed_columns)),
+        **(_link_fields(batch, links) if "src" in batch.seed_columns else seed_fields(batch.seed_columns)),
         "num_sampled_nodes": steps([0, batch.num_seeds, *(block.num_src for block in hops)]),
         "num_sampled_edges": steps([0, *(block.num_edges for block in hops)]),
     }
@@ -142,13 +142,12 @@ class PyGFormat(BatchFormat):
             )
 
     def adapter(
-        self, data: GraphData, template: Any = None, num_dst: CountOf | None = None, **names: str
+        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
     ) -> Callable[[MiniBatch], Any]:
-        common = {"template": template, "num_dst": num_dst}
         if data.graph.types is not None:
-            types = {"columns": columns_of(data), "link_type": link_type_of(data)}
-            return partial(to_hetero_data, graph=data.graph, **types, **common)  # type: ignore[arg-type]
-        return partial(to_pyg, edge_order=data.graph.edge_order, **common)
+            columns = columns_of(data)
+            return partial(to_hetero_data, graph=data.graph, columns=columns, template=template, links=links)
+        return partial(to_pyg, edge_order=data.graph.edge_order, template=template, links=links)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
@@ -236,8 +235,8 @@ def graph_data_from_pyg(
     )
 
 
-def _link_fields(batch: MiniBatch, num_dst: CountOf | None) -> dict[str, Any]:
-    fields = pyg_link_fields(batch.seed_columns, batch.y, batch.rows, num_dst)
+def _link_fields(batch: MiniBatch, links: LinkForm) -> dict[str, Any]:
+    fields = pyg_link_fields(batch.seed_columns, batch.y, links)
     return {**fields, "y": None, "batch_size": len(batch.seed_columns["input_id"])}
 
 

@@ -19,7 +19,7 @@ from lightning_gnnload.adapters.columns import (
     seed_fields,
     split_types,
 )
-from lightning_gnnload.adapters.links import CountOf, pyg_link_fields
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
     check_nested,
@@ -33,7 +33,6 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
-from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -42,8 +41,7 @@ def to_hetero_data(
     graph: Graph,
     columns: ColumnOf | None = None,
     template: Any = None,
-    link_type: EdgeType | None = None,
-    num_dst: CountOf | None = None,
+    links: LinkForm = ANY_LINKS,
 ) -> Any:
     """Converts a mini-batch of a graph with types to the ``HeteroData`` that PyG's NeighborLoader yields.
 
@@ -77,8 +75,7 @@ def to_hetero_data(
         graph: has types; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
         columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
         template: a HeteroData with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
-        link_type: of seeds that are links.
-        num_dst: of their negatives, as :func:`.pyg_link_fields` has it.
+        links: the form of seeds that are links.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -107,16 +104,15 @@ def to_hetero_data(
         hops = [hop[kind] for hop in typed.blocks]
         _fill(data[kind], *_edge_fields(batch, hops, graph), yields=("e_id",))
     if of_links:
-        _fill_links(data, typed, link_type, num_dst)
+        _fill_links(data, typed, links)
     return data
 
 
-def _fill_links(data: Any, typed: TypedMiniBatch, link_type: EdgeType | None, num_dst: CountOf | None) -> None:
+def _fill_links(data: Any, typed: TypedMiniBatch, links: LinkForm) -> None:
     """Sets what belongs to links: by triplets in the stores of their ends, all else in that of their type."""
-    if link_type is None:
-        raise GraphDataError("batch_format='pyg' needs to know the edge type of links, but the data's have several.")
-    columns = typed.seed_columns
-    fields = pyg_link_fields(columns, columns.get("y"), typed.rows.get(link_type[0]), num_dst)
+    link_type, columns = links.edge_type, typed.seed_columns
+    assert link_type is not None, "links of a graph with types have one"
+    fields = pyg_link_fields(columns, columns.get("y"), links)
     data[link_type].batch_size = len(columns["input_id"])
     for name, rows in fields.items():
         end, _, rest = name.partition("_")

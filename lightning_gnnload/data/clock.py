@@ -104,7 +104,11 @@ class Clock:
         try:
             first, last, unit = (values[name] for name in ("first", "last", "unit"))
             timed, of_dates = values["timed"], values["of_dates"]
-            sound = type(of_dates) is bool and all(type(value) is int for value in (first, last, unit)) and isinstance(timed, list)
+            sound = (
+                type(of_dates) is bool
+                and all(type(value) is int for value in (first, last, unit))
+                and isinstance(timed, list)
+            )
             sound = sound and -(2**63) <= first <= last < 2**63 and 0 < last - first + unit <= _MOST_CODES * unit
             sound = sound and all(type(each) is bool for each in timed)
         except (KeyError, TypeError) as error:

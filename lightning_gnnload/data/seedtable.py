@@ -16,7 +16,7 @@ from lightning_gnnload.errors import GraphDataError, SeedError
 from lightning_gnnload.ops.philox import philox, stream_keys
 
 _TARGETS_TAG = 0x74617267  # "targ", in ASCII: the stream of draws that choose among a row's targets
-RESERVED = ("input_id", "time", "weight", "y", "src", "dst", "label", "negative_mask")
+RESERVED = ("input_id", "time", "weight", "y", "src", "dst", "label", "row", "negative_mask")
 """What no column of a user's can be named: names of what mini-batches have by themselves."""
 
 

@@ -125,7 +125,7 @@ class LinkRows:
         is_there = ends[:, 2:] >= 0
         if settings.mode != "binary":
             return _tensors(src=src, dst=dst, negatives=found, negative_mask=is_there)
-        # Further edges: each keeps the end that was not replaced.
+        # Further edges, row by row: each keeps the end that was not replaced.
         row, at = np.nonzero(is_there)
         replaces_dst = at < settings.num_dst(found.shape[1])
         label = np.ones(len(src) + len(row), np.float32)
@@ -134,6 +134,7 @@ class LinkRows:
             src=np.concatenate([src, np.where(replaces_dst, src[row], found[row, at])]),
             dst=np.concatenate([dst, np.where(replaces_dst, found[row, at], dst[row])]),
             label=label,
+            row=np.concatenate([np.arange(len(src)), row]),
         )
 
     def _given(self, rows: np.ndarray) -> np.ndarray | None:

@@ -76,9 +76,31 @@ def test_labels_and_times_of_links() -> None:
     plain = module("pyg", None, types=True, y=[3, 1, 2, 3, 1, 2])
     [batch] = plain.train_dataloader()
     assert batch[WRITES].edge_label.tolist() == [3, 1, 2, 3, 1, 2]
-    binary = module("pyg", Negatives("binary"), types=True, y=[3, 1, 2, 3, 1, 2])
-    [batch] = binary.train_dataloader()
-    assert batch[WRITES].edge_label.tolist() == [4, 2, 3, 4, 2, 3] + [0] * (len(batch[WRITES].edge_label) - 6)
+    for y, wanted in (([3, 1, 2, 3, 1, 2], [3, 1, 2, 3, 1, 2]), ([2, 0, 1, 2, 0, 1], [3, 1, 2, 3, 1, 2])):
+        # One more is added by the whole table's labels, not by a mini-batch's.
+        binary = module("pyg", Negatives("binary"), types=True, y=y, time=range(6))
+        binary.batch_size = 1
+        batches = list(binary.train_dataloader())
+        assert [batch[WRITES].edge_label[0].item() for batch in batches] == wanted
+        assert all(not batch[WRITES].edge_label[1:].any() for batch in batches)
+        times = [set(batch[WRITES].edge_label_time.tolist()) for batch in batches]
+        assert times == [{row} for row in range(6)]
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param("pyg", marks=RunIf(extras="pyg")), pytest.param("dgl", marks=RunIf(extras="dgl"))]
+)
+@pytest.mark.parametrize("types", [False, True])
+def test_links_that_no_split_has_can_be_predicted(form: str, types: bool) -> None:
+    trained = module(form, None, types=types)
+    table = trained.data.table("train")
+    alone = GraphDataModule(GraphData(trained.data.graph), trained.sampler, 6, form, num_threads=0, predict=table)  # type: ignore[arg-type]
+    [batch] = alone.predict_dataloader()
+    if form == "pyg":
+        store = batch[WRITES] if types else batch
+        assert store.edge_label_index.shape == (2, 6)
+    else:
+        assert batch[1].num_edges(WRITES if types else None) == 6
 
 
 @RunIf(extras="dgl")
