@@ -12,6 +12,7 @@ from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch, columns_of
+from lightning_gnnload.errors import LoaderConfigError
 
 
 class BatchFormat:
@@ -25,6 +26,11 @@ class BatchFormat:
 
     def check_sampler(self, sampler: Any) -> None:
         """Raises LoaderConfigError: mini-batches of this sampler cannot be had in this format."""
+        if self.library is not None and getattr(sampler, "metapath", None) is not None:
+            raise LoaderConfigError(
+                f"{sampler} joins nodes of one type that are several steps apart, by edges of no type of the graph, "
+                f"which {self.library}'s mini-batches with types cannot hold. Give batch_format='blocks'."
+            )
 
     def check_device(self, device: torch.device) -> None:
         """Raises CudaUnavailableError: no batches of this format can be made on ``device``."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from lightning_gnnload.adapters.columns import (
     as_names,
     chosen,
@@ -16,17 +14,18 @@ from lightning_gnnload.adapters.columns import (
     labels_of_seeds,
     of_name,
     split_types,
+    typed_seed_fields,
 )
 from lightning_gnnload.adapters.dgl_frames import (
     EDGE_FEATURE_NAME,
     FEATURE_NAME,
     LABEL_NAME,
+    add_columns,
     check_blocks,
-    check_feature_name,
     csc_of,
     edge_frame,
     import_dgl,
-    row_columns,
+    node_columns,
 )
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.block import MiniBatch
@@ -88,7 +87,7 @@ class ToTypedDGL:
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
-            GraphDataError: a table of the name of the features.
+            GraphDataError: two columns of one name.
         """
         check_blocks(batch)
         typed, dgl = TypedMiniBatch.of(batch, self.graph, self.columns), import_dgl("batch_format='dgl'")
@@ -96,10 +95,10 @@ class ToTypedDGL:
         if "src" in batch.seed_columns:
             return typed.nodes, *self._pairs(typed), blocks
         for kind, y in typed.y.items():
-            blocks[-1].dstnodes[kind].data[self.label_name] = y
-        if blocks and len(typed.seeds) == 1:
-            [kind] = typed.seeds
-            blocks[-1].dstnodes[kind].data.update(row_columns(batch))
+            add_columns(blocks[-1].dstnodes[kind].data, {self.label_name: y})
+        of_seeds = typed_seed_fields(batch, self.graph.types) if blocks else {}  # type: ignore[arg-type]
+        for kind, fields in of_seeds.items():
+            add_columns(blocks[-1].dstnodes[kind].data, fields)
         if len(typed.nodes) == 1:
             return batch.nodes, batch.seeds, blocks
         return typed.nodes, typed.seeds, blocks
@@ -114,17 +113,13 @@ class ToTypedDGL:
         csc = {kind: csc_of(block) for kind, block in typed.blocks[hop].items()}
         made = dgl.create_block(csc, num_src_nodes=num_src, num_dst_nodes=num_dst, device=device)
         for kind, nodes in typed.nodes.items():
-            columns = self._columns(typed, kind) | {dgl.NID: nodes}
+            columns = node_columns(typed.tables[kind], self.feature_name, typed.x.get(kind), typed.rows.get(kind))
+            columns |= {dgl.NID: nodes}
             made.srcnodes[kind].data.update({name: rows[: num_src[kind]] for name, rows in columns.items()})
             made.dstnodes[kind].data.update({name: rows[: num_dst[kind]] for name, rows in columns.items()})
         for triple, block in typed.blocks[hop].items():
             made.edges[triple].data.update(edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name))
         return made
-
-    def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
-        tables, x = typed.tables[kind], typed.x.get(kind)
-        check_feature_name(self.feature_name, tables, x)
-        return tables if x is None else {self.feature_name: x, **tables}
 
 
 def typed_data_from_dgl(

@@ -71,6 +71,11 @@ def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarra
     return ids
 
 
+def is_integer(rows: torch.Tensor) -> bool:
+    """Returns whether entries are whole numbers, of whatever width."""
+    return not (rows.is_floating_point() or rows.is_complex() or rows.dtype is torch.bool)
+
+
 def as_rows(values: Any, *, what: str) -> torch.Tensor:
     """Converts a table of rows to a contiguous CPU tensor that shares memory with ``values`` where it can.
 

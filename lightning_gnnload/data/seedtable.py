@@ -41,8 +41,8 @@ class SeedTable:
         weight: of each row, floats ``[R]``, finite and not negative, which mini-batches carry: what it weighs is up to
             the model.
         columns: further tensors or arrays by name, ``[R, ...]``, that mini-batches carry. ``"negatives"`` of links,
-            int64 ``[R, M]``, are for :class:`.Negatives` of mode ``"hard"``: ids as of the ends that they replace, or
-            -1 for none.
+            integers ``[R, M]``, are for :class:`.Negatives` of mode ``"hard"``: ids as of the ends that they replace,
+            or -1 for none.
 
     Attributes:
         ends: int64 ``[R, 1]``, the nodes, or ``[R, 2]``, sources and targets, as they were given; of several targets

@@ -14,7 +14,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 from lightning_gnnload.sample.rows import SeedRows
@@ -138,6 +138,10 @@ class Sampler(ABC):
         """
         ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
         local = local_seeds(graph, ids, self.reach, self)
+        if len(bad := np.flatnonzero((local < 0) | (local >= graph.num_nodes))):
+            raise SeedError(
+                f"seeds[{bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in [0, {graph.num_nodes})."
+            )
         table = None if times is None else SeedTable(local, time=times)
         asking = SeedRows(graph, self, table)
         names = ids if rows is None else as_ids(rows, what="rows")

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from lightning_gnnload.data.arrays import is_integer
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.exclusion import excluded_positions, reverse_of
 from lightning_gnnload.sample.negatives import Negatives
@@ -57,6 +58,7 @@ class LinkRows:
 
     Raises:
         GraphDataError: negatives where every pair is an edge.
+        SeedError: a table without the negatives that are asked of it.
         SamplerConfigError: types that are not there, or a table that lacks what the settings need.
     """
 
@@ -71,6 +73,8 @@ class LinkRows:
         self._weights = None
         if settings.negatives is not None:
             settings.negatives.check(graph, self._edge_type)
+            if settings.negatives.mode == "hard":
+                _check_given(table)
             if settings.weights is not None:
                 self._weights = settings.negatives.weigh(graph, self._edge_type, settings.weights)
 
@@ -137,12 +141,9 @@ class LinkRows:
             row=np.concatenate([np.arange(len(src)), row]),
         )
 
-    def _given(self, rows: np.ndarray) -> np.ndarray | None:
-        """Returns the table's own negatives by their ids in the graph; None where it has none, which are asked for."""
-        column = self.table.columns.get("negatives")
-        if column is None or column.ndim != 2 or column.dtype is not torch.int64:
-            return None
-        found = column.numpy()[rows]
+    def _given(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the table's own negatives by their ids in the graph."""
+        found = self.table.columns["negatives"][torch.from_numpy(rows)].long().numpy()
         if self.graph.types is None:
             return found
         assert self.settings.negatives is not None
@@ -151,6 +152,17 @@ class LinkRows:
         of_dst = np.arange(found.shape[1]) < num_dst
         first = np.where(of_dst, self.graph.types.range_of(dst).start, self.graph.types.range_of(src).start)
         return np.where(found < 0, -1, found + first)
+
+
+def _check_given(table: SeedTable) -> None:
+    """Raises SeedError: a table that has no negatives ``[R, M]`` of its own."""
+    column = table.columns.get("negatives")
+    if column is None or column.ndim != 2 or not is_integer(column):
+        given = "there is none" if column is None else f"it is {column.dtype} {list(column.shape)}"
+        raise SeedError(
+            f"Negatives: mode 'hard' takes those of the seed table's column 'negatives', integers [{len(table)}, num], "
+            f"but {given}. Give SeedTable(..., columns={{'negatives': ids}}), or take another mode."
+        )
 
 
 def distinct_ends(ends: np.ndarray, of_row: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -280,8 +280,8 @@ class _Asked:
             bad = np.flatnonzero((nodes < among.start) | (nodes >= among.stop))
             if len(bad):
                 raise SeedError(
-                    f"Negatives: {nodes[bad[0]]}, of row {rows[bad[0]]} of the mini-batch, is no {name} of an edge of "
-                    f"this type: those lie in [{among.start}, {among.stop})."
+                    f"Negatives: {nodes[bad[0]] - among.start}, of row {rows[bad[0]]} of the mini-batch, is no {name} "
+                    f"of an edge of this type: ids of these lie in [0, {len(among)})."
                 )
         positions = ops.find_edges(*self.where, dst, sources=src)
         refused = positions >= 0

@@ -132,3 +132,31 @@ def test_dgl_gives_pair_graphs(types: bool, mode: Any) -> None:
         found = set(zip(*ends(batch[2]), strict=True))
         assert found
         assert not found & edges
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("types", [False, True])
+def test_a_split_of_pygs_own_leaves_nothing_of_its_links(types: bool) -> None:
+    """Its labels are as many as edges, and would be taken for a column of these."""
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.transforms import RandomLinkSplit
+
+    torch.manual_seed(0)
+    edges = torch.randint(0, 20, (2, 60))
+    if types:
+        whole: Any = HeteroData()
+        whole["author"].num_nodes = whole["paper"].num_nodes = 20
+        whole[WRITES].edge_index = edges
+    else:
+        whole = Data(edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=20)
+    train, _, _ = RandomLinkSplit(is_undirected=not types, edge_types=[WRITES] if types else None)(whole)
+    of_links = train[WRITES] if types else train
+    if not types:
+        assert len(of_links.edge_label) == train.num_edges
+    src, dst = of_links.edge_label_index[:, of_links.edge_label == 1]
+    table = SeedTable(src=src, dst=dst, edge_type=WRITES if types else None)
+    sampler = NeighborSampler([2], expand="new")
+    [batch] = GraphDataModule.from_pyg(train, sampler=sampler, batch_size=200, train=table).train_dataloader()
+    store = batch[WRITES] if types else batch
+    assert store.edge_label_index.shape == (2, len(table))
+    assert "edge_label" not in store

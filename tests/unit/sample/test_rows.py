@@ -174,6 +174,13 @@ def test_rows_that_cannot_be_asked_for(graph, settings, table, error, message: s
         SeedRows(graph, NeighborSampler([2], **settings), table)
 
 
+@pytest.mark.parametrize("node", [5, -1])
+def test_seeds_that_are_no_nodes_are_named(node: int) -> None:
+    for graph, times in ((TIMED, [120]), (AGED, None), (AGED, [120])):
+        with pytest.raises(SeedError, match=rf"seeds\[0\] is {node}, which is not a node.*\[0, 5\)"):
+            NeighborSampler([2]).sample(graph, [node], times=times)
+
+
 def test_samplers_without_times_refuse_them() -> None:
     table = SeedTable([4], time=[120])
     with pytest.raises(SamplerConfigError, match="LaborSampler draws whatever their time"):

@@ -162,7 +162,7 @@ def test_policies_that_judge_all_nodes_take_no_types(kind: str, policy: str) -> 
     if "types" in kind:
         with pytest.raises(CacheConfigError):
             served(kind, cache={"x.user": level})
-    elif policy == "expected" and "rows" in kind:
+    elif policy == "expected":
         with pytest.raises(CacheConfigError, match="presample"):
             served(kind, cache=level)
     else:
