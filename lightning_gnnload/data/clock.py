@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_array
-from lightning_gnnload.errors import GnnLoadError, GraphFormatError, SamplerConfigError, SeedError
+from lightning_gnnload.errors import GnnLoadError, GraphDataError, GraphFormatError, SamplerConfigError, SeedError
 
 Before = Literal["<=", "<"]
 _MOST_CODES = 2**32 - 1  # so that a bound beyond the last code fits, too
@@ -194,9 +194,13 @@ def as_times(
     else:
         if isinstance(values, torch.Tensor) and values.dtype is torch.bfloat16:
             raise error(f"{what}: times of dtype bfloat16 are too coarse. Give int64 or float64.")
-        array = as_array(values, what=what)
-        if array.dtype.kind not in "iuf":
-            raise error(f"{what}: times must be numbers or datetime64, but the dtype is {array.dtype}.")
+        try:
+            array = as_array(values, what=what)
+        except GraphDataError as bad_array:
+            raise error(f"times are numbers or dates; {bad_array}") from bad_array
+        if array.dtype.kind not in "iuf" or (array.dtype == np.uint64 and array.size and array.max() > 2**63 - 1):
+            given = "one is 2**63 or more" if array.dtype.kind == "u" else f"the dtype is {array.dtype}"
+            raise error(f"{what}: times must be numbers below 2**63, or dates, but {given}.")
         array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64, copy=False)
         bad = np.flatnonzero(np.isnan(array)) if array.dtype.kind == "f" else np.empty(0, np.int64)
     if array.ndim != 1:

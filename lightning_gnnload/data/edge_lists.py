@@ -85,13 +85,22 @@ def timed_arrays(
 def hetero_arrays(
     num_nodes: Mapping[str, int] | None,
     edges: Mapping[EdgeType, Any],
-    edge_weight: Mapping[EdgeType, Any],
-    edge_time: Mapping[EdgeType, Any],
-    node_time: Mapping[str, Any],
+    edge_weight: Mapping[EdgeType, Any] | None,
+    edge_time: Mapping[EdgeType, Any] | None,
+    node_time: Mapping[str, Any] | None,
     *,
     keep_order: bool,
 ) -> dict[str, Any]:
     """Returns the arguments of :class:`.Graph`, by name; see :meth:`.Graph.from_hetero`."""
+    optional = {"num_nodes": num_nodes, "edge_weight": edge_weight, "edge_time": edge_time, "node_time": node_time}
+    for name, by_type in {
+        "edges": edges,
+        **{name: each for name, each in optional.items() if each is not None},
+    }.items():
+        if not isinstance(by_type, Mapping):
+            what = type(by_type).__name__
+            raise GraphFormatError(f"Graph.from_hetero: {name} must be a dict by type, but is a {what}.")
+    edge_weight, edge_time, node_time = edge_weight or {}, edge_time or {}, node_time or {}
     ends = {kind: _pair(kind, pair) for kind, pair in edges.items()}
     types = _types(num_nodes, ends)
     weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in edge_weight.items()}

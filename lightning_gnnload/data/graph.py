@@ -248,9 +248,7 @@ class Graph:
             >>> graph.in_neighbors(graph.types.range_of("item")[2]).tolist()
             [0, 1]
         """
-        arrays = hetero_arrays(
-            num_nodes, edges, edge_weight or {}, edge_time or {}, node_time or {}, keep_order=keep_order
-        )
+        arrays = hetero_arrays(num_nodes, edges, edge_weight, edge_time, node_time, keep_order=keep_order)
         graph = cls(**arrays)
         graph.lost_order = not keep_order
         return graph

@@ -137,6 +137,9 @@ class Sampler(ABC):
             PartReachError: the graph is a part that does not hold as many hops of the seeds as :attr:`reach` says.
         """
         ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
+        for name, given in (("times", times), ("rows", rows)):
+            if given is not None and len(given) != len(ids):
+                raise SeedError(f"{name} has {len(given)} entries for {len(ids)} seeds; one each is needed.")
         local = local_seeds(graph, ids, self.reach, self)
         if len(bad := np.flatnonzero((local < 0) | (local >= graph.num_nodes))):
             raise SeedError(

@@ -35,7 +35,7 @@ class LinkSettings:
         weights: of the nodes, floats ``[N]``, in proportion to which negatives with a ``weight`` are drawn.
 
     Raises:
-        SamplerConfigError: an unknown name.
+        SamplerConfigError: an unknown name; no dict of types.
     """
 
     negatives: Negatives | None = None
@@ -46,6 +46,10 @@ class LinkSettings:
     def __post_init__(self) -> None:
         if self.exclude not in ("self", "reverse", None):
             raise SamplerConfigError(f"exclude={self.exclude!r} is not known; give 'reverse', 'self' or None.")
+        if self.reverse_types is not None and not isinstance(self.reverse_types, Mapping):
+            raise SamplerConfigError(
+                f"reverse_types={self.reverse_types!r}: a dict {{edge type: type of the edges that go back}} is needed."
+            )
 
 
 class LinkRows:

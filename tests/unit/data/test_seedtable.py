@@ -81,7 +81,7 @@ def test_targets_beyond_the_first_are_checked() -> None:
         ({"nodes": [0, 1], "columns": {"y": [3, 4]}}, GraphDataError, "'y'"),
         ({"nodes": [0, 1], "columns": {"a b": [3, 4]}}, GraphDataError, "'a b'"),
         ({"nodes": [0, 1], "time": [3.0, np.nan]}, SeedError, r"time\[1\] is no time"),
-        ({"nodes": [0, 1], "time": ["a", "b"]}, GraphDataError, "time"),
+        ({"nodes": [0, 1], "time": ["a", "b"]}, SeedError, "times are numbers or dates.*time"),
         ({"nodes": [0, 1], "time": [True, False]}, SeedError, "bool"),
         ({"nodes": [0, 1], "y": [3.0, np.nan]}, GraphDataError, r"y\[1\] is no label.* 1 of 2"),
         ({"nodes": [0, 1], "y": [[3.0, np.nan], [np.nan] * 2]}, GraphDataError, r"y\[1\] is no label"),

@@ -74,6 +74,12 @@ def test_shared_negatives_come_once_where_rows_share(mode) -> None:
     assert found.columns["negatives"].shape == (4, 3)
 
 
+@pytest.mark.parametrize("settings", [{"exclude": True}, {"reverse_types": ["buys"]}])
+def test_settings_of_links_that_cannot_be(settings) -> None:
+    with pytest.raises(SamplerConfigError, match=f"{next(iter(settings))}="):
+        LinkSettings(**settings)
+
+
 def test_hard_negatives_are_the_tables() -> None:
     given = np.random.default_rng(0).integers(0, NUM_ITEMS, (100, 2))
     given[3, 1] = -1

@@ -181,6 +181,12 @@ def test_seeds_that_are_no_nodes_are_named(node: int) -> None:
             NeighborSampler([2]).sample(graph, [node], times=times)
 
 
+@pytest.mark.parametrize("given", [{"times": [120]}, {"times": [120, 130], "rows": [4]}])
+def test_seeds_have_a_time_and_a_row_each(given) -> None:
+    with pytest.raises(SeedError, match=f"{[*given][-1]} has 1 entries for 2 seeds"):
+        NeighborSampler([2]).sample(TIMED, [3, 4], **given)
+
+
 def test_samplers_without_times_refuse_them() -> None:
     table = SeedTable([4], time=[120])
     with pytest.raises(SamplerConfigError, match="LaborSampler draws whatever their time"):
