@@ -149,7 +149,7 @@ class BatchSource:
 
         They are few rows, and the device need not hold the labels of all nodes.
         """
-        if asked.y is not None or self.data.y is None:
+        if self.data.y is None or not asked.takes_labels_of_nodes:
             return asked.y
         labels = torch.empty((len(asked.seeds), *self.data.y.shape[1:]), dtype=self.data.y.dtype)
         gather(self.data.y, torch.from_numpy(asked.seeds), labels)

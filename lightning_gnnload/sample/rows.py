@@ -39,6 +39,11 @@ class Asked(NamedTuple):
     y: torch.Tensor | None
     columns: dict[str, torch.Tensor]
 
+    @property
+    def takes_labels_of_nodes(self) -> bool:
+        """Whether the graph's labels, if it has any, are those of the rows: nodes without labels of their own."""
+        return self.y is None and "src" not in self.columns
+
 
 class SeedRows:
     """Turns the rows of a mini-batch into seeds and queries, as a sampler's settings say. Thread-safe.

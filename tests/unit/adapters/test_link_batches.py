@@ -87,6 +87,24 @@ def test_labels_and_times_of_links() -> None:
         assert times == [{row} for row in range(6)]
 
 
+@pytest.mark.parametrize("form", ["blocks", pytest.param("pyg", marks=RunIf(extras="pyg"))])
+@pytest.mark.parametrize("types", [False, True])
+@pytest.mark.parametrize("mode", [None, "binary"])
+def test_labels_of_nodes_are_none_of_links(form: str, types: bool, mode: Any) -> None:
+    trained = module(form, None if mode is None else Negatives(mode), types=types)
+    y: Any = {"paper": torch.arange(NODES["paper"])} if types else torch.arange(N)
+    data = GraphData(trained.data.graph, y=y, train=trained.data.table("train"))
+    trained._data = data
+    [batch] = trained.train_dataloader()
+    if form == "blocks":
+        assert not batch.y if types else batch.y is None
+        assert "y" not in batch.seed_columns
+    else:
+        store = batch[WRITES] if types else batch
+        assert (store.edge_label.unique().tolist() == [0, 1]) if mode else "edge_label" not in store
+        assert (batch["paper"] if types else batch).get("y") is None
+
+
 @pytest.mark.parametrize(
     "form", [pytest.param("pyg", marks=RunIf(extras="pyg")), pytest.param("dgl", marks=RunIf(extras="dgl"))]
 )
