@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -157,7 +158,7 @@ class NeighborSampler(Sampler):
         """Samples from lists that are cut by type and sorted by time."""
         if self.pick == "last" and graph.clock is None:
             raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
-        return ops.sample_typed_neighbors(
+        layout = ops.sample_typed_neighbors(
             sampler_input(graph, seeds, key, arena),
             graph.typed_lists,
             fanout_table(self.fanouts, graph),
@@ -167,6 +168,9 @@ class NeighborSampler(Sampler):
             pick=self.pick,
             queries=queries,
         )
+        # Of one query that all share, to leave edges out, no node need say that it is its.
+        is_shared = queries is not None and queries.name is None
+        return replace(layout, queries_offset=-1) if is_shared else layout
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
         if self._is_typed or self._asks or graph.types is not None:
