@@ -13,7 +13,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data import derived
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.clock import Clock
-from lightning_gnnload.data.edge_lists import edge_ends, hetero_arrays, narrow, timed_arrays
+from lightning_gnnload.data.edge_lists import ALWAYS, edge_ends, hetero_arrays, narrow, timed_arrays
 from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays
 from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.data.types import EdgeType, GraphTypes
@@ -188,8 +188,10 @@ class Graph:
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0
         num_nodes = ops.as_integer("Graph.from_coo: num_nodes", num_nodes, GraphFormatError)
-        if num_nodes < 0:
-            raise GraphFormatError(f"Graph.from_coo: num_nodes is {num_nodes}; it must be 0 or more.")
+        if not 0 <= num_nodes < ops.MAX_NODES:
+            raise GraphFormatError(
+                f"Graph.from_coo: num_nodes is {num_nodes}, but must lie in [0, {ops.MAX_NODES}). Is an id too large?"
+            )
         per_edge = [
             None if values is None else as_array(values, what=f"Graph.from_coo: {name}")
             for name, values in (("edge_weight", edge_weight), ("edge_type", edge_type))
@@ -248,10 +250,7 @@ class Graph:
             >>> graph.in_neighbors(graph.types.range_of("item")[2]).tolist()
             [0, 1]
         """
-        arrays = hetero_arrays(
-            num_nodes, edges, edge_weight or {}, edge_time or {}, node_time or {}, keep_order=keep_order
-        )
-        graph = cls(**arrays)
+        graph = cls(**hetero_arrays(num_nodes, edges, edge_weight, edge_time, node_time, keep_order=keep_order))
         graph.lost_order = not keep_order
         return graph
 
@@ -385,6 +384,15 @@ class Graph:
         if times is None or clock is None:
             return None
         return self._derive("node_codes", lambda: clock.until(times, "<"))
+
+    def node_codes_of(self, nodes: range) -> np.ndarray | None:
+        """Returns :attr:`node_codes` of all nodes of a type; None where no time was given of any."""
+        times, codes = self.node_time, self.node_codes  # not within _derive, whose lock is not reentrant
+        if times is None or codes is None:
+            return None
+        which = slice(nodes.start, nodes.stop)
+        always = ALWAYS if times.dtype == np.int64 else -np.inf
+        return self._derive(f"codes of {nodes}", lambda: codes[which] if (times[which] != always).any() else None)
 
     def importance_tree(self, weighted: bool = True) -> np.ndarray:
         """Returns each node's importance to the whole graph, int64 ``[N + 1]``, as :func:`.ops.importance_tree` has it;

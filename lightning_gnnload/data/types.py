@@ -140,13 +140,13 @@ class GraphTypes:
         """
         if type(name) is int and 0 <= name < len(self.edge_types):
             return name
-        wanted = tuple(name.split("__")) if isinstance(name, str) and name.count("__") == 2 else name
-        if isinstance(wanted, Sequence) and not isinstance(wanted, str):
-            found = [k for k, each in enumerate(self.edge_types) if each == tuple(wanted)]
-        else:
-            found = [k for k, each in enumerate(self.edge_types) if each[1] == wanted]
+        joined = ["__".join(each) for each in self.edge_types]
+        if isinstance(name, str) and name in joined:  # a name may have two underscores of its own
+            return joined.index(name)
+        triple = tuple(name) if isinstance(name, Sequence) and not isinstance(name, str) else None
+        found = [k for k, each in enumerate(self.edge_types) if each == triple or each[1] == name]
         if len(found) != 1:
-            known = ", ".join("__".join(each) for each in self.edge_types)
+            known = ", ".join(joined)
             count = "several edge types" if found else "no edge type"
             raise SamplerConfigError(f"{name!r} names {count} of the graph; these are {known}.")
         return found[0]
