@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -140,11 +140,11 @@ def _integers(values: Any, what: str) -> np.ndarray:
 
 
 def _pair(kind: EdgeType, pair: Any) -> Ends:
-    num_rows = len(pair) if isinstance(pair, Sequence) or getattr(pair, "ndim", None) else None
-    if num_rows != 2:
-        given = f"a {type(pair).__name__} was" if num_rows is None else f"{num_rows} rows were"
-        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E], but {given} given.")
-    return edge_ends(*pair, what=f"the edges of {kind}", names=("sources", "targets"))
+    try:
+        src, dst = pair
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E]: {error}.") from error
+    return edge_ends(src, dst, what=f"the edges of {kind}", names=("sources", "targets"))
 
 
 def _types(num_nodes: Mapping[str, int] | None, ends: Mapping[EdgeType, Ends]) -> GraphTypes:

@@ -92,7 +92,7 @@ class NeighborSampler(Sampler):
             ("order", order, ("root", "path")),
             ("pick", pick, ("uniform", "last")),
         ):
-            if value not in known:
+            if not isinstance(value, str | None) or value not in known:
                 raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
         self.sharing = sharing
         self.before = before
