@@ -85,20 +85,26 @@ def timed_arrays(
 def hetero_arrays(
     num_nodes: Mapping[str, int] | None,
     edges: Mapping[EdgeType, Any],
-    edge_weight: Mapping[EdgeType, Any],
-    edge_time: Mapping[EdgeType, Any],
-    node_time: Mapping[str, Any],
+    edge_weight: Mapping[EdgeType, Any] | None,
+    edge_time: Mapping[EdgeType, Any] | None,
+    node_time: Mapping[str, Any] | None,
     *,
     keep_order: bool,
 ) -> dict[str, Any]:
     """Returns the arguments of :class:`.Graph`, by name; see :meth:`.Graph.from_hetero`."""
+    by_type = {"edges": edges, "edge_weight": edge_weight, "edge_time": edge_time, "node_time": node_time}
+    for name, given in {"num_nodes": num_nodes, **by_type}.items():
+        if not isinstance(given, Mapping) and (given is not None or name == "edges"):
+            raise GraphFormatError(
+                f"Graph.from_hetero: {name} must be a dict by type, but it is a {type(given).__name__}."
+            )
     ends = {kind: _pair(kind, pair) for kind, pair in edges.items()}
     types = _types(num_nodes, ends)
-    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in edge_weight.items()}
-    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in edge_time.items()}
+    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in (edge_weight or {}).items()}
+    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in (edge_time or {}).items()}
     for what, values in (("edge_weight", weights), ("edge_time", times)):
         _check_lengths(what, values, {kind: len(src) for kind, (src, _) in ends.items()}, "edges")
-    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in node_time.items()}
+    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in (node_time or {}).items()}
     _check_lengths("node_time", of_nodes, dict(zip(types.node_types, types.num_nodes, strict=True)), "nodes")
 
     lists, clock = _edge_lists(types, ends, weights, times, of_nodes)
@@ -134,9 +140,11 @@ def _integers(values: Any, what: str) -> np.ndarray:
 
 
 def _pair(kind: EdgeType, pair: Any) -> Ends:
-    if len(pair) != 2:
-        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E], but {len(pair)} rows were given.")
-    return edge_ends(*pair, what=f"the edges of {kind}", names=("sources", "targets"))
+    try:
+        src, dst = pair
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E]: {error}.") from error
+    return edge_ends(src, dst, what=f"the edges of {kind}", names=("sources", "targets"))
 
 
 def _types(num_nodes: Mapping[str, int] | None, ends: Mapping[EdgeType, Ends]) -> GraphTypes:
