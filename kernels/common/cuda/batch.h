@@ -11,7 +11,9 @@ struct DrawKey {
   uint64_t seed;
   uint32_t epoch, step, hop;
 
-  __device__ StreamKey stream() const { return stream_key(seed, epoch); }
+  __device__ StreamKey stream(uint32_t tag = kKeysTag) const {
+    return stream_key(seed, epoch, tag);
+  }
 };
 
 struct Batch {
@@ -34,6 +36,7 @@ struct Edges {
   Index* picked;        // the neighbour
   int64_t* edge_ids;    // nullptr: not asked for
   float* edge_weights;  // nullptr: not asked for
+  int32_t* edge_types;  // nullptr: there are none
   int32_t* indices;     // the neighbour's local id
 };
 

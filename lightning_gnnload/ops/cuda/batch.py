@@ -16,6 +16,7 @@ from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
+from .queries import DeviceQueries
 from .sample import DeviceHop, DeviceSample, HopBuilder
 from .state import State
 from .topology import Topology
@@ -39,6 +40,7 @@ class Picker(Protocol):
 
     edge_ids: bool
     edge_weights: bool
+    edge_types: bool
 
     def most_edges(self, hop: HopBuilder) -> int | None:
         """Returns the largest number of edges that the hop can have; None where only counting tells, for which the
@@ -61,6 +63,7 @@ class DeviceBatch:
         seeds: int64 ``[S]``, distinct; on the host, or on the device.
         key: decides every draw.
         num_hops: of the batch.
+        queries: of the seeds, which are on the host then; None: all are of one, which asks for every edge.
 
     Attributes:
         known: the workspace, which kernels take as ``NodeStamps``.
@@ -79,6 +82,7 @@ class DeviceBatch:
         seeds: np.ndarray | torch.Tensor,
         key: DrawKey,
         num_hops: int,
+        queries: DeviceQueries | None = None,
     ) -> None:
         check_hops("the sampler", num_hops, key)
         if isinstance(seeds, np.ndarray):
@@ -91,6 +95,7 @@ class DeviceBatch:
         self.device: Device = workspace.device
         self.known, self.topology, self.key, self.num_hops = workspace, topology, key, num_hops
         self.seeds = seeds
+        self.queries = queries
         self.state = State(self.device, num_hops)
         self.error = self.state.error
         self.most_nodes = len(seeds)
@@ -98,6 +103,10 @@ class DeviceBatch:
         self._shares_edges = False  # expand="new": an edge is of one hop, and hops are prefixes of the last
         workspace.begin(self.most_nodes, self.most_nodes)
         self.nodes = self.device.empty(len(seeds), torch.int64)
+        if queries is not None:
+            assert isinstance(seeds, np.ndarray), "queries are the host's"
+            self._check_seeds(seeds, queries)
+            seeds = queries.above_seeds | seeds
         self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
 
     def blocks(self, count: int, of_block: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
@@ -178,11 +187,26 @@ class DeviceBatch:
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
         blocks = self.blocks(len(seeds))
-        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": self.topology.num_nodes}
+        # Those below their queries' numbers are checked already.
+        end = self.topology.num_nodes if self.queries is None else 2**63 - 1
+        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": end}
         num_nodes = self.state.num_nodes(0)
         self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
         # Launched by itself, since all seeds must have occurred before one is asked whether it was first.
         self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
+
+    def _check_seeds(self, seeds: np.ndarray, queries: DeviceQueries) -> None:
+        """Raises SeedError: the first that is out of range or repeats, if one is out of range: with its query's number
+        above it, no kernel could tell."""
+        bad = np.flatnonzero((seeds < 0) | (seeds >= self.topology.num_nodes))
+        if not len(bad):
+            return
+        before = queries.above_seeds[: bad[0]] | seeds[: bad[0]]
+        _, first = np.unique(before, return_index=True)
+        repeats = np.setdiff1d(np.arange(len(before)), first)
+        if len(repeats):
+            self.fail(codes.SEED_REPEATED, int(repeats[0]))
+        self.fail(codes.SEED_OUT_OF_RANGE, int(bad[0]))
 
     def _before(self) -> HopBuilder | None:
         """Returns the hop whose edges the next one's follow in memory; None where there is none."""
@@ -213,18 +237,22 @@ class DeviceBatch:
             hop.most_edges = edges[hop.index]
         else:
             hop.most_edges = edges_before + bound
+        num_queries = 1 if self.queries is None else self.queries.num_queries
         if self.most_nodes + hop.most_edges > MAX_POSITIONS:
             self.fail(codes.TOO_MANY_EDGES)
-        most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes)
+        most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes * num_queries)
         if self.known.widen(most_after, self.most_nodes + hop.most_edges):
             self.note_known(hop)
         self.most_nodes = most_after
         self.nodes = self._grown(self.nodes, most_after, torch.int64)
-        columns = {"picked": self.topology.index_dtype, "indices": torch.int32}
+        picked = self.topology.index_dtype if self.queries is None else torch.int64
+        columns = {"picked": picked, "indices": torch.int32}
         if picker.edge_ids:
             columns["edge_ids"] = torch.int64
         if picker.edge_weights:
             columns["edge_weights"] = torch.float32
+        if picker.edge_types:
+            columns["edge_types"] = torch.int32
         for name, dtype in columns.items():
             held = None if before is None else getattr(before, name)
             setattr(hop, name, self._grown(held, hop.most_edges, dtype))
@@ -245,9 +273,13 @@ class DeviceBatch:
                     indices=held.indices[:last],
                     edge_ids=None if held.edge_ids is None else held.edge_ids[:last],
                     edge_weights=None if held.edge_weights is None else held.edge_weights[:last],
+                    edge_types=None if held.edge_types is None else held.edge_types[:last],
                 )
             )
-        return DeviceSample(self.nodes[: nodes[-1]], tuple(hops))
+        found = self.nodes[: nodes[-1]]
+        if self.queries is None:
+            return DeviceSample(found, tuple(hops))
+        return DeviceSample(self.queries.nodes(found), tuple(hops), self.queries.numbers(found))
 
     def read(self) -> tuple[list[int], list[int]]:
         """Reads how many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.
@@ -275,7 +307,8 @@ class DeviceBatch:
                 f"seeds[{place}] is {seeds[place]}, but the graph has {num_nodes} nodes: seeds must lie in [0, "
                 f"{num_nodes})."
             )
-        first = int(np.flatnonzero(seeds == seeds[place])[0])
+        named = seeds if self.queries is None else self.queries.above_seeds | seeds
+        first = int(np.flatnonzero(named == named[place])[0])
         raise SeedError(
             f"seeds[{place}] is {seeds[place]}, the same node as seeds[{first}]. The seeds of a batch must be "
             f"distinct: remove repeats, for example with numpy.unique."
