@@ -15,20 +15,45 @@
 
 namespace lg {
 
-// What the seeds of a batch ask for, as Queries (queries.h) has it: in batch.nodes, too, the number of a
-// node's query stands above its id.
+// What the seeds of a batch ask for, as Queries and PathQueries (queries.h) have it: in batch.nodes, too,
+// the number of a node's query stands above its id.
 struct Asked {
-  const uint32_t* name;    // by query; nullptr: the batch's step
-  const uint32_t* since;   // by query; nullptr: from the first code on
-  const uint32_t* until;   // by query; nullptr: whatever the code
+  const uint32_t* name;   // by query; nullptr: the batch's step
+  const uint32_t* since;  // by query; nullptr: from the first code on
+  const uint32_t* until;  // by query; nullptr: whatever the code
+  const int64_t*
+      pairs;  // along paths, by number: a query above a bound; nullptr: numbers are queries
   ExcludedEdges excluded;  // of edges into seeds
   int64_t num_seeds;
   int32_t shift;
   int32_t by_row;
 
-  __device__ int64_t query(int64_t value) const { return value >> shift; }
-  __device__ int64_t above(int64_t value) const { return query(value) << shift; }
+  __device__ int64_t number(int64_t value) const { return value >> shift; }
+  __device__ int64_t above(int64_t value) const { return number(value) << shift; }
   __device__ int64_t node(int64_t value) const { return value - above(value); }
+
+  __device__ int64_t query(int64_t number) const {
+    return pairs != nullptr ? pairs[number] >> 32 : number;
+  }
+  __device__ uint32_t bound(int64_t number) const {
+    return pairs != nullptr ? uint32_t(pairs[number]) : until[number];
+  }
+
+  // What takes the place of the step in the names of draws.
+  __device__ uint32_t step(int64_t number, uint32_t of_batch) const {
+    const uint32_t named = name != nullptr ? name[query(number)] : of_batch;
+    const bool is_on_path = pairs != nullptr && bound(number) != until[query(number)];
+    return is_on_path ? named ^ hash32(bound(number)) : named;
+  }
+};
+
+// What an edge finds along a path asks for what came before the edge: the pair of a query and a bound,
+// by edge, and the table in which pairs get their numbers. Unused elsewhere.
+struct Along {
+  NodeStamps known;
+  int64_t* pairs;            // by edge
+  const int64_t* num_known;  // before the hop
+  uint32_t path_end;         // 1: what came at the edge's time as well
 };
 
 // How a hop draws.
@@ -60,7 +85,7 @@ class TypedDestination {
         draws_(draws),
         asked_(asked),
         is_seed_(is_seed),
-        query_(asked.query(value)),
+        number_(asked.number(value)),
         above_(asked.above(value)),
         node_(asked.node(value)) {
     const int64_t type = runs.type_of(node_);
@@ -69,7 +94,7 @@ class TypedDestination {
     num_slots_ = runs.slot_ptr[type + 1] - runs.slot_ptr[type];
   }
 
-  __device__ int64_t query() const { return query_; }
+  __device__ int64_t number() const { return number_; }
   __device__ int64_t node() const { return node_; }
   __device__ int64_t num_slots() const { return num_slots_; }
 
@@ -107,8 +132,10 @@ class TypedDestination {
     const uint32_t* codes = times_.list(node_) + run.begin;
     const int64_t degree = run.degree;
     int64_t begin = 0, end = degree;
-    if (asked_.until != nullptr) end = first_not_below(codes, degree, asked_.until[query_]);
-    if (asked_.since != nullptr) begin = first_not_below(codes, end, asked_.since[query_]);
+    if (asked_.until != nullptr) end = first_not_below(codes, degree, asked_.bound(number_));
+    if (asked_.since != nullptr) {
+      begin = first_not_below(codes, end, asked_.since[asked_.query(number_)]);
+    }
     run.begin += begin;
     run.degree = uint32_t(end - begin);
   }
@@ -117,7 +144,7 @@ class TypedDestination {
   const TypedDraws& draws_;
   const Asked& asked_;
   const bool is_seed_;
-  const int64_t query_, above_, node_;
+  const int64_t number_, above_, node_;
   const Offset* runs_;
   const int32_t* types_;
   int64_t num_slots_;
@@ -145,12 +172,14 @@ __global__ void count_typed(DenseRuns<Offset> runs, Adjacency<uint32_t> times, B
 
 //   in   hop.starts                          by count_typed()
 //   in   table                               as of pick_edges() (sample_neighbors_cuda.cu)
-//   out  edges.picked                        neighbours, below the queries of their destinations
+//   out  edges.picked                        neighbours, below the queries of their destinations; along
+//                                            paths by themselves, and along.pairs: see ask_along()
 //   out  edges.edge_ids, edges.edge_types
 template <class Index, class Offset, int kLanes>
 __global__ void pick_typed(Adjacency<Index> graph, DenseRuns<Offset> runs,
                            Adjacency<uint32_t> times, Batch batch, Hop hop, Edges<int64_t> edges,
-                           DrawKey key, TypedDraws draws, Asked asked, PickTable table) {
+                           DrawKey key, TypedDraws draws, Asked asked, Along along,
+                           PickTable table) {
   if (has_failed(batch.error)) return;
   const PickedEdges<int64_t> picked(batch, hop, edges);
   const StreamKey stream = key.stream(asked.by_row != 0 ? kRowsTag : kKeysTag);
@@ -165,7 +194,8 @@ __global__ void pick_typed(Adjacency<Index> graph, DenseRuns<Offset> runs,
                                                dst < asked.num_seeds);
     const int64_t node = destination.node(), first = destination.first_value();
     const Index* list = graph.list(node);
-    const uint32_t step = asked.name != nullptr ? asked.name[destination.query()] : key.step;
+    const int64_t number = destination.number();
+    const uint32_t step = asked.step(number, key.step);
     for (int64_t slot = 0; slot < destination.num_slots(); slot += kLanes) {
       const CountedRun mine = destination.run(slot + lanes.lane);
       uint32_t waiting = lanes.vote(mine.num_picked > 0);
@@ -182,17 +212,44 @@ __global__ void pick_typed(Adjacency<Index> graph, DenseRuns<Offset> runs,
                       all + lanes.get(lanes.mask, mine.left_out.end - all, lane)};
         }
         const uint32_t of_type = draws.is_untyped != 0 ? key.hop : typed_hop(key.hop, type);
+        const auto put = [&](uint32_t j, uint32_t position) {
+          const int64_t at = left_out.skip(first + begin + position) - first, e = edge + j;
+          const int64_t edge_id = asked.node(first + at);
+          if (edges.edge_types != nullptr) edges.edge_types[e] = type;
+          if (asked.pairs == nullptr) {
+            picked.put(e, destination.with_query(list[at]), edge_id);
+            return;
+          }
+          picked.note(e, list[at], edge_id);
+          int64_t pair = asked.pairs[number];
+          if (draws.timed[type] != 0) {
+            pair = asked.query(number) << 32 | int64_t(times.list(node)[at] + along.path_end);
+          }
+          along.pairs[e] = pair;
+          along.known.occur(pair, *along.num_known + e - *hop.first_edge);
+        };
         pick_positions(
             lanes, [&] { return node_draws(stream, step, of_type, graph.name(node)); }, degree,
-            draws.fanouts[type], draws.replace != 0, earlier,
-            [&](uint32_t j, uint32_t position) {
-              const int64_t at = left_out.skip(first + begin + position) - first;
-              picked.put(edge + j, destination.with_query(list[at]), asked.node(first + at));
-              if (edges.edge_types != nullptr) edges.edge_types[edge + j] = type;
-            });
+            draws.fanouts[type], draws.replace != 0, earlier, put);
         edge += count;
       }
     }
+  }
+}
+
+// Puts what was found along paths below the numbers of its pairs, and lets it occur.
+//   in   edges.indices   the numbers, by relabel() (number_nodes_cuda.cu)
+//   out  edges.picked
+//   err  kTooManyQueries
+__global__ void ask_along(Batch batch, Hop hop, Edges<int64_t> edges, int32_t shift) {
+  if (has_failed(batch.error)) return;
+  const PickedEdges<int64_t> picked(batch, hop, edges);
+  for (int64_t e = *hop.first_edge + thread_of_grid(); e < *hop.last_edge; e += threads_of_grid()) {
+    const int64_t number = uint32_t(edges.indices[e]);
+    if (number >> (63 - shift) != 0) report(batch.error, kTooManyQueries, 0);
+    const int64_t value = number << shift | edges.picked[e];
+    edges.picked[e] = value;
+    picked.known.occur(value, picked.position_of_edge_0 + e);
   }
 }
 
@@ -214,3 +271,4 @@ LG_INSTANTIATE(pick_typed<int64_t, uint32_t, 32>)
 LG_INSTANTIATE(pick_typed<int64_t, int64_t, 8>)
 LG_INSTANTIATE(pick_typed<int64_t, int64_t, 16>)
 LG_INSTANTIATE(pick_typed<int64_t, int64_t, 32>)
+LG_INSTANTIATE(ask_along)

@@ -125,6 +125,11 @@ class Queries:
         given = next((each for each in (self.name, self.until, self.since) if each is not None), None)
         return 1 if given is None else len(given)
 
+    @property
+    def are_one(self) -> bool:
+        """Whether a node is in the mini-batch once at most: there is one query, and no paths make more of it."""
+        return self.num_queries == 1 and not self.along_path
+
 
 def check_lists(lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> None:
     """Raises SamplerConfigError where these are lists of another graph than the input's."""

@@ -49,8 +49,6 @@ def why_on_host(workload: Workload) -> str | None:
     graph, sampler = workload.graph, workload.sampler
     if workload.rows.has_queries and not sampler.declares("sample_queries_on_device"):
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
-    if workload.rows.is_timed and getattr(sampler, "order", "root") == "path":
-        return f"{sampler!r} bounds later hops by the times of edges, which has no kernels for a device"
     if graph.types is None and "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type from lists that are not cut by it, which has no kernels for a device"
     if graph.types is not None and sampler.weighting == "always":
@@ -98,7 +96,7 @@ class DeviceSampler:
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
         # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
-        several = queries is not None and queries.num_queries > 1
+        several = queries is not None and not queries.are_one
         try:
             workspace = self._idle.pop()
         except IndexError:

@@ -43,7 +43,7 @@ def check(
     """``given``: settings of both sides."""
     queries, names = given.get("queries"), given.pop("names", None)
     lists = graph.lists() if lists is None else lists
-    several = queries is not None and queries.num_queries > 1
+    several = queries is not None and not queries.are_one
     workspace = DeviceWorkspace(device, graph.size, "hash" if several else given.pop("table", "auto"))
     fanouts = np.asarray(fanouts, np.int64).reshape(-1, len(graph.ends))
     topology = placed(device, graph, lists, dtype)
@@ -82,5 +82,5 @@ def test_a_batch_of_any_graph_is_that_of_the_cpu(device: Device, number: int) ->
         replace=pick == "uniform" and bool(rng.random() < 0.25),
         expand=str(rng.choice(["all", "new"])),
         pick=pick,
-        queries=None if queries is None else replace(queries, along_path=False),
+        queries=queries,
     )

@@ -66,7 +66,9 @@ def test_a_data_module_serves_the_same_batches(opened: EmulatedDevice, kind: str
     assert any(name.startswith("sample_typed/pick_typed") for name in opened.launched)
 
 
-@pytest.mark.parametrize("settings", [{"sharing": "time"}, {"pick": "last"}, {"window": 20}, {"before": "<"}])
+@pytest.mark.parametrize(
+    "settings", [{"sharing": "time"}, {"pick": "last"}, {"window": 20}, {"before": "<"}, {"order": "path"}]
+)
 @pytest.mark.parametrize("kind", ["times", "types, times, links"])
 def test_settings_of_time(opened: EmulatedDevice, kind: str, settings: dict[str, Any]) -> None:
     there, here = both(kind, NeighborSampler([3, 2], edge_ids=True, **settings))
@@ -144,8 +146,6 @@ def test_a_workspace_without_a_hash_table_is_replaced(device: Device) -> None:
 
 
 def test_what_no_device_draws_is_refused_by_name(opened: EmulatedDevice) -> None:
-    with pytest.raises(LoaderConfigError, match="bounds later hops by the times of edges, which has no kernels"):
-        both("times", NeighborSampler([2], order="path"))
     with pytest.raises(LoaderConfigError, match="by weight from lists by edge type, which has no kernels"):
         both("types", WeightedNeighborSampler([2]))
     graph = Graph.from_coo([1, 2], [0, 0], edge_type=[0, 1])

@@ -25,8 +25,6 @@ from .workspace import DeviceWorkspace
 THREADS = 256
 """The threads of a block: kernels/common/cuda/scan.h counts on this number."""
 MAX_LOCAL = 2**31 - 1
-MAX_POSITIONS = 2**32 - 2
-"""The most nodes known before a hop and edges of it, together: stamps have 32 bits."""
 MAX_BOUND_EDGES = 1 << 27
 """For a hop that could have more edges, the host waits for their number, and takes memory for that."""
 # kTile of kernels/number_nodes/number_nodes_cuda.cu.
@@ -52,6 +50,22 @@ class Picker(Protocol):
     def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
         ``num_dst + e - first_edge``."""
+
+
+class NumberTable(Protocol):
+    """The interface of what a kernel takes as ``Batch``, where it numbers something else than a batch's nodes.
+
+    Attributes:
+        known: the table, which kernels take as ``NodeStamps``.
+        nodes: int64, what is numbered.
+        error: of the batch.
+        most_nodes: numbers that there are, at most.
+    """
+
+    known: DeviceWorkspace
+    nodes: torch.Tensor
+    error: torch.Tensor
+    most_nodes: int
 
 
 class DeviceBatch:
@@ -115,10 +129,19 @@ class DeviceBatch:
         return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
 
     def launch(
-        self, op: str, kernel: str, types: Sequence[str] = (), *, blocks: int, threads: int = THREADS, **arguments: Any
+        self,
+        op: str,
+        kernel: str,
+        types: Sequence[str] = (),
+        *,
+        blocks: int,
+        threads: int = THREADS,
+        as_batch: DeviceBatch | NumberTable | None = None,
+        **arguments: Any,
     ) -> None:
-        """Starts a kernel that takes this batch, as ``batch``: see :meth:`.Device.launch`."""
-        self.device.launch(op, kernel, types, blocks=blocks, threads=threads, batch=self, **arguments)
+        """Starts a kernel that takes this batch, or ``as_batch``, as ``batch``: see :meth:`.Device.launch`."""
+        batch = self if as_batch is None else as_batch
+        self.device.launch(op, kernel, types, blocks=blocks, threads=threads, batch=batch, **arguments)
 
     def narrow(self, hop: HopBuilder) -> None:
         """Replaces the bound on a hop's destinations by their number, for which the host waits."""
@@ -146,9 +169,10 @@ class DeviceBatch:
             self._hops.append(hop)
         return self._finished()
 
-    def note_known(self, hop: HopBuilder) -> None:
+    def note_known(self, hop: HopBuilder, table: NumberTable | None = None) -> None:
         """Notes the nodes known before the hop in a table that has forgotten them."""
-        self.launch("number_nodes", "note_known", blocks=self.blocks(self.most_nodes), hop=hop)
+        most = (self if table is None else table).most_nodes
+        self.launch("number_nodes", "note_known", blocks=self.blocks(most), as_batch=table, hop=hop)
 
     def start_edges(self, hop: HopBuilder, num_edges: torch.Tensor) -> None:
         """Writes ``hop.starts`` and ``hop.last_edge``.
@@ -166,9 +190,11 @@ class DeviceBatch:
             words=self.state.scan_words(hop.most_dst // THREADS + 1),
         )
 
-    def number_nodes(self, hop: HopBuilder, nodes: torch.Tensor, num_nodes: torch.Tensor) -> None:
+    def number_nodes(
+        self, hop: HopBuilder, nodes: torch.Tensor, num_nodes: torch.Tensor, table: NumberTable | None = None
+    ) -> None:
         """Gives the neighbours of a hop's edges local ids, in the order in which they occur: writes ``hop.indices``,
-        those that are new to ``nodes``, and how many there are then."""
+        those that are new to ``nodes``, and how many there are then. Or numbers what occurs in another table."""
         assert hop.picked is not None
         types = ("int32_t" if hop.picked.dtype == torch.int32 else "int64_t",)
         self.launch(
@@ -176,6 +202,7 @@ class DeviceBatch:
             "append_nodes",
             types,
             blocks=self.blocks(hop.most_edges, _APPEND_TILE),
+            as_batch=table,
             hop=hop,
             edges=hop,
             nodes=nodes,
@@ -183,7 +210,8 @@ class DeviceBatch:
             words=self.state.scan_words(-(-hop.most_edges // _APPEND_TILE) + 1),
         )
         # Launched by itself, since all new nodes must have their ids before any edge reads one.
-        self.launch("number_nodes", "relabel", types, blocks=self.blocks(hop.most_edges), hop=hop, edges=hop)
+        blocks = self.blocks(hop.most_edges)
+        self.launch("number_nodes", "relabel", types, blocks=blocks, as_batch=table, hop=hop, edges=hop)
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
         blocks = self.blocks(len(seeds))
@@ -223,7 +251,7 @@ class DeviceBatch:
             first_edge=state.zero if before is None else before.last_edge,
             last_edge=state.num_edges(index),
             most_dst=most_dst,
-            starts=self._grown(None if before is None else before.starts, self.most_nodes + 1, torch.int32),
+            starts=self.grown(None if before is None else before.starts, self.most_nodes + 1, torch.int32),
         )
 
     def _make_room(self, picker: Picker, hop: HopBuilder) -> None:
@@ -237,14 +265,16 @@ class DeviceBatch:
             hop.most_edges = edges[hop.index]
         else:
             hop.most_edges = edges_before + bound
-        num_queries = 1 if self.queries is None else self.queries.num_queries
-        if self.most_nodes + hop.most_edges > MAX_POSITIONS:
+        if self.most_nodes + hop.most_edges > codes.MAX_POSITIONS:
             self.fail(codes.TOO_MANY_EDGES)
-        most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes * num_queries)
+        most_after = self.most_nodes + hop.most_edges
+        if self.queries is None or self.queries.paths is None:
+            num_queries = 1 if self.queries is None else self.queries.num_queries
+            most_after = min(most_after, self.topology.num_nodes * num_queries)
         if self.known.widen(most_after, self.most_nodes + hop.most_edges):
             self.note_known(hop)
         self.most_nodes = most_after
-        self.nodes = self._grown(self.nodes, most_after, torch.int64)
+        self.nodes = self.grown(self.nodes, most_after, torch.int64)
         picked = self.topology.index_dtype if self.queries is None else torch.int64
         columns = {"picked": picked, "indices": torch.int32}
         if picker.edge_ids:
@@ -255,7 +285,7 @@ class DeviceBatch:
             columns["edge_types"] = torch.int32
         for name, dtype in columns.items():
             held = None if before is None else getattr(before, name)
-            setattr(hop, name, self._grown(held, hop.most_edges, dtype))
+            setattr(hop, name, self.grown(held, hop.most_edges, dtype))
 
     def _finished(self) -> DeviceSample:
         nodes, edges = self.read()
@@ -300,6 +330,13 @@ class DeviceBatch:
                 f"A batch of {len(self.seeds)} seeds reaches more than {MAX_LOCAL} edges, beyond int32 local ids. Use "
                 f"a smaller batch or smaller fanouts."
             )
+        if code == codes.TOO_MANY_QUERIES:
+            assert self.queries is not None
+            raise SamplerConfigError(
+                f"A batch along paths has {(1 << 63 - self.queries.shift) + 1} times at which it asks for edges, of "
+                f"which each needs a number of its own above those of nodes and edges, within 63 bits. Use a smaller "
+                f"batch."
+            )
         seeds = self.seeds if isinstance(self.seeds, np.ndarray) else self.device.read(self.seeds)
         num_nodes = self.topology.num_nodes
         if code == codes.SEED_OUT_OF_RANGE:
@@ -314,7 +351,7 @@ class DeviceBatch:
             f"distinct: remove repeats, for example with numpy.unique."
         )
 
-    def _grown(self, held: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
+    def grown(self, held: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Returns a tensor of at least ``count`` elements that begins with what is held."""
         if held is not None and len(held) >= count:
             return held

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...errors import CudaUnavailableError
 from ..queries import Queries, check_queries
-from .device import Device
+from .paths import DevicePaths
 from .topology import Topology
+from .workspace import DeviceWorkspace
 
 _NO_QUERIES_SHIFT = 62  # of kernels/sample_typed/queries.h: bits of a node and of a position
 
@@ -30,6 +30,7 @@ class DeviceQueries:
         by_row: draws are named by rows.
         name, since, until: uint32 as int32 ``[Q]``, or None.
         values: the edges that are left out, ascending, each below its query, int64 ``[X]``, or None.
+        paths: what queries become along paths; None where they stay as they are.
         are_told: nodes are to say which query they belong to.
     """
 
@@ -42,25 +43,22 @@ class DeviceQueries:
     since: torch.Tensor | None = None
     until: torch.Tensor | None = None
     values: torch.Tensor | None = None
+    paths: DevicePaths | None = None
     are_told: bool = True
 
     @classmethod
-    def of(cls, queries: Queries | None, num_seeds: int, topology: Topology, device: Device) -> DeviceQueries:
-        """Checks queries and puts them on a device; of None, one that asks for every edge.
+    def of(
+        cls, queries: Queries | None, num_seeds: int, topology: Topology, workspace: DeviceWorkspace, num_hops: int
+    ) -> DeviceQueries:
+        """Checks queries and puts them on a workspace's device; of None, one that asks for every edge.
 
         Raises:
             SeedError, SamplerConfigError: as :func:`.check_queries`.
-            CudaUnavailableError: queries along paths, which have no kernels.
         """
         if queries is None:
             return cls(1, num_seeds, _NO_QUERIES_SHIFT, np.zeros(num_seeds, np.int64), are_told=False)
-        has_times = topology.edge_time is not None
+        device, has_times = workspace.device, topology.edge_time is not None
         shift = check_queries(queries, num_seeds, topology.num_nodes, topology.num_edges, has_times)
-        if queries.along_path:
-            raise CudaUnavailableError(
-                "order='path' bounds later hops by the times of edges, which has no kernels for a device; "
-                "sampling_device='cpu' draws so."
-            )
         values = None
         if queries.excluded is not None and len(queries.excluded):
             assert queries.excluded_query is not None
@@ -79,7 +77,12 @@ class DeviceQueries:
             put(queries.since) if has_times else None,
             put(queries.until) if has_times else None,
             values,
+            paths=DevicePaths(queries, workspace, num_hops) if queries.along_path else None,
         )
+
+    @property
+    def pairs(self) -> torch.Tensor | None:
+        return None if self.paths is None else self.paths.nodes
 
     @property
     def excluded(self) -> _Excluded:
@@ -87,11 +90,14 @@ class DeviceQueries:
 
     def nodes(self, found: torch.Tensor) -> torch.Tensor:
         """Returns the ids of a batch's nodes, int64 ``[V]``."""
-        return found if self.num_queries == 1 else found & ((1 << self.shift) - 1)
+        return found & ((1 << self.shift) - 1) if self.are_told else found
 
     def numbers(self, found: torch.Tensor) -> torch.Tensor | None:
         """Returns the numbers of their queries, int32 ``[V]``; None where they are not to be told."""
-        return (found >> self.shift).int() if self.are_told else None
+        if not self.are_told:
+            return None
+        numbers = found >> self.shift
+        return (numbers if self.paths is None else self.paths.nodes[numbers] >> 32).int()
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ..queries import Queries
 from .batch import DeviceBatch
 from .device import Device
 from .neighbors import lanes_for, pick_table
+from .paths import Along
 from .queries import DeviceQueries
 from .sample import DeviceSample, HopBuilder
 from .topology import DeviceLists, Topology
@@ -53,7 +54,6 @@ def sample_typed_neighbors(
     Raises:
         SeedError: a seed out of range or repeated, or queries that do not fit the seeds.
         SamplerConfigError: settings that cannot work, or more than 2**31 - 1 edges.
-        CudaUnavailableError: queries along paths.
         DeviceMemoryError: the device has no room for the batch.
     """
     check_choice("pick", pick, ("uniform", "last"))
@@ -63,12 +63,12 @@ def sample_typed_neighbors(
     if pick == "last" and replace:
         raise SamplerConfigError('pick="last" takes the newest edges, each once: leave out replace=True.')
     fanouts = check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, key)
-    asked = DeviceQueries.of(queries, len(seeds), topology, workspace.device)
-    if asked.num_queries > 1 and workspace.table != "hash":
+    if queries is not None and not queries.are_one and workspace.table != "hash":
         raise SamplerConfigError(
             "The DeviceWorkspace has a stamp for each node, but with several queries a batch has nodes once for each. "
             "Make a DeviceWorkspace(device, num_nodes, 'hash')."
         )
+    asked = DeviceQueries.of(queries, len(seeds), topology, workspace, len(fanouts))
     picker = _TypedPicker(workspace.device, lists, fanouts, replace, pick == "last", as_flag("edge_ids", edge_ids))
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts), asked).run(picker, expand)
 
@@ -121,6 +121,8 @@ class _TypedPicker:
         # The table is for the largest fanout that is drawn, whatever lanes serve those that take all.
         drawn, lanes = int(fanouts.max(initial=0)), lanes_for(most)
         blocks, table = pick_table(batch, hop, drawn, lanes, drawn > lanes and not self.replace)
+        assert batch.queries is not None, "typed batches have queries"
+        paths = batch.queries.paths
         batch.launch(
             "sample_typed",
             "pick_typed",
@@ -130,8 +132,11 @@ class _TypedPicker:
             edges=hop,
             key=hop.key,
             **self._drawn(batch, hop),
+            along=Along(batch.known) if paths is None else paths.begin_hop(batch, hop),
             table=table,
         )
+        if paths is not None:
+            paths.end_hop(batch, hop, batch.queries.shift)
 
     def _drawn(self, batch: DeviceBatch, hop: HopBuilder) -> dict[str, Any]:
         num_types = self.fanouts.shape[1]

@@ -189,8 +189,6 @@ def test_partitions_refuse(kind: str, hops: int, tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "sampler"),
     [
-        ("times", NeighborSampler([3, 2], order="path")),
-        ("types, times", NeighborSampler([3, 2], order="path", sharing="time")),
         ("types", WeightedNeighborSampler([3, 2])),
         ("types", LaborSampler([3, 2])),
     ],
