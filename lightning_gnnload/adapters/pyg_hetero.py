@@ -33,7 +33,8 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf
 from lightning_gnnload.errors import GraphDataError
 
 

@@ -13,7 +13,8 @@ from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler, SeedT
 from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL
 from lightning_gnnload.adapters.graphs import to_dgl_graph
-from lightning_gnnload.data.typed_batch import TypedMiniBatch, edge_types
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_flat, typed_graph

@@ -142,8 +142,6 @@ def test_seeds_that_are_no_nodes(seeds, error, message: str) -> None:
         ({"fanouts": {"rates": [3, 2], "writes": [3]}}, r"as many hops"),
         ({"fanouts": [2], "sharing": "some"}, r"sharing='some'.*'disjoint'"),
         ({"fanouts": [2], "before": "<", "window": -1}, r"window=-1"),
-        ({"fanouts": [2], "window": float("inf")}, r"window=inf"),
-        ({"fanouts": [2], "window": np.timedelta64(400 * 365, "D")}, r"292 years"),
         ({"fanouts": [2], "before": None, "window": 3}, r"before=None ignores times"),
         ({"fanouts": [2], "replace": True, "pick": "last"}, r"each once"),
         ({"fanouts": [{0: True}]}, r"edge type: fanout"),

@@ -79,18 +79,40 @@ def test_a_window_begins_before_the_time(window) -> None:
     assert (found.queries.since.tolist(), found.queries.until.tolist()) == ([5, 31], [21, 31])
 
 
-@pytest.mark.parametrize("window", [np.timedelta64(2, "D"), 2 * 86_400 * 10**9, 2.0**63])
+@pytest.mark.parametrize("window", [np.timedelta64(2, "D"), 2 * 86_400 * 10**9, np.timedelta64(2**63 - 1, "ns")])
 def test_a_window_of_dates_counts_nanoseconds(window) -> None:
     days = np.array(["2020-01-01", "2020-01-03", "2020-01-04"], "datetime64[D]")
     graph = Graph.from_coo([1, 2, 3], [0, 0, 0], edge_time=days)
     found = asked(graph, NeighborSampler([2], window=window), SeedTable([0], time=days[2:] + 1))
-    assert found.queries.since.tolist() == [0 if window == 2.0**63 else 2]  # codes count days
+    reaches_beyond = window == np.timedelta64(2**63 - 1, "ns")
+    assert found.queries.since.tolist() == [0 if reaches_beyond else 2]  # codes count days
 
 
 def test_a_window_in_days_is_none_of_numbers() -> None:
     sampler = NeighborSampler([2], window=np.timedelta64(30, "D"))
     with pytest.raises(SamplerConfigError, match=r"window=.*30,'D'.*a number of the same unit"):
         SeedRows(TIMED, sampler, SeedTable([0], node_type="item", time=[120]))
+
+
+@pytest.mark.parametrize("window", [np.inf, 2**70, 2**63 - 1, 1e30])
+@pytest.mark.parametrize("time", [-(2**63) + 5, 120])
+def test_a_window_may_reach_beyond_all_times(window, time) -> None:
+    table = SeedTable([0, 0], node_type="item", time=[time, 120])
+    assert asked(TIMED, NeighborSampler([2], window=window), table).queries.since.tolist() == [0, 0]
+
+
+def test_a_window_stays_whole() -> None:
+    # As a float it would be a multiple of 1024.
+    table = SeedTable([0], node_type="item", time=[2**62 + 121])
+    edges = {("user", "buys", "item"): ([0, 0], [0, 0])}
+    graph = Graph.from_hetero(None, edges, edge_time={("user", "buys", "item"): [120, 2**62 + 120]})
+    for window, since in ((2**62 + 1, 0), (2**62, 1)):
+        assert asked(graph, NeighborSampler([2], window=window), table).queries.since.tolist() == [since]
+
+
+def test_a_window_that_nanoseconds_cannot_say_is_refused() -> None:
+    with pytest.raises(SamplerConfigError, match=r"window\[0\] does not fit in 64 bits"):
+        NeighborSampler([2], window=np.timedelta64(300, "Y"))
 
 
 @pytest.mark.parametrize(("before", "end"), [("<=", 1), ("<", 0)])
