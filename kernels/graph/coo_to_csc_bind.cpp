@@ -11,7 +11,7 @@ void bind_ids(nb::module_& m) {
       [](Array<const Src> src, Array<const Dst> dst, Array<int64_t> indptr, Array<Src> indices,
          std::optional<Array<int64_t>> order) {
         coo_to_csc(src.data(), dst.data(), int64_t(src.size()), int64_t(indptr.size()) - 1,
-                   indptr.data(), indices.data(), order ? order->data() : nullptr);
+                   indptr.data(), indices.data(), data(order));
       },
       "src"_a.noconvert(), "dst"_a.noconvert(), "indptr"_a.noconvert(), "indices"_a.noconvert(),
       "order"_a.noconvert().none(), NoGil());
