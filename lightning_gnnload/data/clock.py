@@ -50,8 +50,7 @@ class Clock:
         timed = np.ones(1, np.bool_) if timed is None else timed
         held = [each for each in times if each.size]
         if all(each.dtype == np.int64 for each in held):
-            first = min((int(each.min()) for each in held), default=0)
-            last = max((int(each.max()) for each in held), default=0)
+            first, last = _span(held)
             unit = 1 if last - first < _MOST_CODES else _common_unit(held, first, last)
             if last - first < _MOST_CODES * unit:
                 return cls(first, last, None, timed, unit)
@@ -66,7 +65,9 @@ class Clock:
         """Returns the codes, uint32 ``[n]``, of times that the clock was made of."""
         if self.ranked is None:
             counted = times - self.first
-            return (counted if self.unit == 1 else counted // self.unit).astype(np.uint32)
+            if self.unit != 1:
+                counted //= self.unit
+            return counted.astype(np.uint32)
         return np.searchsorted(self.ranked, times).astype(np.uint32)
 
     def until(self, times: np.ndarray, before: Before) -> np.ndarray:
@@ -121,6 +122,16 @@ def _whole(times: np.ndarray) -> np.ndarray:
     ends = np.iinfo(np.int64)
     within = times.clip(ends.min, np.nextafter(2.0**63, 0)).astype(np.int64)
     return np.where(times < 2.0**63, within, ends.max)
+
+
+def _span(times: list[np.ndarray]) -> tuple[int, int]:
+    """Returns the least and the greatest of whole times, each int64 ``[n]``; 0 of none."""
+    ends = [
+        (chunk.min(), chunk.max())  # by chunks, which a cache holds for the second
+        for held in times
+        for chunk in (held[begin : begin + _CHUNK] for begin in range(0, len(held), _CHUNK))
+    ]
+    return (int(min(low for low, _ in ends)), int(max(high for _, high in ends))) if ends else (0, 0)
 
 
 def _common_unit(times: list[np.ndarray], first: int, last: int) -> int:

@@ -12,7 +12,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.derived import DerivedArrays
-from lightning_gnnload.data.edge_lists import edge_ends, hetero_arrays, narrow, timed_arrays
+from lightning_gnnload.data.edge_lists import edge_ends, flat_arrays, hetero_arrays
 from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays
 from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.data.types import EdgeType, GraphTypes
@@ -196,22 +196,14 @@ class Graph(DerivedArrays):
         ]
         for name, values in zip(("edge_weight", "edge_type"), per_edge, strict=True):
             check_edge_array(name, values, "fiu", len(src))
-        if edge_time is not None or node_time is not None:
-            if edge_type is not None:
-                raise GraphFormatError(
-                    "Graph.from_coo: times together with edge_type. Give the types by Graph.from_hetero({'node': N}, "
-                    "{('node', 'a', 'node'): (src, dst), ...}, edge_time=...), which cuts lists by them."
-                )
-            graph = cls(**timed_arrays(src, dst, num_nodes, per_edge[0], edge_time, node_time, keep_order=keep_order))
-            graph.lost_order = not keep_order
-            return graph
-        # Weights and types are sorted by the order, so it is made for them even where it is not kept.
-        wants_order = keep_order or any(values is not None for values in per_edge)
-        if num_nodes < 2**31 and (src.dtype != np.int32 or dst.dtype != np.int32):
-            src, dst = narrow(src, num_nodes, "src"), narrow(dst, num_nodes, "dst")
-        indptr, indices, order = ops.coo_to_csc(src, dst, num_nodes, keep_order=wants_order)
-        weight, kind = (None if values is None else values[order] for values in per_edge)
-        graph = cls(indptr, indices, weight, kind, order if keep_order else None)
+        if edge_type is not None and (edge_time is not None or node_time is not None):
+            raise GraphFormatError(
+                "Graph.from_coo: times together with edge_type. Give the types by Graph.from_hetero({'node': N}, "
+                "{('node', 'a', 'node'): (src, dst), ...}, edge_time=...), which cuts lists by them."
+            )
+        weight, kind = per_edge
+        arrays = flat_arrays(src, dst, num_nodes, weight, kind, edge_time, node_time, keep_order=keep_order)
+        graph = cls(**arrays)
         graph.lost_order = not keep_order
         return graph
 

@@ -189,6 +189,15 @@ class Sampler(ABC):
             f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
         )
 
+    def sample_queries_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
+    ) -> DeviceSample:
+        """Likewise, what :meth:`sample_queries_into` draws. The workspace has a hash table if there are several."""
+        raise CudaUnavailableError(
+            f"{type(self).__name__} has no kernels for a device by time, or for each row by itself; "
+            "sampling_device='cpu' draws so."
+        )
+
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Returns how ranks that hold a part each make its mini-batches together. Every one of them calls it.
 

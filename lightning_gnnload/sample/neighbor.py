@@ -128,15 +128,10 @@ class NeighborSampler(Sampler):
         return self.sharing in ("disjoint", "time") or self.window is not None or self.pick == "last"
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        if graph.clock is not None and self.before is not None:
-            raise SeedError(
-                "the graph has times, but the seeds have none: edges of any time would count. Give "
-                "sample(..., times=times), or NeighborSampler(..., before=None)."
-            )
+        self._refuse_all_times(graph.edge_time is not None)
         if graph.types is not None or self.pick == "last":
             return self._sample_lists(graph, seeds, None, key, arena)
-        inputs, fanouts = sampler_input(graph, seeds, key, arena), self.fanouts
-        options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+        inputs, fanouts, options = sampler_input(graph, seeds, key, arena), self.fanouts, self._options
         if self._is_typed:
             types = graph.edge_type_index
             # In a whole graph an unknown type is a mistake; a part may hold no edge of it by chance.
@@ -155,18 +150,33 @@ class NeighborSampler(Sampler):
         self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
     ) -> SampleLayout:
         """Samples from lists that are cut by type and sorted by time."""
-        if self.pick == "last" and graph.clock is None:
-            raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
+        self._refuse_last(graph.edge_time is not None)
         return ops.sample_typed_neighbors(
             sampler_input(graph, seeds, key, arena),
             graph.typed_lists,
-            fanout_table(self.fanouts, graph),
-            replace=self.replace,
-            expand=self.expand,
-            edge_ids=self.edge_ids,
+            fanout_table(self.fanouts, graph.types),
             pick=self.pick,
             queries=queries,
+            **self._options,
         )
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """What all forms of sampling take."""
+        return {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+
+    def _refuse_all_times(self, has_times: bool) -> None:
+        """Raises SeedError: the graph has times that count, and nobody says of the seeds which."""
+        if has_times and self.before is not None:
+            raise SeedError(
+                "the graph has times, but the seeds have none: edges of any time would count. Give "
+                "sample(..., times=times), or NeighborSampler(..., before=None)."
+            )
+
+    def _refuse_last(self, has_times: bool) -> None:
+        """Raises SamplerConfigError: the newest are to be taken of edges without times."""
+        if self.pick == "last" and not has_times:
+            raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
         if self._is_typed or self._asks or graph.types is not None:
@@ -180,10 +190,35 @@ class NeighborSampler(Sampler):
     ) -> DeviceSample:
         from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 
-        if self._asks:
-            raise CudaUnavailableError(f"{self!r} has no kernels for a device; sampling_device='cpu' draws it.")
-        options = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-        return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
+        self._refuse_all_times(topology.edge_time is not None)
+        if topology.types is not None or self.pick == "last":
+            return self._sample_lists_on_device(workspace, topology, seeds, None, key)
+        if self._is_typed:
+            raise CudaUnavailableError(
+                f"{self!r} draws by edge type from lists that are not cut by it, which has no kernels for a device; "
+                "sampling_device='cpu' draws so, and a graph of Graph.from_hetero has such lists."
+            )
+        return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **self._options)  # type: ignore[arg-type]
+
+    def sample_queries_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
+    ) -> DeviceSample:
+        return self._sample_lists_on_device(workspace, topology, seeds, queries, key)
+
+    def _sample_lists_on_device(
+        self,
+        workspace: DeviceWorkspace,
+        topology: Topology,
+        seeds: np.ndarray,
+        queries: Queries | None,
+        key: DrawKey,
+    ) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
+
+        self._refuse_last(topology.edge_time is not None)
+        table = fanout_table(self.fanouts, topology.types)
+        options = {"pick": self.pick, "queries": queries, **self._options}
+        return sample_typed_neighbors(workspace, topology, seeds, table, key, **options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does.

@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
@@ -89,17 +89,19 @@ class WeightedNeighborSampler(NeighborSampler):
         self._refuse_times(graph)
         self.check_graph(graph)
         inputs = sampler_input(graph, seeds, key, arena)
-        options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
         if graph.types is not None:
-            fanouts = fanout_table(self.fanouts, graph)
-            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **options)
-        return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **options)
+            fanouts = fanout_table(self.fanouts, graph.types)
+            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **self._options)
+        return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **self._options)
 
     def sample_queries_into(
         self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
     ) -> SampleLayout:
         """Raises SamplerConfigError: the tables by which it draws are of all edges, whatever their times."""
-        raise SamplerConfigError(
+        raise self._no_queries()
+
+    def _no_queries(self) -> SamplerConfigError:
+        return SamplerConfigError(
             f"{self!r} draws by weight from all edges, for all seeds together: it has no times, no sharing 'disjoint', "
             "and leaves no edges out. NeighborSampler does, each edge equally likely."
         )
@@ -124,8 +126,19 @@ class WeightedNeighborSampler(NeighborSampler):
     ) -> DeviceSample:
         from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
 
-        options = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-        return sample_weighted_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
+        if topology.types is not None:
+            raise CudaUnavailableError(
+                f"{self!r} draws by weight from each run of a graph with types, which has no kernels for a device; "
+                "sampling_device='cpu' draws so."
+            )
+        fanouts = plain_fanouts(self.fanouts)
+        return sample_weighted_neighbors(workspace, topology, seeds, fanouts, key, **self._options)
+
+    def sample_queries_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
+    ) -> DeviceSample:
+        """Raises SamplerConfigError: as :meth:`sample_queries_into`."""
+        raise self._no_queries()
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         if self._is_typed:

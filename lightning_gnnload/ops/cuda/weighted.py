@@ -99,11 +99,12 @@ class _WeightedPicker(FanoutPicker):
             num_destinations=batch.state.scan_words(0),
         )
         drawn: dict[str, Any] = {"graph": graph, "tables": graph.tables, "hop": hop, "edges": hop, "key": hop.key}
-        blocks, table = pick_table(batch, hop, fanout, draws_distinct and fanout > _FEW)
+        lanes = lanes_for(fanout)
+        blocks, table = pick_table(batch, hop, fanout, lanes, draws_distinct and fanout > _FEW)
         batch.launch(
             "sample_weighted",
             "pick_weighted",
-            (graph.index_type, str(lanes_for(fanout))),
+            (graph.index_type, str(lanes)),
             blocks=blocks,
             **drawn,
             fanout=fanout,
