@@ -63,12 +63,12 @@ def sample_typed_neighbors(
     if pick == "last" and replace:
         raise SamplerConfigError('pick="last" takes the newest edges, each once: leave out replace=True.')
     fanouts = check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, key)
+    asked = DeviceQueries.of(queries, len(seeds), topology, workspace, len(fanouts))
     if queries is not None and not queries.are_one and workspace.table != "hash":
         raise SamplerConfigError(
             "The DeviceWorkspace has a stamp for each node, but with several queries a batch has nodes once for each. "
             "Make a DeviceWorkspace(device, num_nodes, 'hash')."
         )
-    asked = DeviceQueries.of(queries, len(seeds), topology, workspace, len(fanouts))
     picker = _TypedPicker(
         TypedFanouts(workspace.device, lists, fanouts), lists, replace, pick == "last", as_flag("edge_ids", edge_ids)
     )
