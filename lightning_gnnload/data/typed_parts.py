@@ -21,7 +21,6 @@ ColumnOf = Mapping[str, tuple[Any, str]]
 """For each table of a mini-batch that has rows of one type: the node or edge type, and the column's name there."""
 _PLACES = {"src", "dst", "negatives"}
 """Of the columns of seeds that are links, those that hold places of nodes."""
-
 _EDGE_COLUMNS = ("edge_ids", "edge_weight", "x")
 """Of a block, those that the blocks of its types have, too."""
 
