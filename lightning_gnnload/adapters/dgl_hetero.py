@@ -22,11 +22,11 @@ from lightning_gnnload.adapters.dgl_frames import (
     LABEL_NAME,
     add_columns,
     check_blocks,
-    csc_of,
     edge_frame,
     import_dgl,
     node_columns,
 )
+from lightning_gnnload.adapters.dgl_relations import block_of
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
@@ -110,16 +110,16 @@ class ToTypedDGL:
         return dgl_link_graphs(columns, columns.get("y"), seeds, self.label_name, self.links, kinds)
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int) -> Any:
-        num_src, num_dst, device = typed.num_src[hop], typed.num_dst[hop], typed.device
-        csc = {kind: csc_of(block) for kind, block in typed.blocks[hop].items()}
-        made = dgl.create_block(csc, num_src_nodes=num_src, num_dst_nodes=num_dst, device=device)
+        num_src, num_dst = typed.num_src[hop], typed.num_dst[hop]
+        made = block_of(typed.blocks[hop], num_src, num_dst)
         for kind, nodes in typed.nodes.items():
             columns = node_columns(typed.tables[kind], self.feature_name, typed.x.get(kind), typed.rows.get(kind))
             columns |= {dgl.NID: nodes}
             made.srcnodes[kind].data.update({name: rows[: num_src[kind]] for name, rows in columns.items()})
             made.dstnodes[kind].data.update({name: rows[: num_dst[kind]] for name, rows in columns.items()})
         for triple, block in typed.blocks[hop].items():
-            made.edges[triple].data.update(edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name))
+            if frame := edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name):
+                made.edges[triple].data.update(frame)
         return made
 
 

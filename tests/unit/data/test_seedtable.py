@@ -163,7 +163,7 @@ def test_a_folder_holds_tables(tmp_path) -> None:
 
 def time_order(times: list[int], size: int, epoch: int = 0, seed: int = 3) -> np.ndarray:
     table = SeedTable(np.zeros(len(times), int), time=times)
-    order = TimeOrder().bind_rows(table, table.ends, toy_graph(), None, size)
+    order = TimeOrder().bind_rows(table, table.ends, toy_graph(), size)
     return order.order(np.arange(len(times)), seed=seed, epoch=epoch)
 
 
@@ -195,4 +195,4 @@ def test_order_by_time_needs_times() -> None:
     with pytest.raises(LoaderConfigError, match="SeedTable"):
         TimeOrder().bind(toy_graph(), None, 4)
     with pytest.raises(LoaderConfigError, match="SeedTable"):
-        TimeOrder().bind_rows(SeedTable([0]), np.zeros((1, 1), np.int64), toy_graph(), torch.zeros(1), 4)
+        TimeOrder().bind_rows(SeedTable([0]), np.zeros((1, 1), np.int64), toy_graph(), 4)
