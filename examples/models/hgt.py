@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HGTConv(nn.Module):
-    """Heterogeneous attention: ``softmax(q_dst A k_src)`` over all edges into a node weighs what they tell, ``v_src M``.
+    """Attention over all edges into a node, ``softmax(q_dst A k_src)``, which weighs what they tell, ``v_src M``.
 
     Query, key, value and the gate beside the node's own row are by node type; ``A``, ``M`` and the prior of the
     attention by edge type. As ``A`` and ``M`` are linear, both are applied to destinations, which are few: to their
@@ -43,7 +43,9 @@ class HGTConv(nn.Module):
         names = ["__".join(kind) for kind in types.edge_types]
         self.prior = nn.ParameterDict({name: torch.ones(heads) for name in names})
         self.match, self.tell = (
-            nn.ParameterDict({name: nn.init.xavier_uniform_(torch.empty(heads, self.size, self.size)) for name in names})
+            nn.ParameterDict(
+                {name: nn.init.xavier_uniform_(torch.empty(heads, self.size, self.size)) for name in names}
+            )
             for _ in range(2)
         )
 
@@ -66,7 +68,9 @@ class HGTConv(nn.Module):
         """Returns how well each edge's source answers its destination, ``[num_edges, heads]``."""
         name = "__".join(kind)
         query = torch.einsum("nhd,hed->nhe", self._by_head(self.query[kind[2]](own)), self.match[name])
-        return (query[block.edge_dst()] * self._by_head(key)[block.indices]).sum(-1) * self.prior[name] * self.size**-0.5
+        return (
+            (query[block.edge_dst()] * self._by_head(key)[block.indices]).sum(-1) * self.prior[name] * self.size**-0.5
+        )
 
     def told(self, kind: EdgeType, block: Block, share: Tensor, value: Tensor) -> Tensor:
         """Returns what the edges of one type tell their destinations, ``[num_dst, width]``."""

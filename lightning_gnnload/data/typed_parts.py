@@ -21,6 +21,8 @@ ColumnOf = Mapping[str, tuple[Any, str]]
 """For each table of a mini-batch that has rows of one type: the node or edge type, and the column's name there."""
 _PLACES = {"src", "dst", "negatives"}
 """Of the columns of seeds that are links, those that hold places of nodes."""
+_EDGE_COLUMNS = ("edge_ids", "edge_weight", "x")
+"""Of a block, those that the blocks of its types have, too."""
 
 
 class TypedParts:
@@ -47,10 +49,10 @@ class TypedParts:
         columns, y = dict(self.batch.seed_columns), self.batch.y
         if not self.of_links:
             return columns
-        place = torch.from_numpy(self.by_type.place).to(self.batch.nodes.device).long()
         for name in _PLACES & columns.keys():
             places = columns[name]
-            columns[name] = place[places.clamp(min=0)].where(places >= 0, -1)
+            within = self.by_type.places(places.clamp(min=0).cpu().numpy())
+            columns[name] = torch.from_numpy(within).to(places.device).where(places >= 0, -1)
         return columns if y is None else {**columns, "y": y}
 
     def counts(self, num_nodes: int) -> dict[str, int]:
@@ -105,14 +107,19 @@ class TypedParts:
         return {kind: _beginning(each, num_src[kind[0]], num_dst[kind[2]]) for kind, each in outer.items()}
 
     def cut(self, block: Block) -> dict[EdgeType, Block]:
-        edge_type = edge_types(block, self.graph)
+        has_columns = bool(block.tables) or any(getattr(block, name) is not None for name in _EDGE_COLUMNS)
         edges = ops.split_edges(
-            block.indptr.cpu().numpy(), block.indices.cpu().numpy(), edge_type, self.by_type, *self.ends
+            block.indptr.cpu().numpy(),
+            block.indices.cpu().numpy(),
+            edge_types(block, self.graph),
+            self.by_type,
+            *self.ends,
+            positions=has_columns,
         )
-        device = block.indices.device
+        device, sizes = block.indices.device, np.diff(edges.ptr).tolist()
         indptrs = torch.from_numpy(edges.indptrs).to(device).split(np.diff(edges.begin).tolist())
-        sources = torch.from_numpy(edges.sources).to(device).split(np.diff(edges.ptr).tolist())
-        position = torch.from_numpy(edges.position).to(device).split(np.diff(edges.ptr).tolist())
+        sources = torch.from_numpy(edges.sources).to(device).split(sizes)
+        position = None if edges.position is None else torch.from_numpy(edges.position).to(device).split(sizes)
         num_src, num_dst = self.counts(block.num_src), self.counts(block.num_dst)
         return {
             kind: Block(
@@ -120,28 +127,24 @@ class TypedParts:
                 sources[k],
                 num_dst[kind[2]],
                 num_src[kind[0]],
-                **{
-                    name: rows[position[k]]
-                    for name in ("edge_ids", "edge_weight")
-                    if (rows := getattr(block, name)) is not None
-                },
-                **self.edge_tables(block, kind, position[k]),
+                **({} if position is None else self.edge_columns(block, kind, position[k])),
             )
             for k, kind in enumerate(self.types.edge_types)
         }
 
-    def edge_tables(self, block: Block, kind: EdgeType, position: torch.Tensor) -> dict[str, Any]:
-        """Returns the ``x`` and ``tables`` of an edge type's block."""
-        x, tables = None if block.x is None else block.x[position], {}
+    def edge_columns(self, block: Block, kind: EdgeType, position: torch.Tensor) -> dict[str, Any]:
+        """Returns the columns of an edge type's block, of edges that stand there in the block of all types."""
+        found = {name: rows[position] for name in _EDGE_COLUMNS if (rows := getattr(block, name)) is not None}
+        tables = {}
         for name, rows in block.tables.items():
             of_type, column = self.columns.get(EDGE_PREFIX + name, (None, name))
             if of_type is None:
                 tables[name] = rows[position]
             elif of_type == kind and column == "x":
-                x = rows
+                found["x"] = rows
             elif of_type == kind:
                 tables[column] = rows
-        return {"x": x, "tables": tables}
+        return found | {"tables": tables}
 
 
 def columns_of(data: GraphData) -> dict[str, tuple[Any, str]]:

@@ -51,8 +51,6 @@ def why_on_host(workload: Workload) -> str | None:
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
     if graph.types is None and "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type from lists that are not cut by it, which has no kernels for a device"
-    if graph.types is not None and sampler.weighting == "always":
-        return f"{sampler!r} draws by weight from lists by edge type, which has no kernels for a device"
     return None
 
 
@@ -256,7 +254,7 @@ def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, r
     expected = MiniBatch.view(arena, layout, len(seeds))
     try:
         sample = draws.sample(seeds, key, queries)
-        differing = [name for name, *both in _pairs(sample, expected) if not _are_equal(draws.device, *both)]
+        differing = differences(draws.device, sample, expected)
     except (CudaUnavailableError, KernelCompileError, DeviceMemoryError):
         raise
     except Exception as error:  # what drivers and torch raise has many classes
@@ -270,6 +268,11 @@ def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, r
             f"{seeds[:3].tolist()}... of {draws.sampler!r} under {key}. Please report this with the device's name "
             f"and the versions that 'gnnload doctor' prints; sampling_device='cpu' goes on without the device."
         )
+
+
+def differences(device: Device, sample: DeviceSample, expected: MiniBatch) -> list[str]:
+    """Names the arrays in which a device's mini-batch differs from the host's. The host waits for each."""
+    return [name for name, *both in _pairs(sample, expected) if not _are_equal(device, *both)]
 
 
 def _are_equal(device: Device, mine: torch.Tensor | None, hosts: torch.Tensor | None) -> bool:

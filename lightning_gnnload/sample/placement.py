@@ -244,7 +244,8 @@ def _of_edges(graph: Graph, weighted: bool) -> dict[str, np.ndarray]:
     """Returns the arrays with an entry for each edge, by their names in a :class:`.Topology`."""
     of_edges = {"indices": graph.indices}
     if weighted:
-        of_edges["table"] = graph.alias_table.entries.view(np.int64)
+        table = graph.alias_table if graph.types is None else graph.run_alias_table
+        of_edges["table"] = table.entries.view(np.int64)
     if graph.edge_time is not None:
         of_edges["edge_time"] = _signed(graph.edge_time)
     return of_edges

@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
+from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
@@ -86,7 +86,7 @@ class WeightedNeighborSampler(NeighborSampler):
         return "always"
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        self._refuse_times(graph)
+        self._refuse_times(graph.edge_time is not None)
         self.check_graph(graph)
         inputs = sampler_input(graph, seeds, key, arena)
         if graph.types is not None:
@@ -106,8 +106,8 @@ class WeightedNeighborSampler(NeighborSampler):
             "and leaves no edges out. NeighborSampler does, each edge equally likely."
         )
 
-    def _refuse_times(self, graph: Graph) -> None:
-        if graph.clock is not None:
+    def _refuse_times(self, has_times: bool) -> None:
+        if has_times:
             raise SamplerConfigError(
                 f"{self!r} draws by weight whatever the times of edges, but the graph has times. NeighborSampler heeds "
                 "them, each edge equally likely."
@@ -126,12 +126,9 @@ class WeightedNeighborSampler(NeighborSampler):
     ) -> DeviceSample:
         from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
 
-        if topology.types is not None:
-            raise CudaUnavailableError(
-                f"{self!r} draws by weight from each run of a graph with types, which has no kernels for a device; "
-                "sampling_device='cpu' draws so."
-            )
-        fanouts = plain_fanouts(self.fanouts)
+        self._refuse_times(topology.edge_time is not None)
+        types = topology.types
+        fanouts = plain_fanouts(self.fanouts) if types is None else fanout_table(self.fanouts, types)
         return sample_weighted_neighbors(workspace, topology, seeds, fanouts, key, **self._options)
 
     def sample_queries_on_device(

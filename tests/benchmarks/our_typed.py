@@ -101,15 +101,17 @@ class OurTyped:
         num_negatives: int,
         batch_format: Any,
         num_threads: int,
+        edge_ids: bool = False,
         instruction_set: str | None = None,
     ) -> dict[str, Any]:
         """The begin of an epoch, features included; a turn is an epoch."""
         use(instruction_set)
-        kind = repr((fanouts, num_negatives, batch_format, num_threads))
+        expand = "new" if batch_format == "pyg" else "all"
+        kind = repr((fanouts, num_negatives, batch_format, num_threads, edge_ids))
         if kind not in self._loaders:
             module = GraphDataModule(
                 GraphData(self.graph, tables=self.tables, train=self._some_links),
-                NeighborSampler(fanouts, expand="new" if batch_format == "pyg" else "all", before=None),
+                NeighborSampler(fanouts, expand=expand, edge_ids=edge_ids, before=None),
                 batch_size=BATCH_SIZE,
                 batch_format=batch_format,
                 num_threads=num_threads,
@@ -119,7 +121,7 @@ class OurTyped:
             self._loaders[kind] = module.train_dataloader()
         loader = self._loaders[kind]
         loader.set_epoch(turn)
-        return {"values": steady_ms(loader, num_batches)}
+        return steady_ms(loader, num_batches)
 
     @cached_property
     def _some_links(self) -> SeedTable:

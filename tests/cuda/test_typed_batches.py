@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, NeighborSampler, WeightedNeighborSampler
+from lightning_gnnload import Graph, LaborSampler, LayerSampler, NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda import opening
@@ -80,6 +81,19 @@ def test_times_that_are_ignored(opened: EmulatedDevice) -> None:
     assert here == there
 
 
+@pytest.mark.parametrize(
+    ("kind", "sampler"),
+    [
+        ("types", WeightedNeighborSampler([3, 2])),
+        ("types", LayerSampler([20, 20], edge_ids=True, weighted=False)),
+        ("types, links", WeightedNeighborSampler([{"buys": 3}, -1])),
+    ],
+)
+def test_other_samplers(opened: EmulatedDevice, kind: str, sampler: Any) -> None:
+    there, here = both(kind, sampler, exclude=None)
+    assert here == there
+
+
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_what_the_host_draws_is_uploaded_with_types_and_queries(opened: EmulatedDevice, expand: Any) -> None:
     data = data_of("types, times, links")
@@ -96,7 +110,7 @@ def test_what_the_host_draws_is_uploaded_with_types_and_queries(opened: Emulated
 BUYS, KNOWS, SEES = ("user", "buys", "item"), ("user", "knows", "user"), ("item", "seen_by", "user")
 
 
-def wide_graph(timed: bool) -> Graph:
+def wide_graph(timed: bool = False, weighted: bool = False) -> Graph:
     rng = np.random.default_rng(0)
     counts = {"user": 40, "item": 70, "shop": 5}
     edges = {
@@ -105,7 +119,11 @@ def wide_graph(timed: bool) -> Graph:
     }
     times = {BUYS: rng.integers(0, 9, 900), SEES: rng.integers(0, 1000, 500)}
     node_time = {"user": rng.integers(0, 900, 40)}
-    return Graph.from_hetero(counts, edges, **({"edge_time": times, "node_time": node_time} if timed else {}))
+    more: dict[str, Any] = {"edge_time": times, "node_time": node_time} if timed else {}
+    if weighted:  # some zero, and of one type next to nothing but a few: draws from shares
+        even, skewed = rng.random(900) * (rng.random(900) < 0.6), np.exp(20 * rng.standard_normal(500))
+        more["edge_weight"] = {BUYS: even, KNOWS: np.zeros(300), SEES: skewed}
+    return Graph.from_hetero(counts, edges, **more)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.7, 0.4, 0.0], ids=["whole", "hot lists", "offsets", "mapped"])
@@ -124,6 +142,23 @@ def test_the_batch_is_the_same_wherever_lists_lie(device: Device, timed: bool, s
     asked = SeedRows(graph, sampler).ask(seeds, key)
     arena, layout = sampler.sample_here(graph, asked.seeds, key, asked.queries)
     assert_equal(draws.sample(asked.seeds, key, asked.queries), read_batch(layout, arena))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.4, 0.0], ids=["whole", "hot lists", "offsets", "mapped"])
+@pytest.mark.parametrize(
+    "fanouts", [[3, 2], [{"buys": 5, "knows": 2, "seen_by": -1}, {"seen_by": 40, "buys": 1}], [{"sells": 3}]], ids=str
+)
+def test_draws_by_weight_and_type(device: Device, fanouts: Any, share: float) -> None:
+    graph, seeds = wide_graph(weighted=True), np.random.default_rng(1).permutation(115)[:20]
+    assert graph.run_ptr is not None
+    num_bytes = graph.indptr.nbytes + graph.run_ptr.nbytes + graph.indices.nbytes + 8 * graph.num_edges
+    topology = place(graph, device, weighted=True, budget_bytes=int(share * num_bytes))
+    wide = replace(topology.lists, run_ptr=device.put(graph.run_ptr.astype(np.int64)))
+    for step, (again, expand) in enumerate(product([False, True], ["all", "new"])):
+        sampler = WeightedNeighborSampler(fanouts, replace=again, expand=expand, edge_ids=True)  # type: ignore[arg-type]
+        draws = DeviceSampler(sampler, replace(topology, lists=wide) if step % 2 else topology, device)
+        key = DrawKey(1, 0, step)
+        assert_equal(draws.sample(seeds, key), read_batch(*sampler.sample_here(graph, seeds, key)[::-1]))
 
 
 def test_no_more_memory_than_the_budget(device: Device) -> None:
@@ -146,8 +181,8 @@ def test_a_workspace_without_a_hash_table_is_replaced(device: Device) -> None:
 
 
 def test_what_no_device_draws_is_refused_by_name(opened: EmulatedDevice) -> None:
-    with pytest.raises(LoaderConfigError, match="by weight from lists by edge type, which has no kernels"):
-        both("types", WeightedNeighborSampler([2]))
+    with pytest.raises(LoaderConfigError, match="LaborSampler has no kernels"):
+        both("types", LaborSampler([2]))
     graph = Graph.from_coo([1, 2], [0, 0], edge_type=[0, 1])
     sampler = NeighborSampler([{0: 1}])
     with pytest.raises(CudaUnavailableError, match="lists that are not cut by it"):

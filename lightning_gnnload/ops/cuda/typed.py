@@ -63,14 +63,44 @@ def sample_typed_neighbors(
     if pick == "last" and replace:
         raise SamplerConfigError('pick="last" takes the newest edges, each once: leave out replace=True.')
     fanouts = check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, key)
+    asked = DeviceQueries.of(queries, len(seeds), topology, workspace, len(fanouts))
     if queries is not None and not queries.are_one and workspace.table != "hash":
         raise SamplerConfigError(
             "The DeviceWorkspace has a stamp for each node, but with several queries a batch has nodes once for each. "
             "Make a DeviceWorkspace(device, num_nodes, 'hash')."
         )
-    asked = DeviceQueries.of(queries, len(seeds), topology, workspace, len(fanouts))
-    picker = _TypedPicker(workspace.device, lists, fanouts, replace, pick == "last", as_flag("edge_ids", edge_ids))
+    picker = _TypedPicker(
+        TypedFanouts(workspace.device, lists, fanouts), lists, replace, pick == "last", as_flag("edge_ids", edge_ids)
+    )
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts), asked).run(picker, expand)
+
+
+class TypedFanouts:
+    """The fanouts of each hop and edge type, int64 ``[L, K]``, where 0 draws none and -1 takes all: on the host, and on
+    a device."""
+
+    def __init__(self, device: Device, lists: DeviceLists, fanouts: np.ndarray) -> None:
+        self._lists, self._fanouts = lists, fanouts
+        self._there = device.put(fanouts.ravel())
+
+    def of(self, hop: HopBuilder) -> list[int]:
+        return self._fanouts[hop.index].tolist()
+
+    def there(self, hop: HopBuilder) -> torch.Tensor:
+        num_types = self._fanouts.shape[1]
+        return self._there[hop.index * num_types : (hop.index + 1) * num_types]
+
+    def most(self, hop: HopBuilder) -> int:
+        """Returns the largest fanout of the hop, or -1 if all edges of a type are taken."""
+        fanouts = self.of(hop)
+        return ALL_NEIGHBORS if ALL_NEIGHBORS in fanouts else max(fanouts)
+
+    def most_edges(self, hop: HopBuilder) -> int | None:
+        """See :meth:`.Picker.most_edges`."""
+        fanouts = self.of(hop)
+        if ALL_NEIGHBORS in fanouts:
+            return None
+        return hop.most_dst * max((sum(fanouts[kind] for kind in slots) for slots in self._lists.slots), default=0)
 
 
 class _TypedDraws(NamedTuple):
@@ -88,19 +118,13 @@ class _TypedPicker:
 
     edge_weights = False
 
-    def __init__(
-        self, device: Device, lists: DeviceLists, fanouts: np.ndarray, replace: bool, newest: bool, edge_ids: bool
-    ) -> None:
-        self.lists, self.fanouts, self.edge_ids = lists, fanouts, edge_ids
-        self.replace, self.newest = replace, newest
+    def __init__(self, fanouts: TypedFanouts, lists: DeviceLists, replace: bool, newest: bool, edge_ids: bool) -> None:
+        self.fanouts, self.lists = fanouts, lists
+        self.replace, self.newest, self.edge_ids = replace, newest, edge_ids
         self.edge_types = not lists.is_untyped
-        self._fanouts_there = device.put(fanouts.ravel())
 
     def most_edges(self, hop: HopBuilder) -> int | None:
-        fanouts = self.fanouts[hop.index]
-        if (fanouts == ALL_NEIGHBORS).any():
-            return None
-        return hop.most_dst * max((int(fanouts[list(slots)].sum()) for slots in self.lists.slots), default=0)
+        return self.fanouts.most_edges(hop)
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         lanes = 8 if self.lists.most_slots <= 8 else 32
@@ -116,10 +140,8 @@ class _TypedPicker:
         batch.start_edges(hop, num_edges)
 
     def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        fanouts = self.fanouts[hop.index]
-        most = ALL_NEIGHBORS if (fanouts == ALL_NEIGHBORS).any() else int(fanouts.max(initial=0))
         # The table is for the largest fanout that is drawn, whatever lanes serve those that take all.
-        drawn, lanes = int(fanouts.max(initial=0)), lanes_for(most)
+        drawn, lanes = max(self.fanouts.of(hop)), lanes_for(self.fanouts.most(hop))
         blocks, table = pick_table(batch, hop, drawn, lanes, drawn > lanes and not self.replace)
         assert batch.queries is not None, "typed batches have queries"
         paths = batch.queries.paths
@@ -139,9 +161,13 @@ class _TypedPicker:
             paths.end_hop(batch, hop, batch.queries.shift)
 
     def _drawn(self, batch: DeviceBatch, hop: HopBuilder) -> dict[str, Any]:
-        num_types = self.fanouts.shape[1]
-        of_hop = self._fanouts_there[hop.index * num_types : (hop.index + 1) * num_types]
-        draws = _TypedDraws(of_hop, self.lists.timed, *map(int, (self.replace, self.newest, self.lists.is_untyped)))
+        draws = _TypedDraws(
+            self.fanouts.there(hop),
+            self.lists.timed,
+            int(self.replace),
+            int(self.newest),
+            int(self.lists.is_untyped),
+        )
         return {
             "runs": self.lists,
             "times": batch.topology.times,

@@ -186,17 +186,11 @@ def test_partitions_refuse(kind: str, hops: int, tmp_path: Any) -> None:
         parts()
 
 
-@pytest.mark.parametrize(
-    ("kind", "sampler"),
-    [
-        ("types", WeightedNeighborSampler([3, 2])),
-        ("types", LaborSampler([3, 2])),
-    ],
-)
-def test_what_devices_refuse(kind: str, sampler: Any) -> None:
+@pytest.mark.parametrize("name", ["labor", "shadow with ids"])
+def test_what_devices_refuse(name: str) -> None:
     """What they serve: tests/cuda/test_typed_batches.py."""
     with pytest.raises(LoaderConfigError, match="no kernels for a device"):
-        served(kind, sampler, sampling_device="cuda")
+        served("types", OTHERS[name], sampling_device="cuda")
 
 
 @pytest.mark.parametrize("kind", KINDS)
