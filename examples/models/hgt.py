@@ -58,18 +58,19 @@ class HGTConv(nn.Module):
             own, gate = x[name][:count], self.gate[name].sigmoid()
             told = torch.zeros_like(own)
             if into := {kind: block for kind, block in blocks.items() if kind[2] == name}:
-                scores = {kind: self.scores(kind, block, own, keys[kind[0]]) for kind, block in into.items()}
+                query = self.query[name](own)
+                scores = {kind: self.scores(kind, block, query, keys[kind[0]]) for kind, block in into.items()}
                 for kind, share in softmax(scores, into).items():
                     told = told + self.told(kind, into[kind], share, values[kind[0]])
             rows[name] = gate * self.out[name](F.gelu(told)) + (1 - gate) * own
         return rows
 
-    def scores(self, kind: EdgeType, block: Block, own: Tensor, key: Tensor) -> Tensor:
+    def scores(self, kind: EdgeType, block: Block, query: Tensor, key: Tensor) -> Tensor:
         """Returns how well each edge's source answers its destination, ``[num_edges, heads]``."""
         name = "__".join(kind)
-        query = torch.einsum("nhd,hed->nhe", self._by_head(self.query[kind[2]](own)), self.match[name])
+        asked = torch.einsum("nhd,hed->nhe", self._by_head(query), self.match[name])
         return (
-            (query[block.edge_dst()] * self._by_head(key)[block.indices]).sum(-1) * self.prior[name] * self.size**-0.5
+            (asked[block.edge_dst()] * self._by_head(key)[block.indices]).sum(-1) * self.prior[name] * self.size**-0.5
         )
 
     def told(self, kind: EdgeType, block: Block, share: Tensor, value: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ struct TypedHop {
   const int32_t* indptr;     // [D + 1]
   const int32_t* indices;    // [E]
   const int32_t* edge_type;  // [E]
+  const int64_t* edge_ids;   // [E], or nullptr
   int64_t num_dst, num_edges;
 };
 
@@ -40,11 +41,12 @@ struct EdgeEnds {
 //   out  ptr[K + 1]    the edges of type k are position[ptr[k]] to position[ptr[k + 1] - 1]
 //   out  indptrs[...]  of each type's block, all zero before
 //   out  sources[E]    each edge's source, as its place within its type
+//   out  edge_ids[E]   of the hop, by type; nullptr where it has none
 //   out  position[E]   where the edge is in the hop; may be nullptr
 // An edge type or a place out of range, an indptr that does not ascend to E, or an edge whose ends are
 // not of its type's types is a GraphFormatError. Fastest where edges of one type lie side by side.
 void split_edges(const TypedHop& hop, const TypedNodes& nodes, const EdgeEnds& ends,
                  const int64_t* begin, int64_t* ptr, int32_t* indptrs, int32_t* sources,
-                 int64_t* position);
+                 int64_t* edge_ids, int64_t* position);
 
 }  // namespace lg

@@ -143,7 +143,7 @@ void split_nodes(const int64_t* nodes, int64_t num_nodes, const int64_t* first_n
 
 void split_edges(const TypedHop& hop, const TypedNodes& nodes, const EdgeEnds& ends,
                  const int64_t* begin, int64_t* ptr, int32_t* indptrs, int32_t* sources,
-                 int64_t* position) {
+                 int64_t* edge_ids, int64_t* position) {
   check_indptr(hop);
   const EdgeSplit split(hop, nodes, ends);
   std::fill_n(ptr, ends.num_types + 1, 0);
@@ -160,6 +160,9 @@ void split_edges(const TypedHop& hop, const TypedNodes& nodes, const EdgeEnds& e
   for_runs(hop, [&](const Run& run) {
     const int64_t to = next[size_t(run.type)];
     split.write_sources(run, sources + to);
+    if (edge_ids) {
+      std::copy(hop.edge_ids + run.begin, hop.edge_ids + run.end, edge_ids + to);
+    }
     if (position) std::iota(position + to, position + to + run.end - run.begin, run.begin);
     next[size_t(run.type)] += run.end - run.begin;
   });

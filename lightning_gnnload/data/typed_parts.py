@@ -21,8 +21,6 @@ ColumnOf = Mapping[str, tuple[Any, str]]
 """For each table of a mini-batch that has rows of one type: the node or edge type, and the column's name there."""
 _PLACES = {"src", "dst", "negatives"}
 """Of the columns of seeds that are links, those that hold places of nodes."""
-_EDGE_COLUMNS = ("edge_ids", "edge_weight", "x")
-"""Of a block, those that the blocks of its types have, too."""
 
 
 class TypedParts:
@@ -107,19 +105,22 @@ class TypedParts:
         return {kind: _beginning(each, num_src[kind[0]], num_dst[kind[2]]) for kind, each in outer.items()}
 
     def cut(self, block: Block) -> dict[EdgeType, Block]:
-        has_columns = bool(block.tables) or any(getattr(block, name) is not None for name in _EDGE_COLUMNS)
         edges = ops.split_edges(
             block.indptr.cpu().numpy(),
             block.indices.cpu().numpy(),
             edge_types(block, self.graph),
             self.by_type,
             *self.ends,
-            positions=has_columns,
+            edge_ids=None if block.edge_ids is None else block.edge_ids.cpu().numpy(),
+            positions=bool(block.tables) or block.edge_weight is not None or block.x is not None,
         )
-        device, sizes = block.indices.device, np.diff(edges.ptr).tolist()
-        indptrs = torch.from_numpy(edges.indptrs).to(device).split(np.diff(edges.begin).tolist())
-        sources = torch.from_numpy(edges.sources).to(device).split(sizes)
-        position = None if edges.position is None else torch.from_numpy(edges.position).to(device).split(sizes)
+
+        def by_type(rows: np.ndarray, ptr: np.ndarray) -> tuple[torch.Tensor, ...]:
+            return torch.from_numpy(rows).to(block.indices.device).split(np.diff(ptr).tolist())
+
+        indptrs, sources = by_type(edges.indptrs, edges.begin), by_type(edges.sources, edges.ptr)
+        edge_ids = None if edges.edge_ids is None else by_type(edges.edge_ids, edges.ptr)
+        position = None if edges.position is None else by_type(edges.position, edges.ptr)
         num_src, num_dst = self.counts(block.num_src), self.counts(block.num_dst)
         return {
             kind: Block(
@@ -127,14 +128,16 @@ class TypedParts:
                 sources[k],
                 num_dst[kind[2]],
                 num_src[kind[0]],
+                None if edge_ids is None else edge_ids[k],
                 **({} if position is None else self.edge_columns(block, kind, position[k])),
             )
             for k, kind in enumerate(self.types.edge_types)
         }
 
     def edge_columns(self, block: Block, kind: EdgeType, position: torch.Tensor) -> dict[str, Any]:
-        """Returns the columns of an edge type's block, of edges that stand there in the block of all types."""
-        found = {name: rows[position] for name in _EDGE_COLUMNS if (rows := getattr(block, name)) is not None}
+        """Returns further columns of an edge type's block, of edges that stand there in the block of all types."""
+        columns = {"edge_weight": block.edge_weight, "x": block.x}
+        found: dict[str, Any] = {name: rows[position] for name, rows in columns.items() if rows is not None}
         tables = {}
         for name, rows in block.tables.items():
             of_type, column = self.columns.get(EDGE_PREFIX + name, (None, name))

@@ -51,6 +51,7 @@ class SplitEdges:
         begin: int64 ``[K + 1]``, the same for ``indptrs``.
         indptrs: int32, of each type's block, whose destinations are those of the type's target.
         sources: int32 ``[E]``, by type, each edge's source as its place within its type.
+        edge_ids: int64 ``[E]``, those of the hop by type; None where it has none.
         position: int64 ``[E]``, by type, where the edge is in the hop; None unless it was asked for.
     """
 
@@ -58,6 +59,7 @@ class SplitEdges:
     begin: np.ndarray
     indptrs: np.ndarray
     sources: np.ndarray
+    edge_ids: np.ndarray | None
     position: np.ndarray | None
 
 
@@ -95,6 +97,7 @@ def split_edges(
     src_type: np.ndarray,
     dst_type: np.ndarray,
     *,
+    edge_ids: np.ndarray | None = None,
     positions: bool = True,
 ) -> SplitEdges:
     """Splits the edges of a hop by type, and keeps the order of those of one type.
@@ -106,6 +109,7 @@ def split_edges(
         nodes: of the mini-batch, by type.
         src_type: int32 ``[K]``, the node type that edges of a type come from.
         dst_type: int32 ``[K]``, the one that they end in.
+        edge_ids: int64 ``[E]``, which go with their edges; None: there are none.
         positions: whether the result has these.
 
     Raises:
@@ -139,9 +143,27 @@ def split_edges(
             raise GraphFormatError(f"{name} is {ends.tolist()}, but the node types lie in [0, {num_types}).")
     begin = np.concatenate([[0], np.cumsum(nodes.counts(num_dst)[dst_type] + 1)]).astype(np.int64)
     ptr, indptrs = np.empty(len(src_type) + 1, np.int64), np.zeros(begin[-1], np.int32)
-    sources = np.empty(len(indices), np.int32)
+    sources, by_type = np.empty(len(indices), np.int32), None
+    if edge_ids is not None:
+        check_array("edge_ids", edge_ids, (np.int64,), 1, GraphFormatError)
+        if len(edge_ids) != len(indices):
+            raise GraphFormatError(f"edge_ids has {len(edge_ids)} entries, but there are {len(indices)} edges.")
+        by_type = np.empty_like(edge_ids)
     position = np.empty(len(indices), np.int64) if positions else None
     kernels.split_edges(
-        indptr, indices, edge_type, nodes.rank, nodes.ptr, src_type, dst_type, begin, ptr, indptrs, sources, position
+        indptr,
+        indices,
+        edge_type,
+        edge_ids,
+        nodes.rank,
+        nodes.ptr,
+        src_type,
+        dst_type,
+        begin,
+        ptr,
+        indptrs,
+        sources,
+        by_type,
+        position,
     )
-    return SplitEdges(ptr, begin, indptrs, sources, position)
+    return SplitEdges(ptr, begin, indptrs, sources, by_type, position)

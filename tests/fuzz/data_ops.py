@@ -67,6 +67,7 @@ DATA: Ops = {
             "indptr": np.array([0, 2], np.int32),
             "indices": np.array([1, 2], np.int32),
             "edge_type": np.array([0, 1], np.int32),
+            "edge_ids": random.choice([None, np.array([7, 2])]),
             "src_type": np.array([0, 1], np.int32),
             "dst_type": np.array([1, 1], np.int32),
         },
