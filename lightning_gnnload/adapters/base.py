@@ -10,7 +10,8 @@ import torch
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_batch import TypedMiniBatch, columns_of
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import columns_of
 
 
 class BatchFormat:

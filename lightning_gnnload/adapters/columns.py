@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload import ops
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import GraphDataError
@@ -191,5 +191,7 @@ def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> 
     """
     if edge_order is None:
         return edge_ids
-    # The order is as long as the graph: ids go to it, whatever their device.
-    return tensor_view(edge_order)[edge_ids.cpu()].long().to(edge_ids.device)
+    # The order is as long as the graph: ids go to it, whatever their device, and each is a miss of the caches.
+    found = np.empty(len(edge_ids), edge_order.dtype)
+    ops.gather_rows(edge_order, edge_ids.cpu().numpy(), found)
+    return torch.from_numpy(found).long().to(edge_ids.device)

@@ -36,7 +36,7 @@ from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_batch import columns_of
+from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
 
 

@@ -23,17 +23,18 @@ from lightning_gnnload.adapters.dgl_frames import (
     LABEL_NAME,
     check_blocks,
     check_feature_name,
-    csc_of,
     edge_frame,
     import_dgl,
     row_columns,
 )
+from lightning_gnnload.adapters.dgl_relations import block_of
 from lightning_gnnload.adapters.links import CountOf, dgl_link_graphs
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError
 
@@ -119,15 +120,15 @@ class ToTypedDGL:
         )
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int) -> Any:
-        num_src, num_dst, device = typed.num_src[hop], typed.num_dst[hop], typed.device
-        csc = {kind: csc_of(block) for kind, block in typed.blocks[hop].items()}
-        made = dgl.create_block(csc, num_src_nodes=num_src, num_dst_nodes=num_dst, device=device)
+        num_src, num_dst = typed.num_src[hop], typed.num_dst[hop]
+        made = block_of(typed.blocks[hop], num_src, num_dst)
         for kind, nodes in typed.nodes.items():
             columns = self._columns(typed, kind) | {dgl.NID: nodes}
             made.srcnodes[kind].data.update({name: rows[: num_src[kind]] for name, rows in columns.items()})
             made.dstnodes[kind].data.update({name: rows[: num_dst[kind]] for name, rows in columns.items()})
         for triple, block in typed.blocks[hop].items():
-            made.edges[triple].data.update(edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name))
+            if frame := edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name):
+                made.edges[triple].data.update(frame)
         return made
 
     def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:

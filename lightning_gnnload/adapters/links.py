@@ -17,6 +17,7 @@ import torch
 
 from lightning_gnnload.adapters.columns import seed_fields
 from lightning_gnnload.adapters.dgl_frames import import_dgl
+from lightning_gnnload.adapters.dgl_relations import graph_of
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.types import EdgeType
 
@@ -240,19 +241,19 @@ def dgl_pair_graphs(
     """
     dgl = import_dgl("batch_format='dgl'")
 
-    def graph_of(src: torch.Tensor, dst: torch.Tensor) -> Any:
+    def pairs(src: torch.Tensor, dst: torch.Tensor) -> Any:
         if not isinstance(nodes, Mapping) or edge_types is None:
             made = dgl.graph((src, dst), num_nodes=len(nodes))
             made.ndata[dgl.NID] = nodes
             return made
         none = src[:0]
         ends = {kind: (src, dst) if kind == edge_type else (none, none) for kind in edge_types}
-        made = dgl.heterograph(ends, {kind: len(ids) for kind, ids in nodes.items()})
+        made = graph_of(ends, {kind: len(ids) for kind, ids in nodes.items()})
         for kind, ids in nodes.items():
             made.nodes[kind].data[dgl.NID] = ids
         return made
 
-    positive = graph_of(src, dst)
+    positive = pairs(src, dst)
     data = positive.edges[edge_type].data if edge_type is not None else positive.edata
     for name, rows in {**({} if edge_ids is None else {dgl.EID: edge_ids}), **(columns or {})}.items():
         data[name] = rows
@@ -260,7 +261,7 @@ def dgl_pair_graphs(
         return (positive,)
     false_src, false_dst = negative_pairs(src, dst, negatives, negatives.shape[1] if num_dst is None else num_dst)
     is_there = (false_src >= 0) & (false_dst >= 0)
-    return positive, graph_of(false_src[is_there], false_dst[is_there])
+    return positive, pairs(false_src[is_there], false_dst[is_there])
 
 
 def _times_of(times: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ from lightning_gnnload.adapters.pyg_stores import (
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_batch import columns_of
+from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 
 _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")

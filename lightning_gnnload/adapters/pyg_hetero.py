@@ -32,7 +32,8 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError
 
@@ -147,8 +148,10 @@ def _edge_fields(batch: MiniBatch, hops: list[Block], graph: Graph) -> tuple[dic
     tables = dict(outermost.tables)
     if outermost.edge_weight is not None:
         tables["edge_weight"] = outermost.edge_weight
+    edge_index = batch.nodes.new_empty((2, outermost.num_edges))
+    edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
     fields = {
-        "edge_index": torch.stack([outermost.indices.long(), outermost.edge_dst()]),
+        "edge_index": edge_index,
         "num_sampled_edges": steps([0, *(block.num_edges for block in hops[::-1])]),
         "edge_attr": outermost.x,
     }

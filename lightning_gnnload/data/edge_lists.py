@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,30 +35,18 @@ def edge_ends(src: Any, dst: Any, *, what: str, names: tuple[str, str] = ("src",
     return ends[0].astype(dtype, copy=False), ends[1].astype(dtype, copy=False)
 
 
-def narrow(ends: np.ndarray, num_nodes: int, name: str) -> np.ndarray:
-    """Narrows ids to int32. Their range is checked first: a cast would wrap a bad id into a good one."""
-    if len(ends):
-        low, high = int(ends.min()), int(ends.max())
-        if low < 0 or high >= num_nodes:
-            edge = int(np.flatnonzero((ends < 0) | (ends >= num_nodes))[0])
-            raise GraphFormatError(
-                f"Graph.from_coo: {name}[{edge}] is {ends[edge]}, which is not a node; ids must lie in "
-                f"[0, {num_nodes}). Give num_nodes if the graph has more nodes than its edges show."
-            )
-    return ends.astype(np.int32, copy=False)
-
-
-def timed_arrays(
+def flat_arrays(
     src: np.ndarray,
     dst: np.ndarray,
     num_nodes: int,
     edge_weight: np.ndarray | None,
+    edge_type: np.ndarray | None,
     edge_time: Any,
     node_time: Any,
     *,
     keep_order: bool,
 ) -> dict[str, Any]:
-    """Returns the arguments of :class:`.Graph`, by name, of a graph of one type with times: each list is one run."""
+    """Returns the arguments of :class:`.Graph`, by name, of a graph of one type: each list is one run."""
     what = "Graph.from_coo"
     time = None if edge_time is None else as_times(edge_time, what=f"{what}: edge_time")
     of_nodes = None if node_time is None else as_times(node_time, what=f"{what}: node_time")
@@ -65,62 +54,79 @@ def timed_arrays(
         if values is not None and len(values) != wanted:
             things = "edges" if name == "edge_time" else "nodes"
             raise GraphFormatError(f"{what}: {name} has {len(values)} entries for {wanted} {things}; one each.")
-    clock = _clock([each for each in (time, of_nodes) if each is not None])
-    codes = None if of_nodes is None else clock.codes(of_nodes)
+    times = [each for each in (time, of_nodes) if each is not None]
+    clock = _clock(times) if times else None
+    columns = {"edge_weight": edge_weight, "edge_type": edge_type}
+    given = {name: values for name, values in columns.items() if values is not None}
     edges = ops.EdgeList(
-        what, src, dst, num_nodes, num_nodes, code=_later(clock, time, codes, src), weight=_as_weight(edge_weight)
+        what,
+        src,
+        dst,
+        num_nodes,
+        num_nodes,
+        code=_codes(clock, time, of_nodes, src),
+        columns=tuple(given.values()),
     )
-    runs = ops.build_runs([edges], num_nodes, _index_dtype(num_nodes), keep_order=keep_order)
+    order_dtype = np.int64 if keep_order else None
+    runs = ops.build_runs([edges], num_nodes, _index_dtype(num_nodes), order_dtype=order_dtype)
     return {
         "indptr": runs.run_ptr,
         "indices": runs.indices,
-        "edge_weight": runs.edge_weight,
-        "edge_order": None if runs.order is None else runs.order.astype(np.int64),
+        "edge_order": runs.order,
         "edge_time": runs.edge_time,
         "node_time": of_nodes,
         "clock": clock,
+        **dict(zip(given, runs.columns, strict=True)),
     }
 
 
 def hetero_arrays(
     num_nodes: Mapping[str, int] | None,
     edges: Mapping[EdgeType, Any],
-    edge_weight: Mapping[EdgeType, Any],
-    edge_time: Mapping[EdgeType, Any],
-    node_time: Mapping[str, Any],
+    edge_weight: Mapping[EdgeType, Any] | None,
+    edge_time: Mapping[EdgeType, Any] | None,
+    node_time: Mapping[str, Any] | None,
     *,
     keep_order: bool,
 ) -> dict[str, Any]:
     """Returns the arguments of :class:`.Graph`, by name; see :meth:`.Graph.from_hetero`."""
+    by_type = {"edges": edges, "edge_weight": edge_weight, "edge_time": edge_time, "node_time": node_time}
+    for name, given in {"num_nodes": num_nodes, **by_type}.items():
+        if not isinstance(given, Mapping) and (given is not None or name == "edges"):
+            raise GraphFormatError(
+                f"Graph.from_hetero: {name} must be a dict by type, but it is a {type(given).__name__}."
+            )
     ends = {kind: _pair(kind, pair) for kind, pair in edges.items()}
     types = _types(num_nodes, ends)
-    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in edge_weight.items()}
-    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in edge_time.items()}
+    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in (edge_weight or {}).items()}
+    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in (edge_time or {}).items()}
     for what, values in (("edge_weight", weights), ("edge_time", times)):
         _check_lengths(what, values, {kind: len(src) for kind, (src, _) in ends.items()}, "edges")
-    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in node_time.items()}
+    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in (node_time or {}).items()}
     _check_lengths("node_time", of_nodes, dict(zip(types.node_types, types.num_nodes, strict=True)), "nodes")
 
     lists, clock = _edge_lists(types, ends, weights, times, of_nodes)
     num_all, num_runs = int(types.first_node[-1]), int(types.first_run[-1])
-    runs = ops.build_runs(lists, num_runs, _index_dtype(num_all), keep_order=keep_order)
-    longest = max((len(src) for src, _ in ends.values()), default=0)
+    num_edges = [len(src) for src, _ in ends.values()]
+    order_dtype = np.int32 if max(num_edges, default=0) < 2**31 else np.int64
+    runs = ops.build_runs(
+        lists,
+        num_runs,
+        _index_dtype(num_all),
+        ptr_dtype=np.uint32 if sum(num_edges) < 2**32 else np.int64,
+        order_dtype=order_dtype if keep_order else None,
+    )
     time = runs.edge_time
     if clock is not None and time is None:  # of nodes alone from which no edges lead
         time = np.zeros(len(runs.indices), np.uint32)
     return {
         "indptr": _list_begins(types, runs.run_ptr),
         "indices": runs.indices,
-        "edge_weight": runs.edge_weight,
-        # The same bits, where they fit: no copy.
-        "edge_order": None
-        if runs.order is None
-        else runs.order.view(np.int32)
-        if longest < 2**31
-        else runs.order.astype(np.int64),
+        "edge_weight": runs.columns[0] if weights else None,
+        "edge_order": runs.order,
         "edge_time": time,
         "node_time": _node_times(types, of_nodes) if of_nodes else None,
-        "run_ptr": runs.run_ptr.astype(np.uint32) if len(runs.indices) < 2**32 else runs.run_ptr,
+        "run_ptr": runs.run_ptr,
         "types": types,
         "clock": clock,
     }
@@ -134,9 +140,11 @@ def _integers(values: Any, what: str) -> np.ndarray:
 
 
 def _pair(kind: EdgeType, pair: Any) -> Ends:
-    if len(pair) != 2:
-        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E], but {len(pair)} rows were given.")
-    return edge_ends(*pair, what=f"the edges of {kind}", names=("sources", "targets"))
+    try:
+        src, dst = pair
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E]: {error}.") from error
+    return edge_ends(src, dst, what=f"the edges of {kind}", names=("sources", "targets"))
 
 
 def _types(num_nodes: Mapping[str, int] | None, ends: Mapping[EdgeType, Ends]) -> GraphTypes:
@@ -174,13 +182,12 @@ def _edge_lists(
     if times or of_nodes:
         timed = np.array([kind in times or kind[0] in of_nodes for kind in ends], np.bool_)
         clock = _clock([*times.values(), *of_nodes.values()], timed)
-    node_codes = {} if clock is None else {name: clock.codes(values) for name, values in of_nodes.items()}
     weight_dtype = np.result_type(*weights.values(), np.float32) if weights else np.dtype(np.float32)
     lists = []
     for number, (kind, (src, dst)) in enumerate(ends.items()):
         source, target = types.node_type_number(kind[0]), types.node_type_number(kind[2])
         slots = types.slots[target]
-        weight = weights.get(kind, np.ones(len(src), np.float32)) if weights else None
+        weight = [_weight(weights, kind, len(src), weight_dtype)] if weights else []
         lists.append(
             ops.EdgeList(
                 f"the edges of {kind}",
@@ -191,8 +198,8 @@ def _edge_lists(
                 first_src=int(types.first_node[source]),
                 first_run=int(types.first_run[target]) + slots.index(number),
                 step=len(slots),
-                code=None if clock is None else _later(clock, times.get(kind), node_codes.get(kind[0]), src),
-                weight=_as_weight(weight, weight_dtype),
+                code=_codes(clock, times.get(kind), of_nodes.get(kind[0]), src),
+                columns=weight,
             )
         )
     return lists, clock
@@ -207,23 +214,47 @@ def _clock(times: Iterable[np.ndarray], timed: np.ndarray | None = None) -> Cloc
     return Clock.of(times, timed)
 
 
-def _later(clock: Clock, time: np.ndarray | None, node_codes: np.ndarray | None, src: np.ndarray) -> np.ndarray | None:
-    """Returns each edge's code, uint32 ``[E]``: that of its own time or its source's, whichever is later."""
-    code = None if time is None else clock.codes(time)
-    if node_codes is None or not len(src):
-        return code
-    # Clipped: ids out of range are found, and named, where runs are built.
-    of_source = np.zeros(len(src), np.uint32) if not len(node_codes) else node_codes.take(src, mode="clip")
-    return of_source if code is None else np.maximum(code, of_source, out=code)
+@dataclass(frozen=True)
+class EdgeCodes:
+    """Makes codes of edges: that of an edge's own time or its source's, whichever is later.
+
+    Attributes:
+        clock: whose codes they are.
+        time: of the edges, int64 or float64 ``[E_k]``, or None.
+        of_nodes: codes of the sources' type, uint32 ``[N_t]``, or None.
+        src: the sources, ``[E_k]``.
+    """
+
+    clock: Clock
+    time: np.ndarray | None
+    of_nodes: np.ndarray | None
+    src: np.ndarray
+
+    def __getitem__(self, piece: slice) -> np.ndarray:
+        """Returns uint32 ``[n]``, of a slice of the edges, whose sources are nodes."""
+        if self.of_nodes is None:
+            assert self.time is not None
+            return self.clock.codes(self.time[piece])
+        of_source = self.of_nodes[self.src[piece]]
+        return of_source if self.time is None else np.maximum(self.clock.codes(self.time[piece]), of_source)
 
 
-def _as_weight(weight: np.ndarray | None, dtype: np.dtype | None = None) -> np.ndarray | None:
-    """Converts weights to float32 or float64, which kernels copy. What is no float is refused by :class:`.Graph`."""
-    if weight is None:
+def _codes(
+    clock: Clock | None, time: np.ndarray | None, node_time: np.ndarray | None, src: np.ndarray
+) -> EdgeCodes | None:
+    if clock is None or (time is None and node_time is None):
         return None
+    return EdgeCodes(clock, time, None if node_time is None else clock.codes(node_time), src)
+
+
+def _weight(weights: Mapping[EdgeType, np.ndarray], kind: EdgeType, num_edges: int, dtype: np.dtype) -> np.ndarray:
+    """Returns the weights of a type's edges. What is no float is refused."""
+    weight = weights.get(kind)
+    if weight is None:
+        return np.ones(num_edges, dtype)
     if weight.dtype.kind != "f":
         raise GraphFormatError(f"edge_weight must be floats, one an edge, but the dtype is {weight.dtype}.")
-    return weight.astype(np.result_type(weight, np.float32) if dtype is None else dtype, copy=False)
+    return weight.astype(dtype, copy=False)
 
 
 def _index_dtype(num_nodes: int) -> type:

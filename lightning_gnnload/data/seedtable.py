@@ -109,7 +109,7 @@ class SeedTable:
             )
         if self.y is not None:
             _check_labels(self.y)
-        self.columns = self._columns(weight, columns or {})
+        self.columns = self._columns(weight, {} if columns is None else columns)
 
     def __len__(self) -> int:
         return self._num_rows
@@ -186,6 +186,8 @@ class SeedTable:
             )
 
     def _columns(self, weight: Any, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        if not isinstance(columns, Mapping):
+            raise GraphDataError(f"SeedTable: columns must be a dict by name, but it is a {type(columns).__name__}.")
         found = {} if self.time is None else {"time": torch.from_numpy(np.array(self.time))}
         if weight is not None:
             found["weight"] = as_rows(weight, what="SeedTable: weight")
@@ -199,10 +201,14 @@ class SeedTable:
             self._check_length(name, rows)
         if weight is not None:
             weights = found["weight"]
+            if weights.ndim != 1 or weights.is_complex():
+                raise GraphDataError(f"SeedTable: weight must be [R], but it is {weights.dtype} {list(weights.shape)}.")
             good = weights.isfinite() & (weights >= 0)
-            if weights.ndim != 1 or not bool(good.all()):
-                first = f"; weight[{int(torch.argmin(good.byte()))}] is not" if weights.ndim == 1 else ""
-                raise GraphDataError(f"SeedTable: weight must be [R], finite and not negative{first}.")
+            if not bool(good.all()):
+                bad = int(torch.argmin(good.byte()))
+                raise GraphDataError(
+                    f"SeedTable: weight[{bad}] is {weights[bad]}, but must be finite and not negative."
+                )
         return found
 
     def _check_length(self, name: str, rows: np.ndarray | torch.Tensor) -> None:

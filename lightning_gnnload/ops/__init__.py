@@ -15,7 +15,6 @@ from .dispatch import (
     SampleLayout,
     Workspace,
     check_csc,
-    coo_to_csc,
     gather_rows,
     instruction_sets,
     random_keys,
@@ -33,7 +32,7 @@ from .orders import breadth_first, round_robin
 from .parts import MAX_CLOSED_PARTS, spread_parts
 from .quantized import gather_quantized
 from .queries import Queries, TypedLists
-from .runs import EdgeList, NodesOfType, Runs, build_runs, check_runs
+from .runs import EdgeList, NodesOfType, Runs, build_runs, check_runs, coo_to_csc
 from .shadow import sample_shadow
 from .steps import ENDS, GOES_ON, RESTARTS, STUCK, rank_visits, step_walks
 from .tiers import MAX_SHARDS, SLOT_BITS, gather_tiered

@@ -17,8 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import GnnLoadError, GraphFormatError, KernelsMissingError, SamplerConfigError, SeedError
-from .checks import INDEX_DTYPES, as_flag, as_integer, check_apart, check_array, check_choice, check_graph
+from ..errors import GnnLoadError, KernelsMissingError, SamplerConfigError, SeedError
+from .checks import as_integer, check_apart, check_array, check_choice, check_graph
 
 
 def _missing(error: ImportError) -> KernelsMissingError:
@@ -211,48 +211,6 @@ def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarr
     if len(positions) != len(ids):
         raise SeedError(f"positions has {len(positions)} entries, but ids has {len(ids)}: one each is needed.")
     check_apart("out", out, "positions", positions)
-
-
-def coo_to_csc(
-    src: np.ndarray, dst: np.ndarray, num_nodes: int, *, keep_order: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Groups edges by destination; an edge src -> dst makes src an in-neighbour of dst.
-
-    Args:
-        src: int32 or int64 ``[E]``, and ``dst`` likewise.
-        num_nodes: N.
-        keep_order: also return each edge's position in the input.
-
-    Returns:
-        ``indptr`` int64 ``[N + 1]``, ``indices`` ``[E]`` in the dtype of ``src``, and ``order`` int64 ``[E]``
-        or None. The sort is stable: edges into one node keep their order.
-
-    Raises:
-        GraphFormatError: an id outside ``[0, N)``, or arrays that do not fit each other.
-
-    Example:
-        >>> indptr, indices, _ = coo_to_csc(np.array([2, 0, 1]), np.array([1, 1, 0]), 3)
-        >>> indptr.tolist(), indices.tolist()
-        ([0, 1, 3, 3], [1, 2, 0])
-    """
-    check_array("src", src, INDEX_DTYPES, 1, GraphFormatError)
-    check_array("dst", dst, INDEX_DTYPES, 1, GraphFormatError)
-    if len(src) != len(dst):
-        raise GraphFormatError(f"src has {len(src)} edges, but dst has {len(dst)}: each edge needs one entry in both.")
-    num_nodes = as_integer("num_nodes", num_nodes, GraphFormatError)
-    if not 0 <= num_nodes < MAX_NODES:
-        raise GraphFormatError(f"num_nodes is {num_nodes}, but must lie in [0, 2**48).")
-    try:
-        indptr = np.empty(num_nodes + 1, np.int64)
-    except MemoryError as error:
-        raise GraphFormatError(
-            f"num_nodes is {num_nodes}, of which indptr alone takes {num_nodes / 2**27:.1f} GiB, more than this "
-            "machine gives. Is an id too large?"
-        ) from error
-    indices = np.empty_like(src)
-    order = np.empty(len(src), np.int64) if as_flag("keep_order", keep_order) else None
-    kernels.coo_to_csc(src, dst, indptr, indices, order)
-    return indptr, indices, order
 
 
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import INDEX_DTYPES, check_array, check_graph
-from .dispatch import kernels
+from .checks import INDEX_DTYPES, as_flag, as_integer, check_array, check_graph
+from .dispatch import MAX_NODES, kernels
 
-MAX_LIST_EDGES = 2**32 - 1  # a place in a list is kept in 32 bits beside a code
+_MOST_CELLS = 1 << 16  # whose counts and parts stay in a cache
+_MOST_PARTS = 1 << 12  # for each of which a line of memory is kept open
+_PART_EDGES = 1 << 15  # whose keys a cache of 1 MB holds
+_PIECE_EDGES = 1 << 20
+_MOST_SORTED = 2**32 - 1  # edges: a place in a part is kept in 32 bits beside a code
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,9 @@ class EdgeList:
         first_src: the id in the graph of source 0.
         first_run: the run of target 0; that of target ``v`` is number ``first_run + v * step``.
         step: how many runs a target has.
-        code: uint32 ``[E_k]``, the times; None where edges have none.
-        weight: float32 or float64 ``[E_k]``, or None.
+        code: uint32 ``[E_k]``, the times, or what makes them of the slice that it is indexed with; None where edges
+            have none.
+        columns: other arrays ``[E_k]``, such as weights.
     """
 
     name: str
@@ -42,25 +47,16 @@ class EdgeList:
     first_src: int = 0
     first_run: int = 0
     step: int = 1
-    code: np.ndarray | None = None
-    weight: np.ndarray | None = None
+    code: Any = None
+    columns: Sequence[np.ndarray] = ()
 
     def check(self) -> None:
-        """Raises GraphFormatError: arrays that kernels do not take, or too many edges."""
+        """Raises GraphFormatError: arrays that kernels do not take."""
         check_array(f"{self.name}: src", self.src, INDEX_DTYPES, 1, GraphFormatError)
         check_array(f"{self.name}: dst", self.dst, (self.src.dtype,), 1, GraphFormatError)
-        if self.code is not None:
-            check_array(f"{self.name}: times", self.code, (np.uint32,), 1, GraphFormatError)
-        if self.weight is not None:
-            check_array(f"{self.name}: weights", self.weight, (np.float32, np.float64), 1, GraphFormatError)
-        for what, values in (("targets", self.dst), ("times", self.code), ("weights", self.weight)):
-            if values is not None and len(values) != len(self.src):
+        for what, values in (("targets", self.dst), *(("other values", values) for values in self.columns)):
+            if len(values) != len(self.src):
                 raise GraphFormatError(f"{self.name}: {len(self.src)} sources, but {len(values)} {what}.")
-        if len(self.src) > MAX_LIST_EDGES:
-            raise GraphFormatError(
-                f"{self.name}: {len(self.src)} edges are more than the {MAX_LIST_EDGES} that one type can have. Divide "
-                "them among several edge types."
-            )
 
 
 @dataclass(frozen=True)
@@ -68,30 +64,39 @@ class Runs:
     """A graph's edges, run by run: its arrays, as :class:`.Graph` has them.
 
     Attributes:
-        run_ptr: int64 ``[R + 1]``; run ``r`` is ``indices[run_ptr[r]:run_ptr[r + 1]]``.
+        run_ptr: int64 or uint32 ``[R + 1]``; run ``r`` is ``indices[run_ptr[r]:run_ptr[r + 1]]``.
         indices: sources ``[E]``; in each run in the order of (time, place in the list).
         edge_time: uint32 ``[E]``, zero for lists without times; None where none has any.
-        edge_weight: float ``[E]``, or None.
-        order: uint32 ``[E]``, each edge's place in its list; None unless wanted.
+        order: ``[E]``, each edge's place in its list; None unless wanted.
+        columns: the lists' other arrays, each ``[E]``.
     """
 
     run_ptr: np.ndarray
     indices: np.ndarray
     edge_time: np.ndarray | None
-    edge_weight: np.ndarray | None
     order: np.ndarray | None
+    columns: list[np.ndarray]
 
 
-def build_runs(lists: Sequence[EdgeList], num_runs: int, index_dtype: type, *, keep_order: bool = False) -> Runs:
+def build_runs(
+    lists: Sequence[EdgeList],
+    num_runs: int,
+    index_dtype: Any,
+    *,
+    ptr_dtype: type = np.int64,
+    order_dtype: type | None = None,
+) -> Runs:
     """Groups edge lists into runs, which none of the lists shares with another.
 
     Args:
-        lists: of which either all have weights, of one dtype, or none.
+        lists: all with as many columns, of the same dtypes.
         num_runs: R, of all lists.
         index_dtype: int32 or int64, of the indices.
-        keep_order: also return each edge's place in its list.
+        ptr_dtype: int64, or uint32 for less than 2**32 edges.
+        order_dtype: an integer dtype, to also return each edge's place in its list.
 
-    Memory: while a list is grouped, 8 bytes for each of its edges and 4 for each of its targets, beside the result.
+    Memory: 4 bytes an edge beside the result. Edges are divided among parts of consecutive runs, and each part is
+    sorted by itself: where a few runs have most of the edges, another 28 for each of these.
 
     Raises:
         GraphFormatError: an id out of range; the message names the list, the edge and the id.
@@ -104,43 +109,119 @@ def build_runs(lists: Sequence[EdgeList], num_runs: int, index_dtype: type, *, k
         ([0, 1, 3, 3], [2, 1, 0], [7, 8, 9])
     """
     try:
-        run_ptr = np.zeros(num_runs + 1, np.int64)
+        run_ptr = np.zeros(num_runs + 1, ptr_dtype)
     except MemoryError as error:
         raise GraphFormatError(
-            f"{num_runs} runs, one for each node and edge type that ends in its type, take {num_runs / 2**27:.1f} GiB, "
-            "more than this machine gives. Is an id too large?"
+            f"{num_runs} runs, one for each node and edge type that ends in its type, take "
+            f"{num_runs * np.dtype(ptr_dtype).itemsize / 2**30:.1f} GiB, more than this machine gives. Is an id too "
+            "large?"
         ) from error
+    shift = max((num_runs // _MOST_CELLS).bit_length(), 0)
+    num_in_cell = np.zeros((num_runs >> shift) + 1, np.int64)
     for each in lists:
         each.check()
-        kernels.count_runs(*_list(each), run_ptr[1:])  # type: ignore[call-overload]
-    np.cumsum(run_ptr, out=run_ptr)
-    num_edges = int(run_ptr[-1])
-    has_times = any(each.code is not None for each in lists)
-    weight = next((each.weight for each in lists if each.weight is not None), None)
-    runs = Runs(
-        run_ptr,
-        np.empty(num_edges, index_dtype),
-        np.empty(num_edges, np.uint32) if has_times else None,
-        None if weight is None else np.empty(num_edges, weight.dtype),
-        np.empty(num_edges, np.uint32) if keep_order else None,
-    )
-    for each in lists:
-        kernels.fill_runs(  # type: ignore[call-overload, misc]
-            *_list(each),
-            each.code,
-            each.weight,
-            each.first_src,
-            run_ptr,
-            runs.indices,
-            runs.edge_time,
-            runs.order,
-            runs.edge_weight,
+        kernels.count_cells(  # type: ignore[call-overload]
+            each.name, *_ends(each, slice(None)), each.num_src, each.num_dst, shift, num_in_cell
         )
-    return runs
+    has_times = any(each.code is not None for each in lists)
+    parts = _Parts.of(num_in_cell, shift, num_runs, has_times)
+    num_edges = int(parts.begin[-1])
+    indices = np.empty(num_edges, index_dtype)
+    edge_time = np.empty(num_edges, np.uint32) if has_times else None
+    dtypes = [values.dtype for values in lists[0].columns] if lists else []
+    columns = [np.empty(num_edges, dtype) for dtype in ([] if order_dtype is None else [order_dtype]) + dtypes]
+    run = np.empty(num_edges, np.uint32)
+    following = parts.begin[:-1].copy()
+    for each in lists:
+        for begin in range(0, len(each.src), _PIECE_EDGES):
+            piece = slice(begin, min(begin + _PIECE_EDGES, len(each.src)))
+            given = [values[piece] for values in each.columns]
+            if order_dtype is not None:
+                given.insert(0, np.arange(piece.start, piece.stop, dtype=order_dtype))
+            kernels.divide_edges(  # type: ignore[call-overload, misc]
+                *_ends(each, piece),
+                each.first_src,
+                None if each.code is None else each.code[piece],
+                given,
+                shift,
+                parts.of_cell,
+                following,
+                run,
+                indices,
+                edge_time,
+                columns,
+            )
+    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *columns], run_ptr)
+    order = None if order_dtype is None else columns.pop(0)
+    return Runs(run_ptr, indices, edge_time, order, columns)
 
 
-def _list(edges: EdgeList) -> Any:
-    return edges.name, edges.src, edges.dst, edges.num_src, edges.num_dst, edges.first_run, edges.step
+def _ends(edges: EdgeList, piece: slice) -> Any:
+    return edges.src[piece], edges.dst[piece], edges.first_run, edges.step
+
+
+class _Parts(NamedTuple):
+    """Consecutive runs by parts, which are sorted one after the other.
+
+    Attributes:
+        of_cell: uint16 ``[C]``: to which part the runs of each cell belong; a cell is ``2**shift`` runs.
+        first_run: int64 ``[P + 1]``, of each part, and how many runs there are.
+        begin: int64 ``[P + 1]``: how many edges lie in the parts before.
+    """
+
+    of_cell: np.ndarray
+    first_run: np.ndarray
+    begin: np.ndarray
+
+    @classmethod
+    def of(cls, num_in_cell: np.ndarray, shift: int, num_runs: int, has_times: bool) -> _Parts:
+        begin = np.concatenate([[0], np.cumsum(num_in_cell)])
+        # Cells belong together that begin within as many edges, and not so many runs that 32 bits cannot tell them.
+        cells = np.arange(len(num_in_cell))
+        size = max(_PART_EDGES, int(begin[-1]) // _MOST_PARTS)
+        of_cell = begin[:-1] // size + (cells << shift >> 31)
+        first_cell = np.searchsorted(of_cell, np.arange(int(of_cell[-1]) + 2))
+        parts = cls(of_cell.astype(np.uint16), np.minimum(first_cell << shift, num_runs), begin[first_cell])
+        largest = int(np.diff(parts.begin).argmax())
+        num_edges = int(parts.begin[largest + 1] - parts.begin[largest])
+        if has_times and num_edges > _MOST_SORTED:
+            raise GraphFormatError(
+                f"{num_edges} edges lie in runs {parts.first_run[largest]} to {parts.first_run[largest + 1] - 1}, more "
+                f"than the {_MOST_SORTED} that are sorted by time together."
+            )
+        return parts
+
+
+def coo_to_csc(
+    src: np.ndarray, dst: np.ndarray, num_nodes: int, *, keep_order: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Groups edges by destination; an edge src -> dst makes src an in-neighbour of dst.
+
+    Args:
+        src: int32 or int64 ``[E]``, and ``dst`` likewise.
+        num_nodes: N.
+        keep_order: also return each edge's position in the input.
+
+    Returns:
+        ``indptr`` int64 ``[N + 1]``, ``indices`` ``[E]`` in the dtype of ``src``, and ``order`` int64 ``[E]``
+        or None. The sort is stable: edges into one node keep their order.
+
+    Raises:
+        GraphFormatError: an id outside ``[0, N)``, or arrays that do not fit each other.
+
+    Example:
+        >>> indptr, indices, _ = coo_to_csc(np.array([2, 0, 1]), np.array([1, 1, 0]), 3)
+        >>> indptr.tolist(), indices.tolist()
+        ([0, 1, 3, 3], [1, 2, 0])
+    """
+    num_nodes = as_integer("num_nodes", num_nodes, GraphFormatError)
+    if not 0 <= num_nodes < MAX_NODES:
+        raise GraphFormatError(f"num_nodes is {num_nodes}, but must lie in [0, 2**48).")
+    edges = EdgeList("coo_to_csc", src, dst, num_nodes, num_nodes)
+    runs = build_runs(
+        [edges], num_nodes, src.dtype, order_dtype=np.int64 if as_flag("keep_order", keep_order) else None
+    )
+    return runs.run_ptr, runs.indices, runs.order
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.clock import Before
+from lightning_gnnload.data.clock import Before, as_times
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
@@ -92,7 +92,7 @@ class NeighborSampler(Sampler):
             ("order", order, ("root", "path")),
             ("pick", pick, ("uniform", "last")),
         ):
-            if value not in known:
+            if not isinstance(value, str | None) or value not in known:
                 raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
         self.sharing = sharing
         self.before = before
@@ -270,8 +270,8 @@ def _window(window: Any) -> float | np.timedelta64 | None:
     """Checks a length of time. Raises SamplerConfigError: it is none, or negative."""
     is_length = isinstance(window, int | float | np.integer | np.floating) and not isinstance(window, bool)
     if window is None or (is_length and window >= 0):
-        return window
-    if isinstance(window, np.timedelta64) and window >= np.timedelta64(0):
+        if isinstance(window, np.timedelta64):  # which NumPy counts among integers
+            as_times(np.array([window]), what="window", error=SamplerConfigError)  # refuses what nanoseconds cannot say
         return window
     raise SamplerConfigError(f"window={window!r}: a number of 0 or more, or a numpy.timedelta64, is needed.")
 

@@ -5,6 +5,7 @@ Shapes: R rows of a mini-batch, S seeds, Q queries.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -203,7 +204,7 @@ class SeedRows:
             )
         first, last = (clock.first, clock.last) if clock.ranked is None else clock.ranked[[0, -1]].tolist()
         # Rows that ask about the future of all edges are later by a part of the graph's own time.
-        if last > first and times.min() - last > _OTHER_UNIT * (last - first):
+        if last > first and times.min().item() - last > _OTHER_UNIT * (last - first):
             raise SeedError(
                 f"every row's time, from {times.min()} on, lies far behind the latest of the graph, {last}, so that "
                 "all edges would count. Are both in the same unit? Dates are nanoseconds since 1970."
@@ -232,4 +233,8 @@ def _earlier(times: np.ndarray, window: Any) -> np.ndarray:
     """Returns the times from which on edges count; whole ones stay whole, as floats would round them."""
     if isinstance(window, np.timedelta64):
         window = int(window.astype("m8[ns]").astype(np.int64))
-    return times - (int(np.floor(window)) if times.dtype == np.int64 else window)
+    if times.dtype != np.int64:
+        return times - window
+    ends = np.iinfo(np.int64)
+    window = math.floor(min(window, ends.max))
+    return np.maximum(times, ends.min + window) - window

@@ -14,7 +14,8 @@ from lightning_gnnload.adapters.graphs import to_pyg_graph
 from lightning_gnnload.adapters.pyg import graph_data_from_pyg
 from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import TypedMiniBatch, edge_types
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_flat, typed_graph

@@ -79,6 +79,27 @@ def test_a_window_begins_before_the_time(window) -> None:
     assert (found.queries.since.tolist(), found.queries.until.tolist()) == ([5, 31], [21, 31])
 
 
+@pytest.mark.parametrize("window", [np.inf, 2**70, 2**63 - 1, 1e30, np.timedelta64(2**63 - 1, "ns")])
+@pytest.mark.parametrize("time", [-(2**63) + 5, 120])
+def test_a_window_may_reach_beyond_all_times(window, time) -> None:
+    table = SeedTable([0, 0], node_type="item", time=[time, 120])
+    assert asked(TIMED, NeighborSampler([2], window=window), table).queries.since.tolist() == [0, 0]
+
+
+def test_a_window_stays_whole() -> None:
+    # As a float it would be a multiple of 1024.
+    table = SeedTable([0], node_type="item", time=[2**62 + 121])
+    edges = {("user", "buys", "item"): ([0, 0], [0, 0])}
+    graph = Graph.from_hetero(None, edges, edge_time={("user", "buys", "item"): [120, 2**62 + 120]})
+    for window, since in ((2**62 + 1, 0), (2**62, 1)):
+        assert asked(graph, NeighborSampler([2], window=window), table).queries.since.tolist() == [since]
+
+
+def test_a_window_that_nanoseconds_cannot_say_is_refused() -> None:
+    with pytest.raises(SamplerConfigError, match=r"window\[0\] does not fit in 64 bits"):
+        NeighborSampler([2], window=np.timedelta64(300, "Y"))
+
+
 @pytest.mark.parametrize(("before", "end"), [("<=", 1), ("<", 0)])
 def test_a_path_goes_on_before_its_edge(before, end) -> None:
     table = SeedTable([0], node_type="item", time=[120])
