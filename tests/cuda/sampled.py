@@ -7,19 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.ops import TypedLists
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.sample import DeviceSample
-from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
+from lightning_gnnload.ops.cuda.topology import Topology
 from tests.ops.graphs import Batch, random_graph
 
 
 def topology_of(device: Device, indptr: np.ndarray, indices: np.ndarray, **more: Any) -> Topology:
     """All of it on the device."""
-    degrees, whole, one = np.diff(indptr), np.array([0, len(indptr) - 1]), np.zeros(1, np.int32)
-    if "lists" not in more:  # of a graph without types
-        lists = TypedLists(indptr, whole, whole, np.array([0, 1]), one, None, one.astype(np.uint8), is_untyped=True)
-        more["lists"] = DeviceLists.of(lists, device.put(indptr), device)
+    degrees = np.diff(indptr)
     return Topology(
         len(indptr) - 1,
         len(indices),

@@ -161,6 +161,14 @@ def test_draws_by_weight_and_type(device: Device, fanouts: Any, share: float) ->
         assert_equal(draws.sample(seeds, key), read_batch(*sampler.sample_here(graph, seeds, key)[::-1]))
 
 
+def test_weights_of_edges_whose_types_cut_no_lists(device: Device) -> None:
+    rng, sampler, key = np.random.default_rng(0), WeightedNeighborSampler([3, 2]), DrawKey(1, 2, 3)
+    src, dst, kind = rng.integers(0, [[30], [30], [4]], (3, 300))
+    graph, seeds = Graph.from_coo(src, dst, 30, rng.random(300), edge_type=kind), np.arange(9)
+    sample = DeviceSampler(sampler, place(graph, device, weighted=True), device).sample(seeds, key)
+    assert_equal(sample, read_batch(*sampler.sample_here(graph, seeds, key)[::-1]))
+
+
 def test_no_more_memory_than_the_budget(device: Device) -> None:
     """Which runs and times count for."""
     graph = wide_graph(timed=True)

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..queries import TypedLists
@@ -43,6 +44,12 @@ class DeviceLists:
         }
         slots = tuple(tuple(lists.slot_type[begin:end].tolist()) for begin, end in pairwise(lists.slot_ptr))
         return cls(run_ptr=run_ptr, slots=slots, is_untyped=lists.is_untyped, **few)
+
+    @classmethod
+    def untyped(cls, indptr: torch.Tensor | Mapped, num_nodes: int, device: Device) -> DeviceLists:
+        """Describes lists that are cut by nothing: each is one run."""
+        whole, ends, none = (device.put(np.array(each)) for each in ([0, num_nodes], [0, 1], [0]))
+        return cls(indptr, whole, whole, ends, none.int(), none.byte(), ((0,),), is_untyped=True)
 
     @property
     def num_node_types(self) -> int:

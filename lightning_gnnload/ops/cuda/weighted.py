@@ -44,7 +44,7 @@ def sample_weighted_neighbors(
     :func:`lightning_gnnload.ops.sample_weighted` writes to an arena.
 
     Args:
-        topology: with ``lists`` and alias tables.
+        topology: with alias tables, of its runs where it has types.
         fanouts: ``[L]``, nearest hop first, up to 2**24; -1 takes all of positive weight. Of lists by type, int64
             ``[L, K]``, where 0 takes none.
 
@@ -53,12 +53,13 @@ def sample_weighted_neighbors(
 
     Source: ``kernels/sample_weighted/draw_weighted.h``.
     """
-    lists = topology.lists
-    if topology.table is None or lists is None:
+    if topology.table is None:
         raise SamplerConfigError(
             "The topology has no alias tables, from which neighbours are drawn by weight. Place the graph with "
             "weighted=True."
         )
+    # A graph whose edges have types that its lists are not cut by has none.
+    lists = topology.lists or DeviceLists.untyped(topology.indptr, topology.num_nodes, workspace.device)
     if lists.is_untyped:
         fanouts = np.array(check_weighted_fanouts(fanouts), np.int64)[:, None]  # type: ignore[arg-type]
     fanouts = check_typed_fanouts(np.asarray(fanouts), lists.num_edge_types, lists.is_untyped, key)
