@@ -431,7 +431,7 @@ def places(value, at=()):
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_change_of_the_manifest_loads_or_is_a_format_error(folder: Path, data: st.DataObject) -> None:
     # Whatever a manifest says, the answer is one error class that says which folder: nothing else may come out.
     original = (folder / "manifest.json").read_text()
