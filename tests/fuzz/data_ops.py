@@ -13,8 +13,8 @@ from tests.fuzz.sound import INDPTR, LISTS, TYPES, WEIGHTS, Arguments, Ops, grap
 
 
 def _build_runs(code: Any, weight: Any, **ends: Any) -> None:
-    edges = ops.EdgeList("edges", **ends, num_src=4, num_dst=3, first_run=1, step=2, code=code, weight=weight)
-    ops.build_runs([edges], 7, np.int32, keep_order=True)
+    edges = ops.EdgeList("edges", **ends, num_src=4, num_dst=3, first_run=1, step=2, code=code, columns=[weight])
+    ops.build_runs([edges], 7, np.int32, order_dtype=np.int64)
 
 
 def _check_runs(**arguments: Any) -> None:
@@ -51,7 +51,7 @@ DATA: Ops = {
             "src": np.array([3, 0, 1]),
             "dst": np.array([2, 2, 0]),
             "code": random.choice([None, np.array([5, 1, 9], np.uint32)]),
-            "weight": random.choice([None, np.ones(3, np.float32)]),
+            "weight": np.ones(3, random.choice([np.float16, np.float32, np.longdouble])),
         },
     ),
     "check_runs": (
