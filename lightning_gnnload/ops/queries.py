@@ -126,6 +126,11 @@ class Queries:
         return 1 if given is None else len(given)
 
     @property
+    def differ(self) -> bool:
+        """Whether the mini-batch says which query each node is of: not where all seeds always share one."""
+        return any(each is not None for each in (self.name, self.since, self.until))
+
+    @property
     def are_one(self) -> bool:
         """Whether a node is in the mini-batch once at most: there is one query, and no paths make more of it."""
         return self.num_queries == 1 and not self.along_path

@@ -15,6 +15,8 @@ from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError, Se
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.sample.on_device import DeviceSampler, UploadingSampler
 from lightning_gnnload.sample.placement import place
 from lightning_gnnload.sample.rows import SeedRows
@@ -105,6 +107,14 @@ def test_what_the_host_draws_is_uploaded_with_types_and_queries(opened: Emulated
     on_device = DeviceSampler(sampler, place(data.graph, opened), opened)
     for draws in (UploadingSampler(sampler, data.graph, opened), on_device):
         assert_equal(draws.sample(asked.seeds, key, asked.queries), expected)
+
+
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_a_sampler_rank_draws_on_its_device_and_gathers_on_the_host(opened: EmulatedDevice, expand: Any) -> None:
+    source = module("types, times, links", NeighborSampler([3, 2], expand=expand)).source("train")
+    draws = DeviceSampler(source.workload.sampler, place(source.data.graph, opened), opened)
+    there, here = SampledLoader(source), SampledLoader(DeviceSource(source, draws, opened, None))
+    assert [told(batch) for batch in here] == [told(batch) for batch in there]
 
 
 BUYS, KNOWS, SEES = ("user", "buys", "item"), ("user", "knows", "user"), ("item", "seen_by", "user")

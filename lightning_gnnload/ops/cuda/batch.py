@@ -20,7 +20,7 @@ from .queries import DeviceQueries
 from .sample import DeviceHop, DeviceSample, HopBuilder
 from .state import State
 from .topology import Topology
-from .workspace import DeviceWorkspace
+from .workspace import DeviceWorkspace, NumberTable
 
 THREADS = 256
 """The threads of a block: kernels/common/cuda/scan.h counts on this number."""
@@ -50,22 +50,6 @@ class Picker(Protocol):
     def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
         ``num_dst + e - first_edge``."""
-
-
-class NumberTable(Protocol):
-    """The interface of what a kernel takes as ``Batch``, where it numbers something else than a batch's nodes.
-
-    Attributes:
-        known: the table, which kernels take as ``NodeStamps``.
-        nodes: int64, what is numbered.
-        error: of the batch.
-        most_nodes: numbers that there are, at most.
-    """
-
-    known: DeviceWorkspace
-    nodes: torch.Tensor
-    error: torch.Tensor
-    most_nodes: int
 
 
 class DeviceBatch:

@@ -6,18 +6,16 @@ Shapes: Q queries of the seeds.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ..queries import Queries
 from . import state as codes
+from .batch import DeviceBatch
 from .sample import HopBuilder
 from .workspace import DeviceWorkspace
-
-if TYPE_CHECKING:
-    from .batch import DeviceBatch
 
 
 class Along(NamedTuple):
@@ -68,12 +66,13 @@ class DevicePaths:
             batch.note_known(self._hop, self)
         return Along(self.known, pairs, num_known, self._path_end)
 
-    def end_hop(self, batch: DeviceBatch, hop: HopBuilder, shift: int) -> None:
-        """Puts each neighbour below the number of its pair, so many bits up, and lets it occur."""
+    def end_hop(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        """Puts each neighbour below the number of its pair, and lets it occur."""
         assert self._hop is not None, "begun"
+        assert batch.queries is not None, "these"
         self.most_nodes += hop.most_edges
         self.nodes = batch.grown(self.nodes, self.most_nodes, torch.int64)
         batch.number_nodes(self._hop, self.nodes, self._counts[hop.index + 1 : hop.index + 2], self)
         edges = replace(hop, indices=self._hop.indices)
         blocks = batch.blocks(hop.most_edges)
-        batch.launch("sample_typed", "ask_along", blocks=blocks, hop=hop, edges=edges, shift=shift)
+        batch.launch("sample_typed", "ask_along", blocks=blocks, hop=hop, edges=edges, shift=batch.queries.shift)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from ..queries import Queries, check_queries
-from .paths import DevicePaths
+from .device import Device
 from .topology import Topology
-from .workspace import DeviceWorkspace
+from .workspace import NumberTable
 
 _NO_QUERIES_SHIFT = 62  # of kernels/sample_typed/queries.h: bits of a node and of a position
 
@@ -43,21 +43,20 @@ class DeviceQueries:
     since: torch.Tensor | None = None
     until: torch.Tensor | None = None
     values: torch.Tensor | None = None
-    paths: DevicePaths | None = None
+    paths: NumberTable | None = None
     are_told: bool = True
 
     @classmethod
-    def of(
-        cls, queries: Queries | None, num_seeds: int, topology: Topology, workspace: DeviceWorkspace, num_hops: int
-    ) -> DeviceQueries:
-        """Checks queries and puts them on a workspace's device; of None, one that asks for every edge.
+    def of(cls, queries: Queries | None, num_seeds: int, topology: Topology, device: Device) -> DeviceQueries:
+        """Checks queries and puts them on a device; of None, one that asks for every edge. Those along paths need
+        ``paths`` as well.
 
         Raises:
             SeedError, SamplerConfigError: as :func:`.check_queries`.
         """
         if queries is None:
             return cls(1, num_seeds, _NO_QUERIES_SHIFT, np.zeros(num_seeds, np.int64), are_told=False)
-        device, has_times = workspace.device, topology.edge_time is not None
+        has_times = topology.edge_time is not None
         shift = check_queries(queries, num_seeds, topology.num_nodes, topology.num_edges, has_times)
         values = None
         if queries.excluded is not None and len(queries.excluded):
@@ -77,7 +76,7 @@ class DeviceQueries:
             put(queries.since) if has_times else None,
             put(queries.until) if has_times else None,
             values,
-            paths=DevicePaths(queries, workspace, num_hops) if queries.along_path else None,
+            are_told=queries.differ,
         )
 
     @property

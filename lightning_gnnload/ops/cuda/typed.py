@@ -5,6 +5,7 @@ Shapes: S seeds, L hops, K edge types.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..queries import Queries
 from .batch import DeviceBatch
 from .device import Device
 from .neighbors import lanes_for, pick_table
-from .paths import Along
+from .paths import Along, DevicePaths
 from .queries import DeviceQueries
 from .sample import DeviceSample, HopBuilder
 from .topology import DeviceLists, Topology
@@ -63,15 +64,22 @@ def sample_typed_neighbors(
     if pick == "last" and replace:
         raise SamplerConfigError('pick="last" takes the newest edges, each once: leave out replace=True.')
     fanouts = check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, key)
-    asked = DeviceQueries.of(queries, len(seeds), topology, workspace, len(fanouts))
+    asked = DeviceQueries.of(queries, len(seeds), topology, workspace.device)
+    paths = DevicePaths(queries, workspace, len(fanouts)) if queries is not None and queries.along_path else None
     if queries is not None and not queries.are_one and workspace.table != "hash":
         raise SamplerConfigError(
             "The DeviceWorkspace has a stamp for each node, but with several queries a batch has nodes once for each. "
             "Make a DeviceWorkspace(device, num_nodes, 'hash')."
         )
     picker = _TypedPicker(
-        TypedFanouts(workspace.device, lists, fanouts), lists, replace, pick == "last", as_flag("edge_ids", edge_ids)
+        TypedFanouts(workspace.device, lists, fanouts),
+        lists,
+        paths,
+        replace=replace,
+        newest=pick == "last",
+        edge_ids=as_flag("edge_ids", edge_ids),
     )
+    asked = dataclasses.replace(asked, paths=paths)
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts), asked).run(picker, expand)
 
 
@@ -118,8 +126,17 @@ class _TypedPicker:
 
     edge_weights = False
 
-    def __init__(self, fanouts: TypedFanouts, lists: DeviceLists, replace: bool, newest: bool, edge_ids: bool) -> None:
-        self.fanouts, self.lists = fanouts, lists
+    def __init__(
+        self,
+        fanouts: TypedFanouts,
+        lists: DeviceLists,
+        paths: DevicePaths | None,
+        *,
+        replace: bool,
+        newest: bool,
+        edge_ids: bool,
+    ) -> None:
+        self.fanouts, self.lists, self.paths = fanouts, lists, paths
         self.replace, self.newest, self.edge_ids = replace, newest, edge_ids
         self.edge_types = not lists.is_untyped
 
@@ -143,8 +160,6 @@ class _TypedPicker:
         # The table is for the largest fanout that is drawn, whatever lanes serve those that take all.
         drawn, lanes = max(self.fanouts.of(hop)), lanes_for(self.fanouts.most(hop))
         blocks, table = pick_table(batch, hop, drawn, lanes, drawn > lanes and not self.replace)
-        assert batch.queries is not None, "typed batches have queries"
-        paths = batch.queries.paths
         batch.launch(
             "sample_typed",
             "pick_typed",
@@ -154,11 +169,11 @@ class _TypedPicker:
             edges=hop,
             key=hop.key,
             **self._drawn(batch, hop),
-            along=Along(batch.known) if paths is None else paths.begin_hop(batch, hop),
+            along=Along(batch.known) if self.paths is None else self.paths.begin_hop(batch, hop),
             table=table,
         )
-        if paths is not None:
-            paths.end_hop(batch, hop, batch.queries.shift)
+        if self.paths is not None:
+            self.paths.end_hop(batch, hop)
 
     def _drawn(self, batch: DeviceBatch, hop: HopBuilder) -> dict[str, Any]:
         draws = _TypedDraws(
