@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "common/error.h"
@@ -26,12 +28,11 @@ struct Wide {
 template <class Id>
 void check_block(const char* name, const char* end, const Id* ids, int64_t num_nodes, int64_t from,
                  int64_t to) {
-  Id least = 0, greatest = 0;
-  for (int64_t e = from; e < to; ++e) {
-    least = std::min(least, ids[e]);
-    greatest = std::max(greatest, ids[e]);
-  }
-  if (from == to || (least >= 0 && int64_t(greatest) < num_nodes)) return;
+  using Bits = std::make_unsigned_t<Id>;
+  const Bits last = Bits(std::min<int64_t>(num_nodes - 1, std::numeric_limits<Id>::max()));
+  Bits outside = 0;  // the upper bit: of a negative id, or of its distance from the last
+  for (int64_t e = from; e < to; ++e) outside |= Bits(ids[e]) | (last - Bits(ids[e]));
+  if (Id(outside) >= 0) return;
   for (int64_t e = from; e < to; ++e) {
     if (in_range(ids[e], num_nodes)) continue;
     fail<GraphFormatError>(name, ": edge ", e, " has the ", end, " ", ids[e], ", but there are ",
@@ -40,48 +41,34 @@ void check_block(const char* name, const char* end, const Id* ids, int64_t num_n
   }
 }
 
-// Some edges of a list: to which part each belongs, and which place it gets.
-struct Block {
-  int64_t first, size;
-  std::array<int64_t, kBlock> run, place;
-  std::array<uint16_t, kBlock> part;
-};
-
-// What a column's values are written by.
-class Writer {
- public:
-  virtual ~Writer() = default;
-  virtual void put(const Block& block) = 0;
-  virtual void finish(const int64_t* end) = 0;
-};
-
 // Gathers what goes to one part until a line of memory is full, which is then written at once, past
 // the caches. Written value by value, a line would be read first, and more lines would be open than
 // the caches and their tables of pages hold.
-template <class T, class Value>
-class Lines final : public Writer {
+template <class T>
+class Lines {
  public:
   // `begin`: where each part begins; what lies before is not ours. It outlives this.
-  Lines(void* out, const std::vector<int64_t>& begin, Value value)
-      : out_(static_cast<T*>(out)),
-        shift_(int64_t(reinterpret_cast<uintptr_t>(out) / sizeof(T))),
-        begin_(begin),
-        staged_(begin.size() * kPerLine),
-        value_(value) {}
+  Lines(void* out, const std::vector<int64_t>& begin)
+      : out_(static_cast<T*>(out)), begin_(begin), staged_(begin.size() * kPerLine) {}
 
-  void put(const Block& block) override {
-    for (int64_t i = 0; i < block.size; ++i) {
-      const int64_t place = block.place[i], lane = lane_of(place);
-      const int64_t part = block.part[i];
-      staged_[part * kPerLine + lane] = value_(block, i);
-      if (lane == kPerLine - 1) write(part, place + 1);
+  // Places of a part ascend one by one.
+  void put(int64_t part, int64_t place, T value) {
+    const int64_t lane = lane_of(place);
+    T* line = &staged_[part * kPerLine];
+    line[lane] = value;
+    if (lane < kPerLine - 1) return;
+    if (place - lane >= begin_[part]) {
+      BaselineLine::stream(reinterpret_cast<uint8_t*>(&out_[place - lane]),
+                           reinterpret_cast<const uint8_t*>(line));
+    } else {
+      write_piece(part, place + 1);
     }
   }
 
   // Writes what is left in lines that are not full; `end`: where each part ends so far.
-  void finish(const int64_t* end) override {
+  void finish(const int64_t* end) {
     for (int64_t part = 0; part < int64_t(begin_.size()); ++part) {
-      if (end[part] > begin_[part] && lane_of(end[part]) != 0) write(part, end[part]);
+      if (end[part] > begin_[part] && lane_of(end[part]) > 0) write_piece(part, end[part]);
     }
     BaselineLine::flush();
   }
@@ -89,33 +76,54 @@ class Lines final : public Writer {
  private:
   static constexpr int64_t kPerLine = kLineBytes / int64_t(sizeof(T));
 
-  int64_t lane_of(int64_t place) const { return (place + shift_) & (kPerLine - 1); }
+  // By where the place is in memory.
+  int64_t lane_of(int64_t place) const {
+    return int64_t(reinterpret_cast<uintptr_t>(out_ + place) / sizeof(T)) & (kPerLine - 1);
+  }
 
-  void write(int64_t part, int64_t end) {
-    const T* line = &staged_[part * kPerLine];
-    const int64_t count = lane_of(end - 1) + 1;
-    const int64_t from = std::max<int64_t>(begin_[part] - (end - count), 0);
-    T* to = out_ + (end - count);  // where a line starts, perhaps before the array
-    if (count == kPerLine && from == 0) {
-      BaselineLine::stream(reinterpret_cast<uint8_t*>(to), reinterpret_cast<const uint8_t*>(line));
-    } else {
-      std::copy(line + from, line + count, to + from);
-    }
+  // Of a line that ends at `end`, or is full there, the places that are ours.
+  __attribute__((noinline)) void write_piece(int64_t part, int64_t end) {
+    const int64_t first = end - 1 - lane_of(end - 1), from = std::max(first, begin_[part]);
+    std::copy_n(&staged_[part * kPerLine + (from - first)], end - from, out_ + from);
   }
 
   T* out_;
-  int64_t shift_;  // from a place to its lane, by where the array lies
   const std::vector<int64_t>& begin_;
   std::vector<T> staged_;
-  Value value_;
 };
 
-using Writers = std::vector<std::unique_ptr<Writer>>;
+// Some edges of a list: to which part each belongs, and which place it gets.
+struct Block {
+  int64_t first, size;
+  std::array<int64_t, kBlock> place;
+  std::array<uint16_t, kBlock> part;
+};
 
-template <class T, class Value>
-void add_writer(Writers& writers, void* out, const std::vector<int64_t>& begin, Value value) {
-  writers.push_back(std::make_unique<Lines<T, Value>>(out, begin, value));
-}
+// Brings the values of a column to their places.
+class Mover {
+ public:
+  virtual ~Mover() = default;
+  virtual void put(const Block& block) = 0;
+  virtual void finish(const int64_t* end) = 0;
+};
+
+template <class T>
+class MoverOf final : public Mover {
+ public:
+  MoverOf(const Column& column, const std::vector<int64_t>& begin)
+      : given_(static_cast<const T*>(column.given)), lines_(column.sorted, begin) {}
+
+  void put(const Block& block) override {
+    for (int64_t i = 0; i < block.size; ++i) {
+      lines_.put(block.part[i], block.place[i], given_[block.first + i]);
+    }
+  }
+  void finish(const int64_t* end) override { lines_.finish(end); }
+
+ private:
+  const T* given_;
+  Lines<T> lines_;
+};
 
 // Calls what is given with a value of so many bytes, whose type it needs.
 template <class Call>
@@ -275,40 +283,36 @@ template <class Id, class Index>
 void divide_edges(const EdgeList<Id>& edges, int64_t first_src, const uint32_t* code, const Parts& parts, uint32_t* run, Index* indices,
                   uint32_t* edge_time, const std::vector<Column>& columns) {
   const std::vector<int64_t> begin(parts.next, parts.next + parts.count);
-  Writers writers;
-  add_writer<uint32_t>(writers, run, begin,
-                       [](const Block& block, int64_t i) { return uint32_t(block.run[i]); });
-  const Id* src = edges.src;
-  add_writer<Index>(writers, indices, begin, [=](const Block& block, int64_t i) {
-    return Index(first_src + int64_t(src[block.first + i]));
-  });
-  if (edge_time) {
-    add_writer<uint32_t>(writers, edge_time, begin, [=](const Block& block, int64_t i) {
-      return code ? code[block.first + i] : 0;
-    });
-  }
+  Lines<uint32_t> runs(run, begin), times(edge_time, begin);
+  Lines<Index> sources(indices, begin);
+  std::vector<std::unique_ptr<Mover>> movers;
   for (const Column& column : columns) {
     with_width(column.bytes, [&](auto like) {
-      using T = decltype(like);
-      const T* given = static_cast<const T*>(column.given);
-      add_writer<T>(writers, column.sorted, begin,
-                    [=](const Block& block, int64_t i) { return given[block.first + i]; });
+      movers.push_back(std::make_unique<MoverOf<decltype(like)>>(column, begin));
     });
   }
 
+  const uint16_t* of_cell = parts.of_cell;
+  int64_t* next = parts.next;
   Block block;
   for (block.first = 0; block.first < edges.num_edges; block.first += kBlock) {
     block.size = std::min(kBlock, edges.num_edges - block.first);
     for (int64_t i = 0; i < block.size; ++i) {
-      const int64_t r = edges.run(block.first + i);
-      const uint16_t part = parts.of_cell[r >> parts.shift];
-      block.run[i] = r;
+      const int64_t e = block.first + i, r = edges.run(e);
+      const uint16_t part = of_cell[r >> parts.shift];
+      const int64_t place = next[part]++;
       block.part[i] = part;
-      block.place[i] = parts.next[part]++;
+      block.place[i] = place;
+      runs.put(part, place, uint32_t(r));
+      sources.put(part, place, Index(first_src + int64_t(edges.src[e])));
+      if (edge_time) times.put(part, place, code ? code[e] : 0);
     }
-    for (const auto& writer : writers) writer->put(block);
+    for (const auto& mover : movers) mover->put(block);
   }
-  for (const auto& writer : writers) writer->finish(parts.next);
+  runs.finish(parts.next);
+  sources.finish(parts.next);
+  if (edge_time) times.finish(parts.next);
+  for (const auto& mover : movers) mover->finish(parts.next);
 }
 
 template <class Ptr>

@@ -7,27 +7,35 @@ namespace {
 
 constexpr const char* kRemedy = "Build the graph with Graph.from_hetero, or from_coo.";
 
+// Searches a run, in which something is wrong, for the first that is.
 template <class Index>
-void check_sources(const Index* indices, int64_t begin, int64_t end, int64_t least, int64_t bound) {
-  bool all = true;  // without a branch inside, the loop vectorises
-  for (int64_t e = begin; e < end; ++e) all &= indices[e] >= least && indices[e] < bound;
-  if (all) return;
+[[noreturn]] void name_edge(const Index* indices, const uint32_t* edge_time, int64_t begin,
+                            int64_t end, int64_t least, int64_t bound) {
   for (int64_t e = begin; e < end; ++e) {
     if (indices[e] >= least && indices[e] < bound) continue;
     fail<GraphFormatError>("indices[", e, "] is ", indices[e], ", but the sources of edges of its ",
                            "type lie in [", least, ", ", bound, "). ", kRemedy);
   }
+  int64_t e = begin + 1;
+  while (edge_time[e] >= edge_time[e - 1]) ++e;
+  fail<GraphFormatError>("edge_time[", e, "] is ", edge_time[e], ", earlier than edge_time[", e - 1,
+                         "] = ", edge_time[e - 1], " of the same run: a node's edges of ",
+                         "one type lie in the order of their times. ", kRemedy);
 }
 
-void check_times(const uint32_t* edge_time, int64_t begin, int64_t end) {
-  for (int64_t e = begin + 1; e < end; ++e) {
-    if (edge_time[e] < edge_time[e - 1]) {
-      fail<GraphFormatError>("edge_time[", e, "] is ", edge_time[e], ", earlier than edge_time[",
-                             e - 1, "] = ", edge_time[e - 1],
-                             " of the same run: a node's edges of ",
-                             "one type lie in the order of their times. ", kRemedy);
-    }
+// Runs are short: a branch an edge, or a vector of edges, would cost more than what is compared.
+template <class Index>
+void check_edges(const Index* indices, const uint32_t* edge_time, int64_t begin, int64_t end,
+                 int64_t least, int64_t bound) {
+  bool bad = false;
+  uint32_t before = 0;
+  for (int64_t e = begin; e < end; ++e) {
+    bad |= !in_range(indices[e] - least, bound - least);
+    if (edge_time == nullptr) continue;
+    bad |= edge_time[e] < before;
+    before = edge_time[e];
   }
+  if (bad) name_edge(indices, edge_time, begin, end, least, bound);
 }
 
 }  // namespace
@@ -46,8 +54,7 @@ void check_runs(const Csc<Index>& graph, const NodesOfType& nodes, const Ptr* ru
                                end, "), but must begin at ", at, " and end by ", list_end,
                                ", where the node's list does. ", kRemedy);
       }
-      check_sources(graph.indices, begin, end, nodes.least[slot], nodes.bound[slot]);
-      if (edge_time) check_times(edge_time, begin, end);
+      check_edges(graph.indices, edge_time, begin, end, nodes.least[slot], nodes.bound[slot]);
       at = end;
     }
     if (at != list_end) {

@@ -54,9 +54,23 @@ class EdgeList:
         """Raises GraphFormatError: arrays that kernels do not take."""
         check_array(f"{self.name}: src", self.src, INDEX_DTYPES, 1, GraphFormatError)
         check_array(f"{self.name}: dst", self.dst, (self.src.dtype,), 1, GraphFormatError)
-        for what, values in (("targets", self.dst), *(("other values", values) for values in self.columns)):
+        for values in self.columns:
+            check_array(f"{self.name}: a column", values, None, 1, GraphFormatError)
+        for what, values in (("targets", self.dst), *(("values of a column", values) for values in self.columns)):
             if len(values) != len(self.src):
                 raise GraphFormatError(f"{self.name}: {len(self.src)} sources, but {len(values)} {what}.")
+
+    def codes(self, piece: slice) -> np.ndarray | None:
+        """Returns the codes of some edges. Raises GraphFormatError: none that kernels take, or not one each."""
+        if self.code is None:
+            return None
+        codes: np.ndarray = self.code[piece]
+        check_array(f"{self.name}: times", codes, (np.uint32,), 1, GraphFormatError)
+        if len(codes) != piece.stop - piece.start:
+            raise GraphFormatError(
+                f"{self.name}: sources {piece.start} to {piece.stop - 1} have {len(codes)} times; one each is needed."
+            )
+        return codes
 
 
 @dataclass(frozen=True)
@@ -116,7 +130,7 @@ def build_runs(
             f"{num_runs * np.dtype(ptr_dtype).itemsize / 2**30:.1f} GiB, more than this machine gives. Is an id too "
             "large?"
         ) from error
-    shift = max((num_runs // _MOST_CELLS).bit_length(), 0)
+    shift = (num_runs // _MOST_CELLS).bit_length()
     num_in_cell = np.zeros((num_runs >> shift) + 1, np.int64)
     for each in lists:
         each.check()
@@ -141,7 +155,7 @@ def build_runs(
             kernels.divide_edges(  # type: ignore[call-overload, misc]
                 *_ends(each, piece),
                 each.first_src,
-                None if each.code is None else each.code[piece],
+                each.codes(piece),
                 given,
                 shift,
                 parts.of_cell,
@@ -217,10 +231,13 @@ def coo_to_csc(
     num_nodes = as_integer("num_nodes", num_nodes, GraphFormatError)
     if not 0 <= num_nodes < MAX_NODES:
         raise GraphFormatError(f"num_nodes is {num_nodes}, but must lie in [0, 2**48).")
-    edges = EdgeList("coo_to_csc", src, dst, num_nodes, num_nodes)
-    runs = build_runs(
-        [edges], num_nodes, src.dtype, order_dtype=np.int64 if as_flag("keep_order", keep_order) else None
-    )
+    for name, ids in (("src", src), ("dst", dst)):
+        check_array(name, ids, INDEX_DTYPES, 1, GraphFormatError)
+    wide = np.result_type(src, dst)
+    ends = (ids.astype(wide, copy=False) for ids in (src, dst))
+    edges = EdgeList("coo_to_csc", *ends, num_nodes, num_nodes)
+    order_dtype = np.int64 if as_flag("keep_order", keep_order) else None
+    runs = build_runs([edges], num_nodes, src.dtype, order_dtype=order_dtype)
     return runs.run_ptr, runs.indices, runs.order
 
 

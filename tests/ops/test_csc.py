@@ -45,12 +45,13 @@ def test_no_nodes():
 def test_edges_out_of_range_are_named(bad, name, dtype):
     edges = {"src": np.zeros(9, dtype), "dst": np.zeros(9, dtype)}
     edges[name][5] = bad
-    with pytest.raises(GraphFormatError, match=rf"{name}\[5\] is {bad}, but num_nodes is 7"):
+    end = {"src": "source", "dst": "target"}[name]
+    with pytest.raises(GraphFormatError, match=rf"edge 5 has the {end} {bad}, but there are 7 such nodes"):
         coo_to_csc(**edges, num_nodes=7)
 
 
 def test_coo_that_does_not_fit():
-    with pytest.raises(GraphFormatError, match="src has 2 edges, but dst has 3"):
+    with pytest.raises(GraphFormatError, match="2 sources, but 3 targets"):
         coo_to_csc(np.zeros(2, np.int64), np.zeros(3, np.int64), 1)
     with pytest.raises(GraphFormatError, match="num_nodes is -1"):
         coo_to_csc(np.zeros(2, np.int64), np.zeros(2, np.int64), -1)

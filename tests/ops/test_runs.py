@@ -30,13 +30,13 @@ def test_runs_of_every_length_and_spread_equal_one_sort(spread, num_nodes, dtype
         "falling": np.arange(num_edges, 0, -1),
     }[spread].astype(np.uint32)
     weight = rng.random(num_edges)
-    edges = EdgeList("edges", src, dst, num_nodes, num_nodes, code=code, weight=weight)
-    runs = build_runs([edges], num_nodes, np.int32, keep_order=True)
+    edges = EdgeList("edges", src, dst, num_nodes, num_nodes, code=code, columns=[weight])
+    runs = build_runs([edges], num_nodes, np.int32, order_dtype=np.int64)
     want_src, want_code, order = sorted_list(src, dst, code, num_nodes)
     np.testing.assert_array_equal(runs.indices, want_src)
     np.testing.assert_array_equal(runs.edge_time, want_code)
     np.testing.assert_array_equal(runs.order, order)
-    np.testing.assert_array_equal(runs.edge_weight, weight[order])
+    np.testing.assert_array_equal(runs.columns[0], weight[order])
     np.testing.assert_array_equal(runs.run_ptr, np.searchsorted(dst[order], np.arange(num_nodes + 1)))
 
 
@@ -55,8 +55,9 @@ def test_a_bad_id_is_named_with_its_list(end, bad):
         ({"dst": np.zeros(3, np.int32)}, "2 sources, but 3 targets"),
         ({"dst": np.zeros(2, np.int64)}, "dst has dtype int64"),
         ({"code": np.zeros(2, np.int64)}, "times has dtype int64"),
-        ({"code": np.zeros(1, np.uint32)}, "2 sources, but 1 times"),
-        ({"weight": np.zeros(2, np.float16)}, "weights has dtype float16"),
+        ({"code": np.zeros(1, np.uint32)}, "sources 0 to 1 have 1 times"),
+        ({"columns": [np.zeros(3, np.float16)]}, "2 sources, but 3 values of a column"),
+        ({"columns": [np.zeros((2, 1))]}, "a column has shape"),
     ],
 )
 def test_arrays_that_kernels_do_not_take(change, message):

@@ -23,16 +23,7 @@ struct List {
   int64_t num_src, first_src;
 
   EdgeList<Id> view(int64_t num_dst, int64_t slot, int64_t num_slots) const {
-    return {"list",
-            src.data(),
-            dst.data(),
-            src.size(),
-            num_src,
-            num_dst,
-            slot,
-            num_slots,
-            is_timed ? code.data() : nullptr,
-            weight.size() ? weight.data() : nullptr};
+    return {src.data(), dst.data(), src.size(), num_src, num_dst, slot, num_slots};
   }
 };
 
@@ -124,18 +115,47 @@ void check_spoiled(Choices& choose, Runs& runs, int64_t num_dst, int64_t num_slo
          sound ? "sound" : "broken", " runs: ", outcome);
 }
 
-template <class Id>
+// Cells joined to parts at random: of no run, of no edge, of all.
+struct Division {
+  Exact<uint16_t> part_of_cell;
+  Exact<int64_t> first_run, begin;
+};
+
+Division divide(Choices& choose, const Exact<int64_t>& num_in_cell, int shift, int64_t num_runs) {
+  Division parts{Exact<uint16_t>(num_in_cell.size()), Exact<int64_t>(0), Exact<int64_t>(0)};
+  std::vector<int64_t> first_run{0}, begin{0};
+  int64_t edges = 0;
+  for (int64_t cell = 0; cell < num_in_cell.size(); ++cell) {
+    while (choose.one_in(3)) {
+      first_run.push_back(std::min(cell << shift, num_runs));
+      begin.push_back(edges);
+    }
+    parts.part_of_cell[cell] = uint16_t(begin.size() - 1);
+    edges += num_in_cell[cell];
+  }
+  first_run.push_back(num_runs);
+  begin.push_back(edges);
+  parts.first_run = Exact<int64_t>(first_run);
+  parts.begin = Exact<int64_t>(begin);
+  return parts;
+}
+
+template <class Id, class Ptr>
 void build(Choices& choose) {
   const int64_t num_dst = choose.size(30), num_slots = choose.between(1, 3);
-  const bool weighted = choose.flag();
+  const int64_t num_runs = num_dst * num_slots;
+  const bool weighted = choose.flag(), timed = !choose.one_in(4);
   std::vector<List<Id>> lists;
   for (int64_t slot = 0; slot < num_slots; ++slot) {
     lists.push_back(random_list<Id>(choose, num_dst, slot * 20, weighted));
+    lists.back().is_timed &= timed;
   }
-  Exact<int64_t> run_ptr(num_dst * num_slots + 1, 0);
+  const int shift = int(choose.size(5));
+  Exact<int64_t> num_in_cell((num_runs >> shift) + 1, 0);
   const Outcome outcome = outcome_of([&] {
     for (int64_t slot = 0; slot < num_slots; ++slot) {
-      count_runs(lists[size_t(slot)].view(num_dst, slot, num_slots), run_ptr.data() + 1);
+      count_cells("list", lists[size_t(slot)].view(num_dst, slot, num_slots), shift,
+                  num_in_cell.data());
     }
   });
   if (!std::all_of(lists.begin(), lists.end(),
@@ -144,29 +164,50 @@ void build(Choices& choose) {
     return;
   }
   expect(outcome == Outcome::kDone, "sound edges: ", outcome);
-  std::partial_sum(run_ptr.begin(), run_ptr.end(), run_ptr.data());
-  const int64_t num_edges = run_ptr[num_dst * num_slots];
-  Runs runs{Exact<int64_t>(num_dst + 1),   std::move(run_ptr),
+  const Division parts = divide(choose, num_in_cell, shift, num_runs);
+  const int64_t num_parts = parts.begin.size() - 1, num_edges = parts.begin[num_parts];
+  Exact<int64_t> next(num_parts);
+  std::copy_n(parts.begin.data(), num_parts, next.data());
+
+  Runs runs{Exact<int64_t>(num_dst + 1),   Exact<int64_t>(num_runs + 1),
             Exact<int64_t>(num_slots),     Exact<int64_t>(num_slots),
-            Exact<int32_t>(num_edges, -7), Exact<uint32_t>(num_edges, 7)};
-  Exact<uint32_t> order(num_edges, 7);
+            Exact<int32_t>(num_edges, -7), Exact<uint32_t>(num_edges, timed ? 7 : 0)};
+  Exact<Ptr> run_ptr(num_runs + 1, 0);
+  Exact<uint32_t> run(num_edges);
+  Exact<uint16_t> order(num_edges, 7);
   Exact<float> weight(weighted ? num_edges : 0);
-  int64_t position = 0;
+  uint32_t* time = timed ? runs.time.data() : nullptr;
+  std::vector<Column> sorted{{nullptr, order.data(), 2}};
+  if (weighted) sorted.push_back({nullptr, weight.data(), 4});
   std::vector<std::tuple<Id, int64_t, uint32_t, int64_t>> wanted;
   for (int64_t slot = 0; slot < num_slots; ++slot) {
     const List<Id>& list = lists[size_t(slot)];
-    fill_runs(list.view(num_dst, slot, num_slots), list.first_src, runs.run_ptr.data(),
-              RunsOut<int32_t>{runs.indices.data(), runs.time.data(), order.data(),
-                               weighted ? weight.data() : nullptr, 4});
+    Exact<uint16_t> places(list.src.size());
+    std::iota(places.data(), places.data() + places.size(), uint16_t(0));
+    std::vector<Column> given = sorted;
+    given[0].given = places.data();
+    if (weighted) given[1].given = list.weight.data();
+    divide_edges(list.view(num_dst, slot, num_slots), list.first_src,
+                 list.is_timed ? list.code.data() : nullptr,
+                 {shift, parts.part_of_cell.data(), next.data(), num_parts}, run.data(),
+                 runs.indices.data(), time, given);
     runs.least[slot] = list.first_src;
     runs.bound[slot] = list.first_src + list.num_src;
     for (int64_t e = 0; e < list.src.size(); ++e) {
       wanted.emplace_back(list.dst[e], slot, list.is_timed ? list.code[e] : 0, e);
     }
   }
+  sorted.push_back({nullptr, runs.indices.data(), 4});
+  sort_parts(parts.first_run.data(), parts.begin.data(), num_parts, run.data(), time, sorted,
+             run_ptr.data());
+  std::copy(run_ptr.begin(), run_ptr.end(), runs.run_ptr.data());
   std::sort(wanted.begin(), wanted.end());
+  int64_t position = 0;
   for (const auto& [dst, slot, code, edge] : wanted) {
     const List<Id>& list = lists[size_t(slot)];
+    const int64_t r = dst * num_slots + slot;
+    expect(runs.run_ptr[r] <= position && position < runs.run_ptr[r + 1], "run ", r, " is [",
+           runs.run_ptr[r], ", ", runs.run_ptr[r + 1], ") without position ", position);
     expect(runs.indices[position] == list.first_src + list.src[edge] &&
                runs.time[position] == code && order[position] == edge &&
                (!weighted || weight[position] == list.weight[edge]),
@@ -179,6 +220,6 @@ void build(Choices& choose) {
 
 }  // namespace
 
-LG_FUZZ_TARGET(build_runs) { choose.flag() ? build<int32_t>(choose) : build<int64_t>(choose); }
+LG_FUZZ_TARGET(build_runs) { choose.flag() ? build<int32_t, uint32_t>(choose) : build<int64_t, int64_t>(choose); }
 
 }  // namespace lg::fuzz
