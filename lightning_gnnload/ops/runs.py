@@ -123,7 +123,7 @@ def build_runs(
         ([0, 1, 3, 3], [2, 1, 0], [7, 8, 9])
     """
     try:
-        run_ptr = np.zeros(num_runs + 1, ptr_dtype)
+        run_ptr: np.ndarray = np.zeros(num_runs + 1, ptr_dtype)
     except MemoryError as error:
         raise GraphFormatError(
             f"{num_runs} runs, one for each node and edge type that ends in its type, take "
@@ -152,7 +152,7 @@ def build_runs(
             given = [values[piece] for values in each.columns]
             if order_dtype is not None:
                 given.insert(0, np.arange(piece.start, piece.stop, dtype=order_dtype))
-            kernels.divide_edges(  # type: ignore[call-overload, misc]
+            kernels.divide_edges(  # type: ignore[call-overload]
                 *_ends(each, piece),
                 each.first_src,
                 each.codes(piece),
@@ -234,8 +234,8 @@ def coo_to_csc(
     for name, ids in (("src", src), ("dst", dst)):
         check_array(name, ids, INDEX_DTYPES, 1, GraphFormatError)
     wide = np.result_type(src, dst)
-    ends = (ids.astype(wide, copy=False) for ids in (src, dst))
-    edges = EdgeList("coo_to_csc", *ends, num_nodes, num_nodes)
+    src_of, dst_of = (ids.astype(wide, copy=False) for ids in (src, dst))
+    edges = EdgeList("coo_to_csc", src_of, dst_of, num_nodes, num_nodes)
     order_dtype = np.int64 if as_flag("keep_order", keep_order) else None
     runs = build_runs([edges], num_nodes, src.dtype, order_dtype=order_dtype)
     return runs.run_ptr, runs.indices, runs.order

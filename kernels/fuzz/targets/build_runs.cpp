@@ -220,6 +220,8 @@ void build(Choices& choose) {
 
 }  // namespace
 
-LG_FUZZ_TARGET(build_runs) { choose.flag() ? build<int32_t, uint32_t>(choose) : build<int64_t, int64_t>(choose); }
+LG_FUZZ_TARGET(build_runs) {
+  choose.flag() ? build<int32_t, uint32_t>(choose) : build<int64_t, int64_t>(choose);
+}
 
 }  // namespace lg::fuzz
