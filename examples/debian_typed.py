@@ -1,4 +1,4 @@
-"""R-GCN, or PyG's HGT, on Debian's packages, their sources and their maintainers.
+"""R-GCN or HGT on Debian's packages, their sources and their maintainers.
 
     python examples/debian_typed.py RGCN
 
@@ -10,32 +10,27 @@ import argparse
 from typing import Any
 
 import pytorch_lightning as pl
-from models import RGCN, TypedClassifier
+from models import HGT, RGCN, TypedClassifier
 
 from lightning_gnnload import Debian, GraphDataModule, NeighborSampler
 
+MODELS: dict[str, tuple[type[TypedClassifier], int]] = {"RGCN": (RGCN, 10), "HGT": (HGT, 20)}  # and epochs
 FANOUTS = [5, 3]  # neighbours of each edge type, of packages and then of what these led to
 SHAPE: dict[str, Any] = {"node_type": "package", "in_features": {"package": 128}, "num_classes": 58}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=["RGCN", "HGT"])
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--epochs", type=int, help="by default 10 of R-GCN and 20 of HGT")
     arguments = parser.parse_args()
     pl.seed_everything(0)
-    dataset = Debian(typed=True)
-    if arguments.model == "RGCN":
-        model: TypedClassifier = RGCN(**SHAPE)
-        data = GraphDataModule(dataset, NeighborSampler(FANOUTS), batch_size=1024)
-    else:
-        from models.hgt import HGT  # needs torch_geometric
-
-        model = HGT(**SHAPE)
-        data = GraphDataModule(dataset, NeighborSampler(FANOUTS, expand="new"), batch_size=1024, batch_format="pyg")
+    kind, epochs = MODELS[arguments.model]
+    model = kind(**SHAPE)
+    data = GraphDataModule(Debian(typed=True), NeighborSampler(FANOUTS), batch_size=1024)
     trainer = pl.Trainer(
         accelerator="cpu",
-        max_epochs=arguments.epochs,
+        max_epochs=arguments.epochs or epochs,
         default_root_dir=f"runs/debian_{arguments.model.lower()}",
         callbacks=[pl.callbacks.ModelCheckpoint(monitor="val_accuracy", mode="max")],
     )

@@ -1,6 +1,7 @@
 """The models of the examples, each a plain LightningModule."""
 
 from .classifiers import GAT, GCN, GraphSAGE, NodeClassifier, PinSAGE
+from .hgt import HGT
 from .links import LinkSAGE
 from .temporal import TemporalSAGE
 from .typed import RGCN, TypedClassifier
@@ -8,6 +9,7 @@ from .typed import RGCN, TypedClassifier
 __all__ = [
     "GAT",
     "GCN",
+    "HGT",
     "RGCN",
     "GraphSAGE",
     "LinkSAGE",

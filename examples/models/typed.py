@@ -106,17 +106,8 @@ class TypedClassifier(Learner):
         """Makes the layers, outermost first."""
         raise NotImplementedError
 
-
-class RGCN(TypedClassifier):
-    """Node classification by layers of :class:`RGCNConv`, on typed mini-batches."""
-
-    def make_convs(self, types: GraphTypes) -> list[nn.Module]:
-        settings = self.hparams
-        widths = [settings["hidden"]] * settings["num_layers"] + [settings["num_classes"]]
-        return [RGCNConv(types, *pair) for pair in pairwise(widths)]
-
     def forward(self, batch: TypedMiniBatch) -> Tensor:
-        """Logits of the seeds, ``[num_seeds, num_classes]``."""
+        """What the last layer gives for the seeds, ``[num_seeds, F]``: logits, if no head comes after it."""
         batch.expect_layers(len(self.convs))
         x = self.encoder(batch.nodes, batch.x)
         for conv, blocks, num_dst in zip(self.convs, batch.blocks, batch.num_dst, strict=True):
@@ -125,3 +116,12 @@ class RGCN(TypedClassifier):
 
     def labels(self, batch: TypedMiniBatch) -> Tensor:
         return batch.y[self.node_type]
+
+
+class RGCN(TypedClassifier):
+    """Node classification by layers of :class:`RGCNConv`, on typed mini-batches."""
+
+    def make_convs(self, types: GraphTypes) -> list[nn.Module]:
+        settings = self.hparams
+        widths = [settings["hidden"]] * settings["num_layers"] + [settings["num_classes"]]
+        return [RGCNConv(types, *pair) for pair in pairwise(widths)]

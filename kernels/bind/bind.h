@@ -7,6 +7,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include "common/alias.h"
@@ -23,13 +24,21 @@ using Array = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = Array<uint8_t>;
 using NoGil = nb::call_guard<nb::gil_scoped_release>;
 
-using Names = std::optional<Array<const int64_t>>;  // of the graph's nodes, by which they draw
+template <class T>
+using Maybe = std::optional<Array<const T>>;
+
+template <class T>
+T* data(const std::optional<Array<T>>& array) {
+  return array ? array->data() : nullptr;
+}
+
+using Offsets = std::variant<Array<const uint32_t>, Array<const int64_t>>;  // where runs begin
+using Names = Maybe<int64_t>;  // of the graph's nodes, by which they draw
 
 template <class Index>
 Csc<Index> csc(const Array<const int64_t>& indptr, const Array<const Index>& indices,
                const Names& names = std::nullopt) {
-  return {indptr.data(), indices.data(), int64_t(indptr.size()) - 1,
-          names ? names->data() : nullptr};
+  return {indptr.data(), indices.data(), int64_t(indptr.size()) - 1, data(names)};
 }
 
 // Of a graph's edges, float or double, or none.
@@ -43,9 +52,7 @@ inline EdgeWeights edge_weights(const Weights& weights) {
   return {nullptr, static_cast<const double*>(weights->data())};
 }
 
-using Table = std::optional<Array<const AliasEntry>>;  // of a graph's weights, or none
-
-inline const AliasEntry* entries(const Table& table) { return table ? table->data() : nullptr; }
+using Table = Maybe<AliasEntry>;  // of a graph's weights, or none
 
 // What defines functions of the module: registered by being compiled, called when it is imported.
 using Definition = void (*)(nb::module_&);

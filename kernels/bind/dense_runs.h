@@ -2,8 +2,6 @@
 // ops/ has checked it.
 #pragma once
 
-#include <nanobind/stl/variant.h>
-
 #include <algorithm>
 
 #include "bind/bind.h"
@@ -12,16 +10,8 @@
 
 namespace lg::bind {
 
-template <class T>
-using Maybe = std::optional<Array<const T>>;
-
-template <class T>
-const T* data(const Maybe<T>& array) {
-  return array ? array->data() : nullptr;
-}
-
 struct DenseArrays {
-  std::variant<Array<const uint32_t>, Array<const int64_t>> run_ptr;
+  Offsets run_ptr;
   Array<const int64_t> first_node, first_run, slot_ptr;
   Array<const int32_t> slot_type;
   Maybe<uint32_t> edge_time;

@@ -1,14 +1,10 @@
 // walk_lists.h: the runs that walks leave nodes by, as Python has them.
 #pragma once
 
-#include <nanobind/stl/variant.h>
-
 #include "bind/bind.h"
 #include "random_walk/walk_lists.h"
 
 namespace lg::bind {
-
-using Offsets = std::variant<Array<const int64_t>, Array<const uint32_t>>;
 
 // With the memory that they point to: ops/walks.py has checked it.
 class WalkRuns {

@@ -2,26 +2,14 @@
 #include "collective/add_hop.h"
 
 namespace lg::bind {
-namespace {
-
-template <class T>
-const T* data_or_null(const std::optional<Array<const T>>& array) {
-  return array ? array->data() : nullptr;
-}
-
-}  // namespace
-
 LG_BIND(m) {
   m.def(
       "add_hop",
       [](Workspace& workspace, int64_t num_graph_nodes, Array<const int64_t> known,
-         Array<const int64_t> counts, Array<const int64_t> neighbors,
-         std::optional<Array<const int64_t>> edge_ids,
-         std::optional<Array<const float>> edge_weights,
-         std::optional<Array<const int32_t>> edge_types, Bytes arena, int64_t max_local) {
-        const ChosenEdges edges{
-            counts.data(),          neighbors.data(),           int64_t(neighbors.size()),
-            data_or_null(edge_ids), data_or_null(edge_weights), data_or_null(edge_types)};
+         Array<const int64_t> counts, Array<const int64_t> neighbors, Maybe<int64_t> edge_ids,
+         Maybe<float> edge_weights, Maybe<int32_t> edge_types, Bytes arena, int64_t max_local) {
+        const ChosenEdges edges{counts.data(),  neighbors.data(),   int64_t(neighbors.size()),
+                                data(edge_ids), data(edge_weights), data(edge_types)};
         BatchRequest batch{};  // its draws have been made
         batch.seeds = known.data();
         batch.num_seeds = int64_t(known.size());

@@ -16,7 +16,7 @@ LG_BIND_INDEX(Index, m) {
                            starts.data(),
                            numbers.data(),
                            int64_t(places.size()),
-                           {length, num_walks, end_below, restart_below, entries(table)},
+                           {length, num_walks, end_below, restart_below, data(table)},
                            t,
                            seed,
                            epoch,

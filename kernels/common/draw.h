@@ -41,6 +41,9 @@ LG_HD NodeDraws node_draws(const StreamKey& key, uint32_t step, uint32_t hop, in
   return {key.draw0, key.draw1, uint32_t(node), node_high | hop << 16, step};
 }
 
+// Draws of different edge types at one hop are those of different hops: 16 hops below, types above.
+LG_HD uint32_t typed_hop(uint32_t hop, int32_t type) { return hop | uint32_t(type + 1) << 4; }
+
 // What philox() makes the block's words of, under draws.key0 and draws.key1.
 LG_HD Words4 draw_counter(const NodeDraws& draws, uint32_t block, uint32_t attempt) {
   return {draws.node_low, draws.node_high_hop, draws.step, block | attempt << 24};

@@ -6,14 +6,14 @@
 namespace lg::bind {
 
 LG_BIND_INDEX(Index, m) {
-  using Ids = std::optional<Array<const int64_t>>;
   m.def(
       "draw_negatives",
-      [](RunPtr run_ptr, Array<const Index> indices, Place place,
-         std::tuple<int64_t, int64_t> sources, Codes edge_time, Codes src_time, Codes dst_time,
-         Array<const int64_t> rows, Ids src, Ids dst, Codes until, int64_t num, int64_t num_dst,
-         int64_t tries, Table src_alias, Table dst_alias, uint64_t seed, uint32_t epoch,
-         uint32_t hop, Array<int64_t> out) {
+      [](Offsets run_ptr, Array<const Index> indices, Place place,
+         std::tuple<int64_t, int64_t> sources, Maybe<uint32_t> edge_time, Maybe<uint32_t> src_time,
+         Maybe<uint32_t> dst_time, Array<const int64_t> rows, Maybe<int64_t> src,
+         Maybe<int64_t> dst, Maybe<uint32_t> until, int64_t num, int64_t num_dst, int64_t tries,
+         Table src_alias, Table dst_alias, uint64_t seed, uint32_t epoch, uint32_t hop,
+         Array<int64_t> out) {
         draw_negatives(NegativesRequest<Index>{type_runs<Index>(run_ptr, indices, place),
                                                {std::get<0>(sources), std::get<1>(sources)},
                                                data(edge_time),
@@ -27,8 +27,8 @@ LG_BIND_INDEX(Index, m) {
                                                num,
                                                num_dst,
                                                tries,
-                                               entries(src_alias),
-                                               entries(dst_alias),
+                                               data(src_alias),
+                                               data(dst_alias),
                                                seed,
                                                epoch,
                                                hop},

@@ -9,8 +9,7 @@ using Ids = Array<const int64_t>;
 // The views must outlive the request.
 CacheRequest cache_request(const Ids& ids, const std::optional<Ids>& positions, const Bytes& out,
                            int64_t num_out) {
-  return {ids.data(), positions ? positions->data() : nullptr, int64_t(ids.size()), out.data(),
-          num_out};
+  return {ids.data(), data(positions), int64_t(ids.size()), out.data(), num_out};
 }
 
 }  // namespace

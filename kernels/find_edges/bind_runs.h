@@ -6,28 +6,21 @@
 
 namespace lg::bind {
 
-using RunPtr = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;  // uint32 or int64
-using Codes = std::optional<Array<const uint32_t>>;
-
 // first_run, stride, and the first and the number of the destinations.
 using Place = std::tuple<int64_t, int64_t, int64_t, int64_t>;
 
 template <class Index>
-TypeRuns<Index> type_runs(const RunPtr& run_ptr, const Array<const Index>& indices,
+TypeRuns<Index> type_runs(const Offsets& run_ptr, const Array<const Index>& indices,
                           const Place& place) {
-  const bool narrow = run_ptr.dtype() == nb::dtype<uint32_t>();
+  const auto* narrow = std::get_if<Array<const uint32_t>>(&run_ptr);
+  const auto* wide = std::get_if<Array<const int64_t>>(&run_ptr);
   const auto [first_run, stride, first, count] = place;
   return {indices.data(),
-          narrow ? static_cast<const uint32_t*>(run_ptr.data()) : nullptr,
-          narrow ? nullptr : static_cast<const int64_t*>(run_ptr.data()),
+          narrow ? narrow->data() : nullptr,
+          wide ? wide->data() : nullptr,
           first_run,
           stride,
           {first, count}};
-}
-
-template <class T>
-const T* data(const std::optional<Array<const T>>& array) {
-  return array ? array->data() : nullptr;
 }
 
 }  // namespace lg::bind

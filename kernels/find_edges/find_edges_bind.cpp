@@ -9,9 +9,9 @@ template <class Index, class Value>
 void define_find_edges(nb::module_& m) {
   m.def(
       "find_edges",
-      [](RunPtr run_ptr, Array<const Index> indices, Place place, Array<const Value> values,
-         Array<const int64_t> destinations, Array<const int64_t> wanted,
-         std::optional<Array<const int64_t>> begins, Array<int64_t> positions) {
+      [](Offsets run_ptr, Array<const Index> indices, Place place, Array<const Value> values,
+         Array<const int64_t> destinations, Array<const int64_t> wanted, Maybe<int64_t> begins,
+         Array<int64_t> positions) {
         find_edges(FindEdgesRequest<Index, Value>{type_runs<Index>(run_ptr, indices, place),
                                                   values.data(), destinations.data(), wanted.data(),
                                                   data(begins), int64_t(destinations.size())},
@@ -27,8 +27,8 @@ LG_BIND_INDEX(Index, m) {
   define_find_edges<Index, int64_t>(m);
   m.def(
       "mark_edges",
-      [](RunPtr run_ptr, Array<const Index> indices, Place place, Codes edge_time,
-         Array<const int64_t> sources, Codes until, Array<const int64_t> destinations,
+      [](Offsets run_ptr, Array<const Index> indices, Place place, Maybe<uint32_t> edge_time,
+         Array<const int64_t> sources, Maybe<uint32_t> until, Array<const int64_t> destinations,
          Array<uint8_t> known) {
         mark_edges(
             MarkEdgesRequest<Index>{type_runs<Index>(run_ptr, indices, place), data(edge_time),

@@ -10,11 +10,10 @@ LG_BIND(m) {
   m.def(
       "gather_mapped",
       [](Array<const uint8_t> table, int64_t num_rows, Array<const int64_t> ids,
-         std::optional<Array<const int64_t>> positions, Bytes out, int64_t num_out) {
+         Maybe<int64_t> positions, Bytes out, int64_t num_out) {
         const int64_t row_bytes = num_rows > 0 ? int64_t(table.size()) / num_rows : 0;
-        return gather_mapped(table.data(), num_rows, row_bytes, ids.data(),
-                             positions ? positions->data() : nullptr, int64_t(ids.size()),
-                             out.data(), num_out);
+        return gather_mapped(table.data(), num_rows, row_bytes, ids.data(), data(positions),
+                             int64_t(ids.size()), out.data(), num_out);
       },
       "table"_a.noconvert(), "num_rows"_a, "ids"_a.noconvert(), "positions"_a.noconvert().none(),
       "out"_a.noconvert(), "num_out"_a, NoGil());

@@ -11,21 +11,21 @@ LG_BIND(m) {
   m.def(
       "gather_tiered",
       [](Array<const int32_t> location, const std::vector<Array<const uint8_t>>& shards,
-         const std::vector<int64_t>& shard_rows, std::optional<Array<const uint8_t>> backing,
-         int64_t row_bytes, Ids ids, std::optional<Ids> positions, Bytes out, int64_t num_out,
-         Missed missed_ids, Missed missed_positions) {
+         const std::vector<int64_t>& shard_rows, Maybe<uint8_t> backing, int64_t row_bytes, Ids ids,
+         std::optional<Ids> positions, Bytes out, int64_t num_out, Missed missed_ids,
+         Missed missed_positions) {
         TieredRequest request{location.data(),
                               int64_t(location.size()),
                               {},
-                              backing ? backing->data() : nullptr,
+                              data(backing),
                               row_bytes,
                               ids.data(),
-                              positions ? positions->data() : nullptr,
+                              data(positions),
                               int64_t(ids.size()),
                               out.data(),
                               num_out,
-                              missed_ids ? missed_ids->data() : nullptr,
-                              missed_positions ? missed_positions->data() : nullptr};
+                              data(missed_ids),
+                              data(missed_positions)};
         for (size_t shard = 0; shard < shards.size(); ++shard) {
           request.shards[shard] = {shards[shard].data(), shard_rows[shard]};
         }

@@ -17,7 +17,7 @@ LG_BIND(m) {
       [](Array<const int64_t> indptr, Array<const int32_t> types, Array<const int64_t> run_ptr,
          Array<int32_t> run_type, Array<uint32_t> run_end, std::optional<Array<uint32_t>> order) {
         index_edge_types(indptr.data(), int64_t(indptr.size()) - 1, types.data(), run_ptr.data(),
-                         run_type.data(), run_end.data(), order ? order->data() : nullptr);
+                         run_type.data(), run_end.data(), data(order));
       },
       "indptr"_a.noconvert(), "types"_a.noconvert(), "run_ptr"_a.noconvert(),
       "run_type"_a.noconvert(), "run_end"_a.noconvert(), "order"_a.noconvert().none(), NoGil());

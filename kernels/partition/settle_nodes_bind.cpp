@@ -6,9 +6,9 @@ namespace lg::bind {
 LG_BIND(m) {
   m.def(
       "settle_nodes",
-      [](std::optional<Array<const uint64_t>> held, Array<int32_t> part, Array<int64_t> num_own) {
-        settle_nodes(held ? held->data() : nullptr, int64_t(part.size()), part.data(),
-                     num_own.data(), int64_t(num_own.size()));
+      [](Maybe<uint64_t> held, Array<int32_t> part, Array<int64_t> num_own) {
+        settle_nodes(data(held), int64_t(part.size()), part.data(), num_own.data(),
+                     int64_t(num_own.size()));
       },
       "held"_a.noconvert().none(), "part"_a.noconvert(), "num_own"_a.noconvert(), NoGil());
 }

@@ -14,7 +14,7 @@ static void define_walk(nb::module_& m) {
         const Csc<Index> graph = csc(indptr, indices, names);
         with_walk_lists(runs, graph, [&](const auto& lists) {
           using Lists = std::decay_t<decltype(lists)>;
-          const WalkSettings walks{length, num_walks, end_below, restart_below, entries(table)};
+          const WalkSettings walks{length, num_walks, end_below, restart_below, data(table)};
           random_walk<Index, Lists>(
               {graph, lists, starts.data(), int64_t(starts.size()), walks, seed, epoch, step, hop},
               traces.data());

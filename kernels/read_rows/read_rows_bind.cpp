@@ -16,13 +16,12 @@ LG_BIND(m) {
       .def(
           "read",
           [](RowReader& reader, int fd, const std::string& name, int64_t offset, int64_t num_rows,
-             int64_t row_bytes, int64_t unit, Array<const int64_t> ids,
-             std::optional<Array<const int64_t>> positions, Bytes out, int64_t num_out) {
+             int64_t row_bytes, int64_t unit, Array<const int64_t> ids, Maybe<int64_t> positions,
+             Bytes out, int64_t num_out) {
             const Tally tally = [&] {
               nb::gil_scoped_release no_gil;
               return reader.read({fd, name.c_str(), offset, num_rows, row_bytes, unit}, ids.data(),
-                                 positions ? positions->data() : nullptr, int64_t(ids.size()),
-                                 out.data(), num_out);
+                                 data(positions), int64_t(ids.size()), out.data(), num_out);
             }();
             return nb::make_tuple(tally.reads, tally.bytes);
           },

@@ -42,7 +42,7 @@ class SharedPicker {
   LG_PREFETCHES void begin(const int64_t* nodes, const Chunk& chunk) {
     for (int i = 0; i < chunk.size; ++i) {
       prefetch_neighbors(graph_, nodes[i]);
-      request_.runs.prefetch(nodes[i]);
+      prefetch_runs(request_.runs, nodes[i]);
     }
   }
 

@@ -7,14 +7,14 @@ LG_BIND(m) {
   m.def(
       "sample_layers",
       [](const AnyInput& any, std::vector<int64_t> budgets, int method,
-         std::optional<Array<const int64_t>> importance_tree, bool replace, bool normalize,
-         bool keep_known, bool expand_new, bool edge_ids, int64_t num_drawn, Weights weights) {
+         Maybe<int64_t> importance_tree, bool replace, bool normalize, bool keep_known,
+         bool expand_new, bool edge_ids, int64_t num_drawn, Weights weights) {
         return any.sampled([&](Workspace& workspace, const auto& input) {
           return sample_layers(
-              workspace, request<LayerRequest>(input, budgets, LayerMethod(method),
-                                               importance_tree ? importance_tree->data() : nullptr,
-                                               replace, normalize, keep_known, expand(expand_new),
-                                               edge_ids, num_drawn, edge_weights(weights)));
+              workspace,
+              request<LayerRequest>(input, budgets, LayerMethod(method), data(importance_tree),
+                                    replace, normalize, keep_known, expand(expand_new), edge_ids,
+                                    num_drawn, edge_weights(weights)));
         });
       },
       "input"_a, "budgets"_a, "method"_a, "importance_tree"_a.noconvert().none(), "replace"_a,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "common/cuda/lanes.h"
+#include "sample_neighbors/fanout.h"
 #include "sample_neighbors/sample_uniform.h"
 
 namespace lg {
@@ -85,6 +86,29 @@ __device__ void draw_distinct(const Lanes<kLanes>& lanes, const NodeDraws& draws
       if (in_rounds) earlier.add(position);
     }
     if (in_rounds) __syncwarp(lanes.mask);
+  }
+}
+
+// What a destination takes of `degree` in-neighbours (fanout.h), by a group of lanes.
+//
+//   in   draws_of()         the destination's draws, where it draws
+//   in   earlier            unused with replacement, and where fanout <= kLanes
+//   out  put(j, position)   for each edge j, by some lane
+template <int kLanes, class DrawsOf, class Put>
+__device__ void pick_positions(const Lanes<kLanes>& lanes, const DrawsOf& draws_of, int64_t degree,
+                               int64_t fanout, bool replace, const PickTable& earlier,
+                               const Put& put) {
+  if (!is_drawn(degree, fanout, replace)) {
+    for (uint32_t j = lanes.lane; j < uint32_t(degree); j += kLanes) put(j, j);
+    return;
+  }
+  const NodeDraws draws = draws_of();
+  if (replace) {
+    for (uint32_t j = lanes.lane; j < uint32_t(fanout); j += kLanes) {
+      put(j, draw_below(draws, j, uint32_t(degree), draw_word(draws, j, 0)));
+    }
+  } else {
+    draw_distinct(lanes, draws, uint32_t(degree), uint32_t(fanout), earlier, put);
   }
 }
 

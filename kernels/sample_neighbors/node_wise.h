@@ -17,7 +17,7 @@ namespace lg {
 
 // Destinations in a chunk. While their positions are chosen memory idles, so that they are few; but as
 // many as vectors have lanes.
-constexpr int kMinChunk = 16, kMaxChunk = 64;
+constexpr int kMinChunk = 16, kMaxChunk = 128;
 
 enum class Expand {
   kAll,  // every node known so far is a destination of the next hop (DGL)

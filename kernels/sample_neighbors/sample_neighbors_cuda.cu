@@ -41,21 +41,12 @@ __global__ void pick_edges(Adjacency<Index> graph, Batch batch, Hop hop, Edges<I
     const int64_t begin = graph.start(node), degree = graph.degree(node);
     const Index* list = graph.list(node);
     const int64_t edge = hop.starts[dst];
-    const auto put = [&](uint32_t j, uint32_t position) {
-      picked.put(edge + j, list[position], begin + position);
-    };
-    if (!is_drawn(degree, fanout, replace != 0)) {
-      for (uint32_t j = lanes.lane; j < uint32_t(degree); j += kLanes) put(j, j);
-      continue;
-    }
-    const NodeDraws draws = node_draws(stream, key.step, key.hop, graph.name(node));
-    if (replace != 0) {
-      for (uint32_t j = lanes.lane; j < uint32_t(fanout); j += kLanes) {
-        put(j, draw_below(draws, j, uint32_t(degree), draw_word(draws, j, 0)));
-      }
-    } else {
-      draw_distinct(lanes, draws, uint32_t(degree), uint32_t(fanout), earlier, put);
-    }
+    pick_positions(
+        lanes, [&] { return node_draws(stream, key.step, key.hop, graph.name(node)); }, degree,
+        fanout, replace != 0, earlier,
+        [&](uint32_t j, uint32_t position) {
+          picked.put(edge + j, list[position], begin + position);
+        });
   }
 }
 

@@ -8,13 +8,13 @@ namespace lg {
 struct OneRun {
   const int64_t* indptr;
 
-  void prefetch(int64_t) const {}  // samplers fetch where lists begin anyway
-
   template <class Add>
   void visit(int64_t node, const Add& add) const {
     add(0, indptr[node], uint32_t(indptr[node + 1] - indptr[node]));
   }
 };
+
+inline void prefetch_runs(const OneRun&, int64_t) {}  // samplers fetch where lists begin anyway
 
 template <class Runs>
 constexpr bool kHasTypes = true;

@@ -77,6 +77,7 @@ class QueryIds {
       : of_seed_(queries.of_seed),
         paths_(paths),
         is_one_(queries.num_queries == 1 && !paths),
+        differ_(queries.name || queries.since || queries.until),
         shift_(queries.shift),
         mask_((int64_t(1) << queries.shift) - 1) {}
 
@@ -95,7 +96,8 @@ class QueryIds {
     return kMany ? (value & ~mask_) | neighbor : neighbor;
   }
 
-  bool has_queries() const { return of_seed_ != nullptr; }
+  // Whether a batch says which query each node is of: not where all seeds always share one.
+  bool has_queries() const { return of_seed_ != nullptr && differ_; }
 
   // Nodes become ids of the graph again, and `queries` those of the seeds.
   void separate(const NodeList& nodes, int32_t* queries) const {
@@ -109,7 +111,7 @@ class QueryIds {
  private:
   const int32_t* of_seed_;
   const PathQueries* paths_;
-  bool is_one_;
+  bool is_one_, differ_;
   int shift_;
   int64_t mask_;
 };

@@ -15,7 +15,7 @@
 
 namespace lg {
 
-constexpr int kMaxRuns = 128;  // in a chunk
+constexpr int kMaxRuns = 256;  // in a chunk
 
 // Runs, as UniformChunk has destinations.
 struct RunChunk {

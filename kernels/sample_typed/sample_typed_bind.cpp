@@ -54,10 +54,10 @@ LG_BIND(m) {
   nb::class_<DenseArrays>(m, "DenseRuns")
       .def(
           "__init__",
-          [](DenseArrays* self, decltype(DenseArrays::run_ptr) run_ptr,
-             Array<const int64_t> first_node, Array<const int64_t> first_run,
-             Array<const int64_t> slot_ptr, Array<const int32_t> slot_type,
-             Maybe<uint32_t> edge_time, Array<const uint8_t> timed) {
+          [](DenseArrays* self, Offsets run_ptr, Array<const int64_t> first_node,
+             Array<const int64_t> first_run, Array<const int64_t> slot_ptr,
+             Array<const int32_t> slot_type, Maybe<uint32_t> edge_time,
+             Array<const uint8_t> timed) {
             new (self)
                 DenseArrays{run_ptr, first_node, first_run, slot_ptr, slot_type, edge_time, timed};
           },

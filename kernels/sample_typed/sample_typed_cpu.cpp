@@ -14,7 +14,7 @@ struct PrefetchRuns {
   template <class Index>
   LG_PREFETCHES void operator()(const Csc<Index>& graph, int64_t value) const {
     const int64_t node = ids.node(value);
-    runs.prefetch(node);
+    prefetch_runs(runs, node);
     if (graph.names) __builtin_prefetch(&graph.names[node]);
   }
 };

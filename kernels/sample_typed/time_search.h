@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/workspace.h"
+#include "sample_typed/search.h"
 
 namespace lg {
 
@@ -61,11 +62,7 @@ class TimeSearch {
     uint32_t bound;
   };
 
-  void halve(Search& search) const {
-    const int64_t half = (search.left + 1) / 2;
-    search.at += codes_[search.at + half - 1] < search.bound ? half : 0;
-    search.left -= half;
-  }
+  void halve(Search& search) const { lg::halve(codes_, search.bound, search.at, search.left); }
 
   const uint32_t* codes_ = nullptr;
   int64_t size_ = 0;

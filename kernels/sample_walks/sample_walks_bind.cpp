@@ -11,7 +11,7 @@ LG_BIND(m) {
       [](const AnyInput& any, const WalkRuns* runs, Table table, int64_t num_hops,
          int64_t num_neighbors, int64_t num_walks, int64_t length, uint64_t end_below,
          uint64_t restart_below, bool include_self, bool normalize, bool expand_new) {
-        const WalkSettings walks{length, num_walks, end_below, restart_below, entries(table)};
+        const WalkSettings walks{length, num_walks, end_below, restart_below, data(table)};
         return any.sampled([&](Workspace& workspace, const auto& input) {
           using Index = std::decay_t<decltype(*input.graph.indices)>;
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import torch
 
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_batch import TypedMiniBatch, columns_of
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import columns_of
+from lightning_gnnload.errors import LoaderConfigError
 
 
 class BatchFormat:
@@ -24,12 +27,17 @@ class BatchFormat:
 
     def check_sampler(self, sampler: Any) -> None:
         """Raises LoaderConfigError: mini-batches of this sampler cannot be had in this format."""
+        if self.library is not None and getattr(sampler, "metapath", None) is not None:
+            raise LoaderConfigError(
+                f"{sampler} joins nodes of one type that are several steps apart, by edges of no type of the graph, "
+                f"which {self.library}'s mini-batches with types cannot hold. Give batch_format='blocks'."
+            )
 
     def check_device(self, device: torch.device) -> None:
         """Raises CudaUnavailableError: no batches of this format can be made on ``device``."""
 
     def adapter(
-        self, data: GraphData, template: Any = None, num_dst: Callable[[int], int] | None = None, **names: str
+        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
     ) -> Callable[[MiniBatch], Any] | None:
         """Returns the function that converts a MiniBatch to a batch; None where models get the MiniBatch itself.
 
@@ -37,7 +45,7 @@ class BatchFormat:
             data: what mini-batches are of: the types of its graph and the order of the user's edges, and which tables
                 have rows of one type.
             template: what every batch repeats, where the format's own reader of graphs gives such a thing.
-            num_dst: how many of so many negatives of a link replace its destination; None: all.
+            links: the form of seeds that are links.
             **names: ``feature_name``, ``label_name`` and ``edge_feature_name``, for formats that name columns.
 
         Raises:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload import ops
+from lightning_gnnload.data.arrays import is_integer
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -168,10 +171,7 @@ def drawable_weights(name: str, weights: Any) -> Any:
 def drawable_types(types: Any) -> Any:
     """Returns edge types ``[E]`` that samplers can draw by; None where these are none."""
     types = None if types is None else torch.as_tensor(types)
-    return None if types is None or types.ndim != 1 or types.dtype not in _INTEGERS else types
-
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    return None if types is None or types.ndim != 1 or not is_integer(types) else types
 
 
 def seed_fields(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -180,6 +180,18 @@ def seed_fields(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     Their times are ``seed_time``, as nodes may have times, too.
     """
     return {{"time": "seed_time"}.get(name, name): rows for name, rows in columns.items()}
+
+
+def typed_seed_fields(batch: MiniBatch, types: GraphTypes) -> dict[str, dict[str, torch.Tensor]]:
+    """Returns the columns of :func:`seed_fields` by node type, of seeds that are nodes: each type has those of its own
+    seeds, in their order."""
+    number = types.number_of(batch.seeds.cpu().numpy())
+    found: dict[str, dict[str, torch.Tensor]] = {}
+    for kind in np.unique(number).tolist():
+        rows = torch.from_numpy(np.flatnonzero(number == kind)).to(batch.device)
+        fields = seed_fields(batch.seed_columns)
+        found[types.node_types[kind]] = {name: column[rows] for name, column in fields.items()}
+    return found
 
 
 def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> torch.Tensor:
@@ -191,5 +203,7 @@ def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> 
     """
     if edge_order is None:
         return edge_ids
-    # The order is as long as the graph: ids go to it, whatever their device.
-    return tensor_view(edge_order)[edge_ids.cpu()].long().to(edge_ids.device)
+    # The order is as long as the graph: ids go to it, whatever their device, and each is a miss of the caches.
+    found = np.empty(len(edge_ids), edge_order.dtype)
+    ops.gather_rows(edge_order, edge_ids.cpu().numpy(), found)
+    return torch.from_numpy(found).long().to(edge_ids.device)

@@ -15,6 +15,7 @@ from lightning_gnnload.adapters.columns import (
     drawable_types,
     drawable_weights,
     edge_columns,
+    seed_fields,
     split_ids,
     times_of,
 )
@@ -22,21 +23,21 @@ from lightning_gnnload.adapters.dgl_frames import (
     EDGE_FEATURE_NAME,
     FEATURE_NAME,
     LABEL_NAME,
+    add_columns,
     check_blocks,
-    check_feature_name,
     csc_of,
     edge_frame,
     frames_of,
     import_dgl,
-    row_columns,
+    node_columns,
 )
 from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, typed_data_from_dgl
-from lightning_gnnload.adapters.links import CountOf, dgl_link_graphs, link_type_of
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_batch import columns_of
+from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
 
 
@@ -44,7 +45,8 @@ class ToDGL:
     """Converts a MiniBatch to the triple ``(input_nodes, output_nodes, blocks)`` of DGL's DataLoader.
 
     ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Every block has features, tables of nodes under their
-    names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``. Labels are in ``blocks[-1].dstdata``, and so are,
+    names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``; where every seed has nodes of its own, also
+    ``"row"``, int64, the seed that a node was drawn for. Labels are in ``blocks[-1].dstdata``, and so are,
     of a :class:`.SeedTable` of nodes, ``input_id``, ``seed_time`` and further columns. ``edata``, in
     the order of ``Block.indices``, has edge features, tables of edges, edge ids as ``dgl.EID``, and, where the sampler
     gives them, types as ``dgl.ETYPE``, int64, and weights. These have two names, ``"edge_weights"`` and ``"weights"``,
@@ -57,7 +59,7 @@ class ToDGL:
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the user's DGL
             graph; None leaves positions in ``Graph.indices``.
         edge_feature_name: the name of edge features in ``edata``.
-        num_dst: how many of so many negatives of a link replace its destination; None: all.
+        links: the form of seeds that are links.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -78,14 +80,14 @@ class ToDGL:
         label_name: str = LABEL_NAME,
         edge_order: np.ndarray | None = None,
         edge_feature_name: str = EDGE_FEATURE_NAME,
-        num_dst: CountOf | None = None,
+        links: LinkForm = ANY_LINKS,
     ) -> None:
         import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_order = edge_order
         self.edge_feature_name = edge_feature_name
-        self.num_dst = num_dst
+        self.links = links
 
     def __call__(self, batch: MiniBatch) -> tuple[Any, ...]:
         """Converts one mini-batch; of links, pair graphs come instead of ``output_nodes``: of positive pairs and, where
@@ -93,7 +95,8 @@ class ToDGL:
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
-            GraphDataError: a table that ``srcdata`` cannot carry: of one node type, or of a name that is taken.
+            GraphDataError: a table that ``srcdata`` cannot carry: of one node type, or of a name that is taken; a
+                column of seeds with the name of another one.
         """
         check_blocks(batch)
         dgl = import_dgl("batch_format='dgl'")
@@ -102,20 +105,19 @@ class ToDGL:
                 f"batch_format='dgl' carries one row a node, but table {min(batch.positions)!r} has rows for one node "
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
-        check_feature_name(self.feature_name, batch.tables, batch.x)
+        columns = node_columns(batch.tables, self.feature_name, batch.x, batch.rows)
         blocks = [self._block(dgl, block, batch.nodes) for block in batch.blocks]
-        columns = batch.tables if batch.x is None else {self.feature_name: batch.x, **batch.tables}
         for block in blocks:  # a block's nodes are a prefix of the mini-batch's
             for name, rows in columns.items():
                 block.srcdata[name] = rows[: block.num_src_nodes()]
                 block.dstdata[name] = rows[: block.num_dst_nodes()]
         if "src" in batch.seed_columns:
-            pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, num_dst=self.num_dst)
+            pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, self.links)
             return batch.nodes, *pairs, blocks
-        if batch.y is not None:
-            blocks[-1].dstdata[self.label_name] = batch.y
         if blocks:
-            blocks[-1].dstdata.update(row_columns(batch))
+            labels = {} if batch.y is None else {self.label_name: batch.y}
+            add_columns(blocks[-1].dstdata, labels)
+            add_columns(blocks[-1].dstdata, seed_fields(batch.seed_columns))
         return batch.nodes, batch.seeds, blocks
 
     def _block(self, dgl: ModuleType, block: Block, nodes: torch.Tensor) -> Any:
@@ -147,11 +149,11 @@ class DGLFormat(BatchFormat):
             ) from error
 
     def adapter(
-        self, data: GraphData, template: Any = None, num_dst: CountOf | None = None, **names: str
+        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
     ) -> ToDGL | ToTypedDGL:
         if data.graph.types is not None:
-            return ToTypedDGL(data.graph, columns_of(data), **names, link_type=link_type_of(data), num_dst=num_dst)
-        return ToDGL(edge_order=data.graph.edge_order, **names, num_dst=num_dst)
+            return ToTypedDGL(data.graph, columns_of(data), **names, links=links)
+        return ToDGL(edge_order=data.graph.edge_order, **names, links=links)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.columns import original_edge_ids, seed_fields
+from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
 EDGE_FEATURE_NAME = "feat"  # as DGL's data sets name them; in edata, where no node's features lie
+ROW_NAME = "row"
 EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
 
 
@@ -28,15 +29,35 @@ def check_blocks(batch: MiniBatch) -> None:
         )
 
 
-def check_feature_name(feature_name: str, tables: Mapping[str, torch.Tensor], x: torch.Tensor | None) -> None:
-    """Raises GraphDataError: a table has the name of the features."""
-    if x is not None and feature_name in tables:
-        raise GraphDataError(f"table {feature_name!r} has the name of the features; give another feature_name.")
+def node_columns(
+    tables: Mapping[str, torch.Tensor], feature_name: str, x: torch.Tensor | None, rows: torch.Tensor | None
+) -> dict[str, torch.Tensor]:
+    """Returns the columns of nodes, by name: tables, features, and as ``"row"``, int64, the rows that nodes belong to.
+
+    Raises:
+        GraphDataError: a table has the name of another column.
+    """
+    own = {feature_name: x, ROW_NAME: None if rows is None else rows.long()}
+    found = {name: column for name, column in own.items() if column is not None}
+    if twice := found.keys() & tables.keys():
+        of_rows = "the rows that nodes belong to; name the table anew"
+        whose = of_rows if min(twice) == ROW_NAME else "the features; give another feature_name"
+        raise GraphDataError(f"table {min(twice)!r} has the name of {whose}.")
+    return found | dict(tables)
 
 
-def row_columns(batch: MiniBatch) -> dict[str, torch.Tensor]:
-    """Returns what belongs to the rows of a seed table, where each is a node."""
-    return {} if "src" in batch.seed_columns else seed_fields(batch.seed_columns)
+def add_columns(frame: Any, columns: Mapping[str, torch.Tensor]) -> None:
+    """Adds columns of seeds to the frame of the nodes that they are.
+
+    Raises:
+        GraphDataError: a table has the name of one.
+    """
+    if twice := columns.keys() & set(frame):
+        raise GraphDataError(
+            f"{min(twice)!r} names a column of nodes and one of seeds (labels are of seeds), which a DGLBlock cannot "
+            "tell apart. Name one of them anew."
+        )
+    frame.update(columns)
 
 
 def csc_of(block: Block) -> tuple[str, tuple[torch.Tensor, ...]]:

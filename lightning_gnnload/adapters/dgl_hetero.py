@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from lightning_gnnload.adapters.columns import (
     as_names,
     chosen,
@@ -16,26 +14,26 @@ from lightning_gnnload.adapters.columns import (
     labels_of_seeds,
     of_name,
     split_types,
+    typed_seed_fields,
 )
 from lightning_gnnload.adapters.dgl_frames import (
     EDGE_FEATURE_NAME,
     FEATURE_NAME,
     LABEL_NAME,
+    add_columns,
     check_blocks,
-    check_feature_name,
-    csc_of,
     edge_frame,
     import_dgl,
-    row_columns,
+    node_columns,
 )
-from lightning_gnnload.adapters.links import CountOf, dgl_link_graphs
+from lightning_gnnload.adapters.dgl_relations import block_of
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
-from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf
 
 
 class ToTypedDGL:
@@ -53,8 +51,7 @@ class ToTypedDGL:
         feature_name: the name of features of nodes.
         label_name: the name of labels.
         edge_feature_name: the name of features of edges.
-        link_type: of seeds that are links.
-        num_dst: how many of so many negatives of a link replace its destination; None: all.
+        links: the form of seeds that are links.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -76,8 +73,7 @@ class ToTypedDGL:
         feature_name: str = FEATURE_NAME,
         label_name: str = LABEL_NAME,
         edge_feature_name: str = EDGE_FEATURE_NAME,
-        link_type: EdgeType | None = None,
-        num_dst: CountOf | None = None,
+        links: LinkForm = ANY_LINKS,
     ) -> None:
         import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.graph = graph
@@ -85,15 +81,14 @@ class ToTypedDGL:
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
-        self.link_type = link_type
-        self.num_dst = num_dst
+        self.links = links
 
     def __call__(self, batch: MiniBatch) -> tuple[Any, ...]:
         """Converts one mini-batch; of links, pair graphs come instead of ``output_nodes``, as with :class:`.ToDGL`.
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
-            GraphDataError: a table of the name of the features.
+            GraphDataError: two columns of one name.
         """
         check_blocks(batch)
         typed, dgl = TypedMiniBatch.of(batch, self.graph, self.columns), import_dgl("batch_format='dgl'")
@@ -101,39 +96,31 @@ class ToTypedDGL:
         if "src" in batch.seed_columns:
             return typed.nodes, *self._pairs(typed), blocks
         for kind, y in typed.y.items():
-            blocks[-1].dstnodes[kind].data[self.label_name] = y
-        if blocks and len(typed.seeds) == 1:
-            [kind] = typed.seeds
-            blocks[-1].dstnodes[kind].data.update(row_columns(batch))
+            add_columns(blocks[-1].dstnodes[kind].data, {self.label_name: y})
+        of_seeds = typed_seed_fields(batch, self.graph.types) if blocks else {}  # type: ignore[arg-type]
+        for kind, fields in of_seeds.items():
+            add_columns(blocks[-1].dstnodes[kind].data, fields)
         if len(typed.nodes) == 1:
             return batch.nodes, batch.seeds, blocks
         return typed.nodes, typed.seeds, blocks
 
     def _pairs(self, typed: TypedMiniBatch) -> tuple[Any, ...]:
-        if self.link_type is None:
-            raise GraphDataError("batch_format='dgl' needs the edge type of links, but the data's have several.")
         seeds = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
-        kinds, columns = list(typed.blocks[0]), typed.seed_columns
-        return dgl_link_graphs(
-            columns, columns.get("y"), seeds, self.label_name, kinds, self.link_type, num_dst=self.num_dst
-        )
+        kinds, columns = self.graph.types.edge_types, typed.seed_columns  # type: ignore[union-attr]
+        return dgl_link_graphs(columns, columns.get("y"), seeds, self.label_name, self.links, kinds)
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int) -> Any:
-        num_src, num_dst, device = typed.num_src[hop], typed.num_dst[hop], typed.device
-        csc = {kind: csc_of(block) for kind, block in typed.blocks[hop].items()}
-        made = dgl.create_block(csc, num_src_nodes=num_src, num_dst_nodes=num_dst, device=device)
+        num_src, num_dst = typed.num_src[hop], typed.num_dst[hop]
+        made = block_of(typed.blocks[hop], num_src, num_dst)
         for kind, nodes in typed.nodes.items():
-            columns = self._columns(typed, kind) | {dgl.NID: nodes}
+            columns = node_columns(typed.tables[kind], self.feature_name, typed.x.get(kind), typed.rows.get(kind))
+            columns |= {dgl.NID: nodes}
             made.srcnodes[kind].data.update({name: rows[: num_src[kind]] for name, rows in columns.items()})
             made.dstnodes[kind].data.update({name: rows[: num_dst[kind]] for name, rows in columns.items()})
         for triple, block in typed.blocks[hop].items():
-            made.edges[triple].data.update(edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name))
+            if frame := edge_frame(dgl, block, self.graph.edge_order, self.edge_feature_name):
+                made.edges[triple].data.update(frame)
         return made
-
-    def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
-        tables, x = typed.tables[kind], typed.x.get(kind)
-        check_feature_name(self.feature_name, tables, x)
-        return tables if x is None else {self.feature_name: x, **tables}
 
 
 def typed_data_from_dgl(

@@ -14,7 +14,7 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.tables import EDGE_PREFIX, GRAPH_COLUMNS, EdgeTable, NodeTable
-from lightning_gnnload.data.typed_batch import columns_of
+from lightning_gnnload.data.typed_parts import columns_of
 
 _UNTYPED: Any = None  # the one type of nodes, and of edges, of a graph without types
 

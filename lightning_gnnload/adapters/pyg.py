@@ -21,7 +21,7 @@ from lightning_gnnload.adapters.columns import (
     split_ids,
     times_of,
 )
-from lightning_gnnload.adapters.links import CountOf, link_type_of, pyg_link_fields
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
 from lightning_gnnload.adapters.pyg_hetero import hetero_data_from_pyg, to_hetero_data
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
@@ -30,11 +30,12 @@ from lightning_gnnload.adapters.pyg_stores import (
     edge_list,
     import_pyg,
     steps,
+    together,
 )
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_batch import columns_of
+from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 
 _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
@@ -42,7 +43,7 @@ _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 
 
 def to_pyg(
-    batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None, num_dst: CountOf | None = None
+    batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None, links: LinkForm = ANY_LINKS
 ) -> Any:
     """Converts a mini-batch to the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
 
@@ -72,7 +73,7 @@ def to_pyg(
         edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the user's
             ``edge_index``; None leaves positions in ``Graph.indices``.
         template: a Data with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
-        num_dst: of negatives of links, as :func:`.pyg_link_fields` has it.
+        links: the form of seeds that are links.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -89,27 +90,24 @@ def to_pyg(
     """
     data = import_pyg("batch_format='pyg'").data.Data() if template is None else copy(template)
     # By hop, nearest first; blocks come outermost first and count all nodes and edges so far.
-    hops = batch.blocks[::-1]
+    hops, of_links = batch.blocks[::-1], "src" in batch.seed_columns
+    columns = batch.seed_columns
+    columns = pyg_link_fields(columns, batch.y, links) if of_links else seed_fields(columns)
     fields: dict[str, Any] = {
         "x": batch.x,
         "edge_index": _edge_index(batch),
-        "y": batch.y,
-        "batch_size": batch.num_seeds,
-        "input_id": batch.seeds,
-        **(_link_fields(batch, num_dst) if "src" in batch.seed_columns else seed_fields(batch.seed_columns)),
+        "y": None if of_links else batch.y,
+        "input_id": columns.pop("input_id", batch.seeds),
         "num_sampled_nodes": steps([0, batch.num_seeds, *(block.num_src for block in hops)]),
         "num_sampled_edges": steps([0, *(block.num_edges for block in hops)]),
     }
+    fields["batch_size"] = len(fields["input_id"])
     if batch.rows is not None:
         fields["batch"] = batch.rows.long()
     tables = batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}
     if batch.blocks:
         outermost = batch.blocks[0]
-        if twice := tables.keys() & outermost.tables.keys():
-            raise GraphDataError(
-                f"{min(twice)!r} names a table of nodes and one of edges, which a Data cannot tell apart."
-            )
-        tables |= outermost.tables
+        tables = together(tables, outermost.tables)
         if outermost.edge_weight is not None:
             tables["edge_weight"] = outermost.edge_weight
         if outermost.edge_type is not None and "edge_type" not in tables:
@@ -120,9 +118,10 @@ def to_pyg(
             fields["e_id"] = original_edge_ids(outermost.edge_ids, edge_order)
     if template is None or "n_id" not in tables:
         fields["n_id"] = batch.nodes
+    tables = together(tables, columns)
     for name in tables:
         if name in fields or (template is None and hasattr(type(data), name) and name not in _OPTIONAL):
-            raise GraphDataError(f"{name!r} of the tables is another attribute of a PyG Data. Name the table anew.")
+            raise GraphDataError(f"{name!r} of the tables is another attribute of a PyG Data. Name it anew.")
     for name, value in (fields | tables).items():
         if value is not None or name not in data:
             data[name] = value
@@ -135,6 +134,7 @@ class PyGFormat(BatchFormat):
     library = "torch_geometric"
 
     def check_sampler(self, sampler: Any) -> None:
+        super().check_sampler(sampler)
         if sampler.num_layers > 1 and sampler.expand != "new":
             raise LoaderConfigError(
                 f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
@@ -142,13 +142,12 @@ class PyGFormat(BatchFormat):
             )
 
     def adapter(
-        self, data: GraphData, template: Any = None, num_dst: CountOf | None = None, **names: str
+        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
     ) -> Callable[[MiniBatch], Any]:
-        common = {"template": template, "num_dst": num_dst}
         if data.graph.types is not None:
-            types = {"columns": columns_of(data), "link_type": link_type_of(data)}
-            return partial(to_hetero_data, graph=data.graph, **types, **common)  # type: ignore[arg-type]
-        return partial(to_pyg, edge_order=data.graph.edge_order, **common)
+            columns = columns_of(data)
+            return partial(to_hetero_data, graph=data.graph, columns=columns, template=template, links=links)
+        return partial(to_pyg, edge_order=data.graph.edge_order, template=template, links=links)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
@@ -234,11 +233,6 @@ def graph_data_from_pyg(
         edge_x=edge_x,
         edge_tables=carried_edges,
     )
-
-
-def _link_fields(batch: MiniBatch, num_dst: CountOf | None) -> dict[str, Any]:
-    fields = pyg_link_fields(batch.seed_columns, batch.y, batch.rows, num_dst)
-    return {**fields, "y": None, "batch_size": len(batch.seed_columns["input_id"])}
 
 
 def _edge_index(batch: MiniBatch) -> torch.Tensor:

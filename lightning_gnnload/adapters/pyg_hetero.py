@@ -16,10 +16,10 @@ from lightning_gnnload.adapters.columns import (
     labels_of_seeds,
     of_name,
     original_edge_ids,
-    seed_fields,
     split_types,
+    typed_seed_fields,
 )
-from lightning_gnnload.adapters.links import CountOf, pyg_link_fields
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
     check_nested,
@@ -27,13 +27,14 @@ from lightning_gnnload.adapters.pyg_stores import (
     edge_list,
     import_pyg,
     steps,
+    together,
 )
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import ColumnOf, TypedMiniBatch
-from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -42,8 +43,7 @@ def to_hetero_data(
     graph: Graph,
     columns: ColumnOf | None = None,
     template: Any = None,
-    link_type: EdgeType | None = None,
-    num_dst: CountOf | None = None,
+    links: LinkForm = ANY_LINKS,
 ) -> Any:
     """Converts a mini-batch of a graph with types to the ``HeteroData`` that PyG's NeighborLoader yields.
 
@@ -77,8 +77,7 @@ def to_hetero_data(
         graph: has types; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
         columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
         template: a HeteroData with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
-        link_type: of seeds that are links.
-        num_dst: of their negatives, as :func:`.pyg_link_fields` has it.
+        links: the form of seeds that are links.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -96,35 +95,38 @@ def to_hetero_data(
     """
     check_nested(batch.blocks)
     data = import_pyg("batch_format='pyg'").data.HeteroData() if template is None else copy(template)
-    typed, of_links = TypedMiniBatch.of(batch, graph, columns), "src" in batch.seed_columns
+    typed = TypedMiniBatch.of(batch, graph, columns)
+    of_seeds = _link_fields(typed, links) if "src" in batch.seed_columns else _seed_fields(batch, typed, graph)
     for name in typed.nodes:
-        fields = _node_fields(typed, name)
-        if typed.num_seeds[name] and not of_links:
-            seeds = {"batch_size": typed.num_seeds[name], "input_id": typed.nodes[name][: typed.num_seeds[name]]}
-            fields |= {**seeds, **seed_fields(typed.seed_columns)}
-        _fill(data[name], fields, typed.tables[name], yields=("n_id",))
+        tables = together(typed.tables[name], of_seeds.get(name, {}))
+        _fill(data[name], _node_fields(typed, name), tables, yields=("n_id",))
     for kind in graph.types.edge_types:  # type: ignore[union-attr]  # as the typed batch has
-        hops = [hop[kind] for hop in typed.blocks]
-        _fill(data[kind], *_edge_fields(batch, hops, graph), yields=("e_id",))
-    if of_links:
-        _fill_links(data, typed, link_type, num_dst)
+        fields, tables = _edge_fields(batch, [hop[kind] for hop in typed.blocks], graph)
+        _fill(data[kind], fields, together(tables, of_seeds.get(kind, {})), yields=("e_id",))
     return data
 
 
-def _fill_links(data: Any, typed: TypedMiniBatch, link_type: EdgeType | None, num_dst: CountOf | None) -> None:
-    """Sets what belongs to links: by triplets in the stores of their ends, all else in that of their type."""
-    if link_type is None:
-        raise GraphDataError("batch_format='pyg' needs to know the edge type of links, but the data's have several.")
-    columns = typed.seed_columns
-    fields = pyg_link_fields(columns, columns.get("y"), typed.rows.get(link_type[0]), num_dst)
-    data[link_type].batch_size = len(columns["input_id"])
-    for name, rows in fields.items():
+def _seed_fields(batch: MiniBatch, typed: TypedMiniBatch, graph: Graph) -> dict[Any, dict[str, Any]]:
+    """Returns what belongs to seeds that are nodes, by store."""
+    found = typed_seed_fields(batch, graph.types)  # type: ignore[arg-type]
+    return {kind: {"batch_size": len(ids), "input_id": ids, **found[kind]} for kind, ids in typed.seeds.items()}
+
+
+def _link_fields(typed: TypedMiniBatch, links: LinkForm) -> dict[Any, dict[str, Any]]:
+    """Returns what belongs to links by store: indices of triplets in those of their ends, all else in their type's."""
+    link_type, columns = links.edge_type, typed.seed_columns
+    assert link_type is not None, "links of a graph with types have one"
+    src, _, dst = link_type
+    found: dict[Any, dict[str, Any]] = {kind: {} for kind in (src, dst, link_type)}
+    found[link_type]["batch_size"] = len(columns["input_id"])
+    for name, rows in pyg_link_fields(columns, columns.get("y"), links).items():
         end, _, rest = name.partition("_")
         if name == "seed_time":  # of triplets, as PyG has it
-            data[link_type[0]].seed_time = data[link_type[2]].seed_time = rows
-            continue
-        of_end = {"src": link_type[0], "dst": link_type[2]}.get(end) if rest.endswith(("index", "mask")) else None
-        data[of_end or link_type][name] = rows
+            found[src][name] = found[dst][name] = rows
+        else:
+            of_end = {"src": src, "dst": dst}.get(end) if rest.endswith(("index", "mask")) else None
+            found[of_end or link_type][name] = rows
+    return found
 
 
 def _node_fields(typed: TypedMiniBatch, name: str) -> dict[str, Any]:
@@ -147,8 +149,10 @@ def _edge_fields(batch: MiniBatch, hops: list[Block], graph: Graph) -> tuple[dic
     tables = dict(outermost.tables)
     if outermost.edge_weight is not None:
         tables["edge_weight"] = outermost.edge_weight
+    edge_index = batch.nodes.new_empty((2, outermost.num_edges))
+    edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
     fields = {
-        "edge_index": torch.stack([outermost.indices.long(), outermost.edge_dst()]),
+        "edge_index": edge_index,
         "num_sampled_edges": steps([0, *(block.num_edges for block in hops[::-1])]),
         "edge_attr": outermost.x,
     }

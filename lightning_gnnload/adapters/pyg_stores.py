@@ -16,6 +16,8 @@ from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerC
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 """Of a Data, what says which graph it is."""
+_SPLIT = ("edge_label_index", "edge_label", "edge_label_time")
+"""What PyG's RandomLinkSplit adds: no columns of edges, but links to be asked about, which mini-batches have anew."""
 
 
 def template_of(data: Any) -> Any:
@@ -25,15 +27,21 @@ def template_of(data: Any) -> Any:
     # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
     for store in (each for each in template.stores if hasattr(each, "is_node_attr")):
         by_row = [key for key in attributes(store) if store.is_node_attr(key) or store.is_edge_attr(key)]
-        for key in [*_STRUCTURE, *by_row]:
+        for key in [*_STRUCTURE, *_links_of(store), *by_row]:
             if key in store:
                 del store[key]
     return template
 
 
 def attributes(store: Any) -> list[str]:
-    """Returns the names under which something is set, beside what says which graph it is."""
-    return [key for key in store.keys() if key not in _STRUCTURE and store[key] is not None]  # noqa: SIM118
+    """Returns the names under which something is set, beside what says which graph it is, or which links are asked
+    about."""
+    others = (*_STRUCTURE, *_links_of(store))
+    return [key for key in store.keys() if key not in others and store[key] is not None]  # noqa: SIM118
+
+
+def _links_of(store: Any) -> tuple[str, ...]:
+    return _SPLIT if "edge_label_index" in store else ()
 
 
 def edge_list(
@@ -94,6 +102,23 @@ def check_nested(blocks: Sequence[Block]) -> None:
 def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
     # Samplers let such hops share memory; to compare what a GPU holds, the host would have to wait for it.
     return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
+
+
+def together(*columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns columns of nodes, of edges and of seeds as attributes of one store.
+
+    Raises:
+        GraphDataError: two have one name.
+    """
+    found: dict[str, Any] = {}
+    for each in columns:
+        if twice := found.keys() & each.keys():
+            raise GraphDataError(
+                f"{min(twice)!r} names two columns, of nodes, edges or seeds, which a mini-batch of PyG cannot tell "
+                "apart. Name one of them anew."
+            )
+        found |= each
+    return found
 
 
 def steps(totals: list[int]) -> list[int]:

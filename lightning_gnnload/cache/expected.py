@@ -23,7 +23,7 @@ class Expected(CachePolicy):
     neighbours together visits less than it expects.
 
     Raises:
-        CacheConfigError: on ranking, another sampler, or fanouts by edge type.
+        CacheConfigError: on ranking, another sampler, fanouts by edge type, times that are heeded, or negatives.
 
     Source: SALIENT++ (MLSys'23), caching by vertex inclusion probability.
 
@@ -37,6 +37,13 @@ class Expected(CachePolicy):
     """
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
+        rows, links = workload.rows, workload.links
+        unknown = "times" if rows.is_timed else "negatives" if links is not None and links.negatives else None
+        if unknown is not None:
+            raise CacheConfigError(
+                f"policy='expected' knows no law of {unknown}, which change what is visited; give policy='presample', "
+                "which samples an epoch to see."
+            )
         num_batches, seeds = _seed_chances(workload)
         present = workload.sampler.presence(workload.graph, seeds)
         if present is None:

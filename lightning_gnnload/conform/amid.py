@@ -13,7 +13,7 @@ import numpy as np
 
 from lightning_gnnload.conform.draw import Draw, DrawnEdges, drawn_hops, rows_of
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.typed_batch import edge_types
+from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler

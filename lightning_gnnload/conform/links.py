@@ -14,7 +14,7 @@ from lightning_gnnload.conform.rows import edges_at
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import edge_types
+from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler

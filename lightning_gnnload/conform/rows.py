@@ -14,7 +14,7 @@ import torch
 from lightning_gnnload.conform.case import Case, along_paths, excerpt, expect
 from lightning_gnnload.conform.draw import edges_of
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.clock import Clock, length_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.sample.base import Sampler
 
@@ -60,7 +60,7 @@ def nothing_is_later(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
         if graph.node_time is not None:
             _expect_none(case, batch, block, is_late(graph.node_time[batch.nodes[src].numpy()], until[dst]), "", until)
         if settings.window is not None:
-            is_old = edges.is_timed & (edges.time < root[dst] - _length(settings.window))
+            is_old = edges.is_timed & (edges.time < root[dst] - length_of(settings.window))
             _expect_none(case, batch, block, is_old, f"since {settings.window} before ", root)
     if along_paths(sampler, case) and len(until):
         assert graph.clock is not None
@@ -166,10 +166,6 @@ def time_of_codes(clock: Clock, codes: np.ndarray) -> np.ndarray:
     if clock.ranked is None:
         return clock.first + codes.astype(np.int64) * clock.unit
     return clock.ranked[codes]
-
-
-def _length(window: Any) -> Any:
-    return int(window.astype("m8[ns]").astype(np.int64)) if isinstance(window, np.timedelta64) else window
 
 
 def _expect_none(case: Case, batch: MiniBatch, block: Block, is_bad: np.ndarray, than: str, bounds: np.ndarray) -> None:

@@ -30,9 +30,8 @@ def as_array(values: Any, *, what: str) -> np.ndarray:
             f"{what}: this makes no NumPy array ({error}). Give one number an entry, in a dtype that NumPy has."
         ) from error
     if array.dtype.kind not in "iufb" or not array.dtype.isnative:
-        raise GraphDataError(
-            f"{what}: numbers in this machine's byte order are needed, but the dtype is {array.dtype}."
-        )
+        order = "" if array.dtype.isnative else " in this machine's byte order"
+        raise GraphDataError(f"{what}: numbers{order} are needed, but the dtype is {array.dtype}.")
     # C has two names for its 64-bit integers, and torch knows only one of them.
     return array.view(array.dtype.str) if array.dtype.char in "qQ" else array
 
@@ -69,6 +68,11 @@ def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarra
                 f"{what}: id {ids[bad]} at position {bad} is not a node; ids must lie in [0, {num_nodes})."
             )
     return ids
+
+
+def is_integer(rows: torch.Tensor) -> bool:
+    """Returns whether entries are whole numbers, of whatever width."""
+    return not (rows.is_floating_point() or rows.is_complex() or rows.dtype is torch.bool)
 
 
 def as_rows(values: Any, *, what: str) -> torch.Tensor:

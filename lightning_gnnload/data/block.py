@@ -143,7 +143,8 @@ class MiniBatch:
             ``"src"`` and ``"dst"``, the places of the ends among the seeds, int64, and, with :class:`Negatives`,
             ``"negatives"`` and ``"negative_mask"`` ``[R, M]``: places of the negatives, and which are there. Those of
             mode ``"binary"`` follow the rows in ``"src"`` and ``"dst"``, ``[P]``, with ``"label"`` 1 for edges and 0
-            for them, float32. Row ``i`` of nodes is seed ``i``.
+            for them, float32, and ``"row"``, the place in the mini-batch of the row that each is of. Row ``i`` of nodes
+            is seed ``i``.
 
     All tensors lie on one device. On the CPU they may be views of one recycled buffer, which goes back to its
     pool when the last of them is gone; whoever keeps a tensor keeps the whole buffer, and may :meth:`clone`.

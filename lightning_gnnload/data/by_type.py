@@ -107,10 +107,10 @@ def flat_labels(y: Mapping[str, Any], types: GraphTypes | None) -> torch.Tensor:
     flat = torch.full((int(types.first_node[-1]), *shape), float("nan") if has_nan else -1, dtype=fills)
     for name, rows in given.items():
         nodes = types.range_of(name)
-        if len(rows) != len(nodes):
+        if rows.shape[:1] != (len(nodes),):
             raise GraphDataError(
-                f"labels y of {name!r} has {len(rows)} rows, but there are {len(nodes)} nodes of this type; one row a "
-                f"node is needed, NaN or -1 where there is no label."
+                f"labels y of {name!r} has the shape {list(rows.shape)}, but there are {len(nodes)} nodes of it; "
+                f"one row a node is needed, NaN or -1 where there is no label."
             )
         flat[nodes.start : nodes.stop] = rows
     return flat

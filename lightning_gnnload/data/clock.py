@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_array
-from lightning_gnnload.errors import GraphFormatError, SeedError
+from lightning_gnnload.errors import GnnLoadError, GraphDataError, GraphFormatError, SamplerConfigError
 
 Before = Literal["<=", "<"]
 _MOST_CODES = 2**32 - 1  # so that a bound beyond the last code fits, too
@@ -27,6 +27,7 @@ class Clock:
         ranked: the times that the graph has, int64 or float64, ascending, each once; None where codes count.
         timed: bool ``[K]``: which edge types have times; those of the others are always eligible.
         unit: what codes count, in the numbers that times are given in: 10**9 for whole seconds in nanoseconds.
+        of_dates: whether times were given as dates, and so are known to be nanoseconds.
 
     Example:
         >>> clock = Clock.of([np.array([100, 160, 130])])
@@ -39,9 +40,10 @@ class Clock:
     ranked: np.ndarray | None
     timed: np.ndarray
     unit: int = 1
+    of_dates: bool = False
 
     @classmethod
-    def of(cls, times: list[np.ndarray], timed: np.ndarray | None = None) -> Clock:
+    def of(cls, times: list[np.ndarray], timed: np.ndarray | None = None, *, of_dates: bool = False) -> Clock:
         """Makes the clock of all these times, each int64 or float64 ``[n]``.
 
         Raises:
@@ -53,13 +55,13 @@ class Clock:
             first, last = _span(held)
             unit = 1 if last - first < _MOST_CODES else _common_unit(held, first, last)
             if last - first < _MOST_CODES * unit:
-                return cls(first, last, None, timed, unit)
+                return cls(first, last, None, timed, unit, of_dates)
         ranked = np.unique(np.concatenate(held))
         if len(ranked) > _MOST_CODES:
             raise GraphFormatError(
                 f"the graph has {len(ranked)} different times, but at most {_MOST_CODES} can be told apart. Round them."
             )
-        return cls(0, 0, ranked, timed)
+        return cls(0, 0, ranked, timed, of_dates=of_dates)
 
     def codes(self, times: np.ndarray) -> np.ndarray:
         """Returns the codes, uint32 ``[n]``, of times that the clock was made of."""
@@ -79,10 +81,11 @@ class Clock:
         return self._bound(times, False)
 
     def _bound(self, times: np.ndarray, beyond: bool) -> np.ndarray:
+        if times.dtype.kind == "f" and (self.ranked is None or self.ranked.dtype == np.int64):
+            # A time between two whole ones: those before it are before the next.
+            times = _whole(np.floor(times) if beyond else np.ceil(times))
         if self.ranked is not None:
             return np.searchsorted(self.ranked, times, side="right" if beyond else "left").astype(np.uint32)
-        if times.dtype.kind == "f":  # a time between two whole ones: those before it are before the next
-            times = (np.floor(times) if beyond else np.ceil(times)).clip(-(2.0**62), 2.0**62).astype(np.int64)
         inside = np.clip(times, self.first, self.last) - self.first
         if beyond:
             code = inside // self.unit + 1
@@ -94,25 +97,34 @@ class Clock:
 
     def to_json(self) -> dict[str, Any]:
         """Returns JSON values of all but ``ranked``, which :meth:`from_json` reads."""
-        return {"first": self.first, "last": self.last, "unit": self.unit, "timed": self.timed.tolist()}
+        numbers = {"first": self.first, "last": self.last, "unit": self.unit}
+        return {**numbers, "timed": self.timed.tolist(), "of_dates": self.of_dates}
 
     @classmethod
     def from_json(cls, values: Any, ranked: np.ndarray | None) -> Clock:
         """Raises GraphFormatError: values that describe no clock."""
         try:
             first, last, unit = (values[name] for name in ("first", "last", "unit"))
-            timed = values["timed"]
+            timed, of_dates = values["timed"], values["of_dates"]
             sound = all(type(value) is int for value in (first, last, unit)) and isinstance(timed, list)
-            sound = sound and -(2**63) <= first <= last < 2**63 and 0 < last - first + unit <= _MOST_CODES * unit
+            sound = sound and -(2**63) <= first <= last < min(first, 0) + 2**63 and 0 < unit < 2**63
+            sound = sound and last - first < _MOST_CODES * unit and type(of_dates) is bool
             sound = sound and all(type(each) is bool for each in timed)
         except (KeyError, TypeError) as error:
             raise GraphFormatError(f"{values!r:.200} describes no clock: {error!r}.") from error
         if ranked is not None:
-            sound = sound and ranked.dtype in (np.int64, np.float64) and ranked.ndim == 1
+            sound = sound and ranked.dtype in (np.int64, np.float64) and ranked.ndim == 1 and len(ranked) > 0
             sound = sound and bool((ranked[1:] > ranked[:-1]).all())  # which not-a-number fails
         if not sound:
             raise GraphFormatError(f"{values!r:.200} describes no clock: its numbers cannot be.")
-        return cls(first, last, ranked, np.array(timed, np.bool_), unit)
+        return cls(first, last, ranked, np.array(timed, np.bool_), unit, of_dates)
+
+
+def _whole(times: np.ndarray) -> np.ndarray:
+    """Converts whole floats to int64; those beyond it become its ends."""
+    ends = np.iinfo(np.int64)
+    within = times.clip(ends.min, np.nextafter(2.0**63, 0)).astype(np.int64)
+    return np.where(times < 2.0**63, within, ends.max)
 
 
 def _span(times: list[np.ndarray]) -> tuple[int, int]:
@@ -143,38 +155,68 @@ def _dates(values: Any) -> Any:
     """Converts dates that are no ``datetime64``, such as Python's or a data frame's; other values stay as they are."""
     if isinstance(values, torch.Tensor):
         return values
-    array = np.asarray(values)
+    dtype: Any = getattr(values, "dtype", None)
     try:
-        return array.astype("datetime64[ns]") if array.dtype.kind in "OU" else array
+        if getattr(dtype, "tz", None) is not None:  # as objects, pandas' would lose their nanoseconds
+            return np.asarray(values, f"datetime64[{dtype.unit}]")
+        array = np.asarray(values)
+        return array.astype("datetime64") if array.dtype.kind in "OU" else array  # of the unit that they need
     except (TypeError, ValueError):
         return values
 
 
-def as_times(
-    values: Any, *, what: str, error: type[GraphFormatError] | type[SeedError] = GraphFormatError
-) -> np.ndarray:
-    """Converts times to int64 or float64 ``[n]``; dates to nanoseconds since 1970.
+def are_dates(values: Any) -> bool:
+    """Returns whether :func:`as_times` takes these for dates."""
+    array = _dates(values)
+    return isinstance(array, np.ndarray) and array.dtype.kind in "Mm"
+
+
+def length_of(window: float | np.timedelta64) -> float:
+    """Returns a length of time as a number, of a ``timedelta64`` in nanoseconds; whole ones stay whole.
 
     Raises:
-        GraphFormatError, SeedError: no numbers or dates ``[n]``, or one that is not a number (NaN, NaT).
+        SamplerConfigError: one that 64 bits cannot count.
+    """
+    if not isinstance(window, np.timedelta64):
+        return window
+    return int(as_times(np.array([window]), what="window", error=SamplerConfigError)[0])
+
+
+def as_times(values: Any, *, what: str, error: type[GnnLoadError] = GraphFormatError) -> np.ndarray:
+    """Converts times to int64 or float64 ``[n]``; dates to nanoseconds since 1970, those with a zone by UTC.
+
+    Raises:
+        GraphFormatError, or ``error``: no numbers or dates ``[n]``, or one that is not a number (NaN, NaT) or beyond 64
+            bits: nanoseconds reach from 1678 to 2262.
     """
     values = _dates(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in "Mm":
-        bad = np.flatnonzero(np.isnat(values))
-        array = values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
+        bad = np.isnat(values)
+        dates = values.astype(f"{values.dtype.kind}8[ns]")
+        # Far ones wrap around. Finer units cannot, and have more digits.
+        is_finer = np.datetime_data(values.dtype)[0] in ("ps", "fs", "as")
+        lost = ~bad & (dates.astype(values.dtype) != values) & (not is_finer)
+        array = dates.view(np.int64)
     else:
         if isinstance(values, torch.Tensor) and values.dtype is torch.bfloat16:
             raise error(f"{what}: times of dtype bfloat16 are too coarse. Give int64 or float64.")
-        array = as_array(values, what=what)
-        if array.dtype.kind not in "iuf":
-            raise error(f"{what}: times must be numbers or datetime64, but the dtype is {array.dtype}.")
-        array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64, copy=False)
-        bad = np.flatnonzero(np.isnan(array)) if array.dtype.kind == "f" else np.empty(0, np.int64)
+        try:
+            values = as_array(values, what=what)
+        except GraphDataError as no_array:
+            raise error(f"times are numbers or dates; {no_array}") from no_array
+        if values.dtype.kind not in "iuf":
+            raise error(f"{what}: times must be numbers or datetime64, but the dtype is {values.dtype}.")
+        kind = values.dtype.kind
+        bad = np.isnan(values) if kind == "f" else np.array(False)
+        lost = values > np.iinfo(np.int64).max if kind == "u" else np.array(False)
+        array = values.astype(np.float64 if kind == "f" else np.int64, copy=False)
     if array.ndim != 1:
         raise error(f"{what}: times must be [n], one each, but the shape is {list(array.shape)}.")
-    if len(bad):
-        raise error(
-            f"{what}[{bad[0]}] is no time (NaN or NaT); {len(bad)} of {len(array)} are none. Give each one, or leave "
-            "these rows out."
-        )
+    for wrong, problem in ((bad, "is no time"), (lost, "does not fit in 64 bits (nanoseconds: 1678 to 2262)")):
+        if np.any(wrong):
+            first = int(np.argmax(wrong))
+            raise error(
+                f"{what}[{first}] {problem}: {values[first]}, as {np.sum(wrong)} of {len(array)}. Give others, or "
+                "leave these rows out."
+            )
     return array

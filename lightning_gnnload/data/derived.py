@@ -1,73 +1,205 @@
-"""What is derived from a graph's arrays when it is first asked for."""
+"""DerivedArrays: what is derived from a graph's arrays when it is first asked for."""
 
 from __future__ import annotations
 
 import json
+import threading
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from lightning_gnnload import ops
+from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.edge_lists import ALWAYS
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
+_deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
 _CHUNK_EDGES = 1 << 22  # edges that a fingerprint converts to one dtype at a time: 32 MiB at most
 
 
-def num_edges_by_type(graph: Any) -> np.ndarray:
-    """Counts the edges of each type of a graph with types, int64 ``[K]``."""
-    types, run_ptr = graph.types, graph.run_ptr
-    counts = np.zeros(len(types.edge_types), np.int64)
-    for number, slots in enumerate(types.slots):
-        first, last = types.first_run[number : number + 2]
-        for place, kind in enumerate(slots):
-            begins, ends = (
-                run_ptr[first + place : last : len(slots)],
-                run_ptr[first + place + 1 : last + 1 : len(slots)],
+class DerivedArrays:
+    """Makes what samplers need beside a :class:`.Graph`'s arrays, each once for all threads."""
+
+    __slots__ = ("_derived",)
+
+    _derived: dict[str, Any]
+    indptr: np.ndarray
+    indices: np.ndarray
+    edge_weight: np.ndarray | None
+    edge_type: np.ndarray | None
+    edge_time: np.ndarray | None
+    node_time: np.ndarray | None
+    run_ptr: np.ndarray | None
+    types: GraphTypes | None
+    clock: Clock | None
+
+    @property
+    def num_edges_by_type(self) -> np.ndarray:
+        """int64 ``[K]``, of a graph with types; made on first use, by reading ``run_ptr`` once, and kept."""
+        types, run_ptr = self.types, self.run_ptr
+        assert types is not None
+        assert run_ptr is not None
+
+        def count() -> np.ndarray:
+            counts = np.zeros(len(types.edge_types), np.int64)
+            for number, slots in enumerate(types.slots):
+                first, last = types.first_run[number : number + 2]
+                for place, kind in enumerate(slots):
+                    begins, ends = (run_ptr[first + place + end : last + end : len(slots)] for end in (0, 1))
+                    counts[kind] = ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64)
+            return counts
+
+        return self._derive("num_edges_by_type", count)
+
+    @property
+    def edge_type_index(self) -> ops.EdgeTypeIndex:
+        """An index of in-neighbours by edge type, made on first use and kept: 4 bytes an edge, unless stored by type,
+        and 8 for each node and type that it has.
+
+        Raises:
+            GraphFormatError: the graph has no edge types, or some not in [0, 4095).
+        """
+        edge_type = self.edge_type
+        if edge_type is None:
+            raise GraphFormatError("Graph: there are no edge types. Give Graph.from_coo(..., edge_type=types).")
+        return self._derive("edge_type_index", lambda: ops.index_edge_types(self.indptr, edge_type))
+
+    @property
+    def typed_lists(self) -> ops.TypedLists:
+        """The in-neighbours by edge type and time, for samplers by either: views of the graph's arrays, in which each
+        list of a graph without types is one run.
+
+        Raises:
+            GraphFormatError: a graph with ``edge_type``, whose lists are not cut by type.
+        """
+        if self.types is None and self.edge_type is not None:
+            raise GraphFormatError(
+                "Graph: edge_type alone does not cut lists by type. For times, or seeds of their own, give types by "
+                "Graph.from_hetero({'node': N}, {('node', 'a', 'node'): (src, dst), ...})."
             )
-            counts[kind] = ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64)
-    return counts
+        return self._derive("typed_lists", self._typed_lists)
 
+    def _typed_lists(self) -> ops.TypedLists:
+        types, run_ptr = self.types, self.run_ptr
+        num_types = 1 if types is None else len(types.edge_types)
+        timed = np.zeros(num_types, np.uint8) if self.clock is None else self.clock.timed.astype(np.uint8)
+        if types is None or run_ptr is None:
+            whole, one = np.array([0, len(self.indptr) - 1]), np.zeros(1, np.int32)
+            return ops.TypedLists(
+                self.indptr, whole, whole, np.array([0, 1]), one, self.edge_time, timed, is_untyped=True
+            )
+        slot_ptr = np.cumsum([0, *map(len, types.slots)], dtype=np.int64)
+        slot_type = np.array([kind for each in types.slots for kind in each], np.int32)
+        return ops.TypedLists(run_ptr, types.first_node, types.first_run, slot_ptr, slot_type, self.edge_time, timed)
 
-def typed_lists(graph: Any) -> ops.TypedLists:
-    """Returns views of the arrays as kernels read them; a graph without types has one run a node."""
-    timed = np.zeros(1, np.uint8) if graph.clock is None else graph.clock.timed.astype(np.uint8)
-    if graph.types is None or graph.run_ptr is None:  # each list is one run
-        whole = np.array([0, graph.num_nodes])
-        one = np.zeros(1, np.int32)
-        return ops.TypedLists(
-            graph.indptr, whole, whole, np.array([0, 1]), one, graph.edge_time, timed, is_untyped=True
-        )
-    slots = graph.types.slots
-    slot_ptr = np.concatenate([[0], np.cumsum([len(each) for each in slots], dtype=np.int64)]).astype(np.int64)
-    if graph.clock is None:
-        timed = np.zeros(len(graph.types.edge_types), np.uint8)
-    slot_type = np.array([kind for each in slots for kind in each], np.int32)
-    return ops.TypedLists(
-        graph.run_ptr, graph.types.first_node, graph.types.first_run, slot_ptr, slot_type, graph.edge_time, timed
-    )
+    @property
+    def alias_table(self) -> ops.AliasTable:
+        """The table to draw in-neighbours by edge weight from, made on first use and kept: 8 bytes an edge.
 
+        Raises:
+            SamplerConfigError: the graph has no edge weights.
+            GraphFormatError: weights of a dtype wider than float64.
+        """
+        weight = self.weight_drawn_by  # not within _derive, whose lock is not reentrant
+        if weight is None:
+            raise SamplerConfigError(
+                "Graph: there are no edge weights to draw by. Give Graph.from_coo(..., edge_weight=weights), or draw "
+                "uniformly with NeighborSampler."
+            )
+        return self._derive("alias_table", lambda: ops.build_alias(self.indptr, weight))
 
-def fingerprint(graph: Any) -> str:
-    """Returns the numbers of nodes and edges, and a checksum (CRC-32) of all that samplers read."""
-    checksum = zlib.crc32(graph.indptr.data)
-    # One dtype each, so that a graph and its copy with ids or weights of another width have the same fingerprint.
-    width = np.int32 if graph.num_nodes <= 2**31 else np.int64
-    ranked = None if graph.clock is None else graph.clock.ranked
-    widths = {
-        "indices": (graph.indices, width),
-        "edge_weight": (graph.edge_weight, np.float64),
-        "edge_type": (graph.edge_type, np.int64),
-        "run_ptr": (graph.run_ptr, np.int64),
-        "edge_time": (graph.edge_time, np.uint32),
-        "node_time": (graph.node_time, None),
-        "ranked": (ranked, None),
-    }
-    for array, dtype in widths.values():
-        if array is not None:
-            for begin in range(0, len(array), _CHUNK_EDGES):
-                chunk = np.ascontiguousarray(array[begin : begin + _CHUNK_EDGES], dtype)
-                checksum = zlib.crc32(chunk.data, checksum)
-    for described in (graph.types, graph.clock):
-        if described is not None:
-            checksum = zlib.crc32(json.dumps(described.to_json()).encode(), checksum)
-    return f"{graph.num_nodes}-{graph.num_edges}-{checksum:08x}"
+    @property
+    def run_alias_table(self) -> ops.AliasTable:
+        """Likewise, the table to draw from each run of a graph with types by edge weight.
+
+        Raises:
+            SamplerConfigError: the graph has no types, or no edge weights.
+        """
+        weight, run_ptr = self.weight_drawn_by, self.run_ptr
+        if weight is None or run_ptr is None:
+            raise SamplerConfigError(
+                f"Graph: there are no {'edge weights' if weight is None else 'types'} to draw by. Give "
+                "Graph.from_hetero(..., edge_weight={edge_type: weights})."
+            )
+
+        def build() -> ops.AliasTable:
+            table = ops.build_alias(run_ptr.astype(np.int64), weight)
+            return ops.AliasTable(run_ptr, table.entries)  # half the memory of the copy
+
+        return self._derive("run_alias_table", build)
+
+    @property
+    def weight_drawn_by(self) -> np.ndarray | None:
+        """``edge_weight`` as kernels read it: float16 becomes float32, once; all else stays as it is."""
+        weight = self.edge_weight
+        if weight is None or weight.dtype != np.float16:
+            return weight
+        return self._derive("weight_drawn_by", lambda: weight.astype(np.float32))
+
+    @property
+    def node_codes(self) -> np.ndarray | None:
+        """``node_time`` in codes of ``clock``, uint32 ``[N]``, made on first use and kept: 4 bytes a node; 0 for nodes
+        that always are there. None for a graph without times of nodes."""
+        times, clock = self.node_time, self.clock
+        if times is None or clock is None:
+            return None
+        return self._derive("node_codes", lambda: clock.until(times, "<"))
+
+    def node_codes_of(self, nodes: range) -> np.ndarray | None:
+        """Returns :attr:`node_codes` of all nodes of a type; None where no time was given of any."""
+        times, codes = self.node_time, self.node_codes  # not within _derive, whose lock is not reentrant
+        if times is None or codes is None:
+            return None
+        which = slice(nodes.start, nodes.stop)
+        always = ALWAYS if times.dtype == np.int64 else -np.inf
+        return self._derive(f"codes of {nodes}", lambda: codes[which] if (times[which] != always).any() else None)
+
+    def importance_tree(self, weighted: bool = True) -> np.ndarray:
+        """Returns each node's importance to the whole graph, int64 ``[N + 1]``, as :func:`.ops.importance_tree` has it;
+        made on first use and kept.
+
+        Args:
+            weighted: by edge weight, where there are weights.
+        """
+        weight = self.weight_drawn_by if weighted else None  # not within _derive, whose lock is not reentrant
+        name = "importance_tree" if weight is None else "importance_tree by weight"
+        return self._derive(name, lambda: ops.importance_tree(self.indptr, self.indices, weight))
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this graph from others: N, E and a checksum (CRC-32) of indptr, indices, weights, types and times; the
+        same whatever their width. Made on first use, by reading the graph once, and kept.
+        """
+        return self._derive("fingerprint", self._fingerprint)
+
+    def _fingerprint(self) -> str:
+        num_nodes, num_edges = len(self.indptr) - 1, len(self.indices)
+        checksum = zlib.crc32(self.indptr.data)
+        # One dtype each, so that a graph and its copy with ids or weights of another width have the same fingerprint.
+        for array, dtype in (
+            (self.indices, np.int32 if num_nodes <= 2**31 else np.int64),
+            (self.edge_weight, np.float64),
+            (self.edge_type, np.int64),
+            (self.run_ptr, np.int64),
+            (self.edge_time, np.uint32),
+            (self.node_time, None),
+            (None if self.clock is None else self.clock.ranked, None),
+        ):
+            if array is not None:
+                for begin in range(0, len(array), _CHUNK_EDGES):
+                    chunk = np.ascontiguousarray(array[begin : begin + _CHUNK_EDGES], dtype)
+                    checksum = zlib.crc32(chunk.data, checksum)
+        for described in (self.types, self.clock):
+            if described is not None:
+                checksum = zlib.crc32(json.dumps(described.to_json()).encode(), checksum)
+        return f"{num_nodes}-{num_edges}-{checksum:08x}"
+
+    def _derive(self, name: str, make: Callable[[], Any]) -> Any:
+        """Returns what ``make`` makes of the graph, once for all threads that sample it."""
+        with _deriving:
+            if name not in self._derived:
+                self._derived[name] = make()
+            return self._derived[name]

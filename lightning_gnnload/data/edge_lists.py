@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
-from lightning_gnnload.data.clock import Clock, as_times
+from lightning_gnnload.data.clock import Clock, are_dates, as_times
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError
 
@@ -54,8 +54,8 @@ def flat_arrays(
         if values is not None and len(values) != wanted:
             things = "edges" if name == "edge_time" else "nodes"
             raise GraphFormatError(f"{what}: {name} has {len(values)} entries for {wanted} {things}; one each.")
-    times = [each for each in (time, of_nodes) if each is not None]
-    clock = _clock(times) if times else None
+    has_times = time is not None or of_nodes is not None
+    clock = _clock([edge_time, node_time], [time, of_nodes]) if has_times else None
     columns = {"edge_weight": edge_weight, "edge_type": edge_type}
     given = {name: values for name, values in columns.items() if values is not None}
     edges = ops.EdgeList(
@@ -83,23 +83,35 @@ def flat_arrays(
 def hetero_arrays(
     num_nodes: Mapping[str, int] | None,
     edges: Mapping[EdgeType, Any],
-    edge_weight: Mapping[EdgeType, Any],
-    edge_time: Mapping[EdgeType, Any],
-    node_time: Mapping[str, Any],
+    edge_weight: Mapping[EdgeType, Any] | None,
+    edge_time: Mapping[EdgeType, Any] | None,
+    node_time: Mapping[str, Any] | None,
     *,
     keep_order: bool,
 ) -> dict[str, Any]:
     """Returns the arguments of :class:`.Graph`, by name; see :meth:`.Graph.from_hetero`."""
+    by_type = {"edges": edges, "edge_weight": edge_weight, "edge_time": edge_time, "node_time": node_time}
+    for name, given in {"num_nodes": num_nodes, **by_type}.items():
+        if not isinstance(given, Mapping) and (given is not None or name == "edges"):
+            raise GraphFormatError(
+                f"Graph.from_hetero: {name} must be a dict by type, but it is a {type(given).__name__}."
+            )
     ends = {kind: _pair(kind, pair) for kind, pair in edges.items()}
     types = _types(num_nodes, ends)
-    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in edge_weight.items()}
-    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in edge_time.items()}
+    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in (edge_weight or {}).items()}
+    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in (edge_time or {}).items()}
     for what, values in (("edge_weight", weights), ("edge_time", times)):
         _check_lengths(what, values, {kind: len(src) for kind, (src, _) in ends.items()}, "edges")
-    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in node_time.items()}
+    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in (node_time or {}).items()}
     _check_lengths("node_time", of_nodes, dict(zip(types.node_types, types.num_nodes, strict=True)), "nodes")
 
-    lists, clock = _edge_lists(types, ends, weights, times, of_nodes)
+    clock = None
+    if times or of_nodes:
+        timed = np.array([kind in times or kind[0] in of_nodes for kind in ends], np.bool_)
+        clock = _clock(
+            [*(edge_time or {}).values(), *(node_time or {}).values()], [*times.values(), *of_nodes.values()], timed
+        )
+    lists = _edge_lists(types, ends, weights, clock, times, of_nodes)
     num_all, num_runs = int(types.first_node[-1]), int(types.first_run[-1])
     num_edges = [len(src) for src, _ in ends.values()]
     order_dtype = np.int32 if max(num_edges, default=0) < 2**31 else np.int64
@@ -134,9 +146,11 @@ def _integers(values: Any, what: str) -> np.ndarray:
 
 
 def _pair(kind: EdgeType, pair: Any) -> Ends:
-    if len(pair) != 2:
-        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E], but {len(pair)} rows were given.")
-    return edge_ends(*pair, what=f"the edges of {kind}", names=("sources", "targets"))
+    try:
+        src, dst = pair
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E]: {error}.") from error
+    return edge_ends(src, dst, what=f"the edges of {kind}", names=("sources", "targets"))
 
 
 def _types(num_nodes: Mapping[str, int] | None, ends: Mapping[EdgeType, Ends]) -> GraphTypes:
@@ -166,14 +180,11 @@ def _edge_lists(
     types: GraphTypes,
     ends: Mapping[EdgeType, Ends],
     weights: Mapping[EdgeType, np.ndarray],
+    clock: Clock | None,
     times: Mapping[EdgeType, np.ndarray],
     of_nodes: Mapping[str, np.ndarray],
-) -> tuple[list[ops.EdgeList], Clock | None]:
-    """Returns the lists to group into runs, and the clock of their codes; None without times."""
-    clock = None
-    if times or of_nodes:
-        timed = np.array([kind in times or kind[0] in of_nodes for kind in ends], np.bool_)
-        clock = _clock([*times.values(), *of_nodes.values()], timed)
+) -> list[ops.EdgeList]:
+    """Returns the lists to group into runs."""
     weight_dtype = np.result_type(*weights.values(), np.float32) if weights else np.dtype(np.float32)
     lists = []
     for number, (kind, (src, dst)) in enumerate(ends.items()):
@@ -194,16 +205,22 @@ def _edge_lists(
                 columns=weight,
             )
         )
-    return lists, clock
+    return lists
 
 
-def _clock(times: Iterable[np.ndarray], timed: np.ndarray | None = None) -> Clock:
-    times = list(times)
-    if len({values.dtype for values in times}) > 1:
+def _clock(given: Iterable[Any], times: Iterable[np.ndarray | None], timed: np.ndarray | None = None) -> Clock:
+    """Makes the clock of times as they were given, and as they were converted; where there are any.
+
+    Raises:
+        GraphFormatError: several kinds of times.
+    """
+    held = [each for each in times if each is not None]
+    dated = {are_dates(values) for values in given if values is not None and len(values)}
+    if len({each.dtype for each in held if each.size}) > 1 or len(dated) > 1:
         raise GraphFormatError(
-            "some times of edges or nodes are whole numbers (or dates), others fractions. Give all of one dtype."
+            "times of edges and nodes are of several kinds, out of whole numbers, fractions and dates. Give all of one."
         )
-    return Clock.of(times, timed)
+    return Clock.of(held, timed, of_dates=dated == {True})
 
 
 @dataclass(frozen=True)
@@ -265,11 +282,11 @@ def _list_begins(types: GraphTypes, run_ptr: np.ndarray) -> np.ndarray:
 
 
 def _node_times(types: GraphTypes, times: Mapping[str, np.ndarray]) -> np.ndarray:
-    dtype = next(iter(times.values())).dtype
+    dtype = np.result_type(*(values for values in times.values() if values.size), np.int64)
     always = ALWAYS if dtype == np.int64 else -np.inf
     return np.concatenate(
         [
-            times.get(name, np.full(count, always, dtype))
+            times[name].astype(dtype, copy=False) if name in times else np.full(count, always, dtype)
             for name, count in zip(types.node_types, types.num_nodes, strict=True)
         ]
     )

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data import derived
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.derived import DerivedArrays
 from lightning_gnnload.data.edge_lists import edge_ends, flat_arrays, hetero_arrays
 from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays
 from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
-_deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
 _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
-class Graph:
+class Graph(DerivedArrays):
     """Stores a directed graph as the in-neighbours of each node (CSC), and checks it once when it is built.
 
     Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`; one with types of nodes by :meth:`from_hetero`.
@@ -66,7 +64,7 @@ class Graph:
         "node_time",
         "run_ptr",
     )
-    __slots__ = ("_derived", "clock", "lost_order", "origin", "types", *ARRAYS)
+    __slots__ = ("clock", "lost_order", "origin", "types", *ARRAYS)
 
     def __init__(
         self,
@@ -95,7 +93,7 @@ class Graph:
         self.clock = clock
         self.lost_order = False
         self.origin = origin
-        self._derived: dict[str, Any] = {}
+        self._derived = {}
         check_graph_arrays(self)
 
     @classmethod
@@ -188,8 +186,10 @@ class Graph:
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0
         num_nodes = ops.as_integer("Graph.from_coo: num_nodes", num_nodes, GraphFormatError)
-        if num_nodes < 0:
-            raise GraphFormatError(f"Graph.from_coo: num_nodes is {num_nodes}; it must be 0 or more.")
+        if not 0 <= num_nodes < ops.MAX_NODES:
+            raise GraphFormatError(
+                f"Graph.from_coo: num_nodes is {num_nodes}, but must lie in [0, {ops.MAX_NODES}). Is an id too large?"
+            )
         per_edge = [
             None if values is None else as_array(values, what=f"Graph.from_coo: {name}")
             for name, values in (("edge_weight", edge_weight), ("edge_type", edge_type))
@@ -201,7 +201,8 @@ class Graph:
                 "Graph.from_coo: times together with edge_type. Give the types by Graph.from_hetero({'node': N}, "
                 "{('node', 'a', 'node'): (src, dst), ...}, edge_time=...), which cuts lists by them."
             )
-        arrays = flat_arrays(src, dst, num_nodes, per_edge[0], per_edge[1], edge_time, node_time, keep_order=keep_order)
+        weight, kind = per_edge
+        arrays = flat_arrays(src, dst, num_nodes, weight, kind, edge_time, node_time, keep_order=keep_order)
         graph = cls(**arrays)
         graph.lost_order = not keep_order
         return graph
@@ -239,10 +240,7 @@ class Graph:
             >>> graph.in_neighbors(graph.types.range_of("item")[2]).tolist()
             [0, 1]
         """
-        arrays = hetero_arrays(
-            num_nodes, edges, edge_weight or {}, edge_time or {}, node_time or {}, keep_order=keep_order
-        )
-        graph = cls(**arrays)
+        graph = cls(**hetero_arrays(num_nodes, edges, edge_weight, edge_time, node_time, keep_order=keep_order))
         graph.lost_order = not keep_order
         return graph
 
@@ -283,11 +281,6 @@ class Graph:
         orders of several types' lists are kept."""
         return None if self.types is not None else self.edge_order
 
-    @property
-    def num_edges_by_type(self) -> np.ndarray:
-        """int64 ``[K]``, of a graph with types; made on first use, by reading ``run_ptr`` once, and kept."""
-        return self._derive("num_edges_by_type", lambda: derived.num_edges_by_type(self))
-
     def edge_types_of(self, edges: np.ndarray) -> np.ndarray:
         """Returns the number of each edge's type, int32 ``[B]``, by its position in ``indices``, of a graph with
         types."""
@@ -296,111 +289,6 @@ class Graph:
         assert run_ptr is not None
         # In the dtype of the runs: NumPy would convert all of them to that of the edges.
         return types.type_of_runs(np.searchsorted(run_ptr, edges.astype(run_ptr.dtype), side="right") - 1)
-
-    @property
-    def edge_type_index(self) -> ops.EdgeTypeIndex:
-        """An index of in-neighbours by edge type, made on first use and kept: 4 bytes an edge, unless stored by type,
-        and 8 for each node and type that it has.
-
-        Raises:
-            GraphFormatError: the graph has no edge types, or some not in [0, 4095).
-        """
-        edge_type = self.edge_type
-        if edge_type is None:
-            raise GraphFormatError("Graph: there are no edge types. Give Graph.from_coo(..., edge_type=types).")
-        return self._derive("edge_type_index", lambda: ops.index_edge_types(self.indptr, edge_type))
-
-    @property
-    def typed_lists(self) -> ops.TypedLists:
-        """The in-neighbours by edge type and time, for samplers by either; views of the graph's arrays.
-
-        Raises:
-            GraphFormatError: a graph with ``edge_type``, whose lists are not cut by type.
-        """
-        if self.types is None and self.edge_type is not None:
-            raise GraphFormatError(
-                "Graph: edge_type alone does not cut lists by type. For times, or seeds of their own, give types by "
-                "Graph.from_hetero({'node': N}, {('node', 'a', 'node'): (src, dst), ...})."
-            )
-        return self._derive("typed_lists", lambda: derived.typed_lists(self))
-
-    @property
-    def alias_table(self) -> ops.AliasTable:
-        """The table to draw in-neighbours by edge weight from, made on first use and kept: 8 bytes an edge.
-
-        Raises:
-            SamplerConfigError: the graph has no edge weights.
-            GraphFormatError: weights of a dtype wider than float64.
-        """
-        weight = self.weight_drawn_by  # not within _derive, whose lock is not reentrant
-        if weight is None:
-            raise SamplerConfigError(
-                "Graph: there are no edge weights to draw by. Give Graph.from_coo(..., edge_weight=weights), or draw "
-                "uniformly with NeighborSampler."
-            )
-        return self._derive("alias_table", lambda: ops.build_alias(self.indptr, weight))
-
-    @property
-    def run_alias_table(self) -> ops.AliasTable:
-        """Likewise, the table to draw from each run of a graph with types by edge weight.
-
-        Raises:
-            SamplerConfigError: the graph has no types, or no edge weights.
-        """
-        weight, run_ptr = self.weight_drawn_by, self.run_ptr
-        if weight is None or run_ptr is None:
-            raise SamplerConfigError(
-                f"Graph: there are no {'edge weights' if weight is None else 'types'} to draw by. Give "
-                "Graph.from_hetero(..., edge_weight={edge_type: weights})."
-            )
-
-        def build() -> ops.AliasTable:
-            table = ops.build_alias(run_ptr.astype(np.int64), weight)
-            return ops.AliasTable(run_ptr, table.entries)  # half the memory of the copy
-
-        return self._derive("run_alias_table", build)
-
-    @property
-    def weight_drawn_by(self) -> np.ndarray | None:
-        """``edge_weight`` as kernels read it: float16 becomes float32, once; all else stays as it is."""
-        weight = self.edge_weight
-        if weight is None or weight.dtype != np.float16:
-            return weight
-        return self._derive("weight_drawn_by", lambda: weight.astype(np.float32))
-
-    @property
-    def node_codes(self) -> np.ndarray | None:
-        """``node_time`` in codes of ``clock``, uint32 ``[N]``, made on first use and kept: 4 bytes a node; 0 for nodes
-        that always are there. None for a graph without times of nodes."""
-        times, clock = self.node_time, self.clock
-        if times is None or clock is None:
-            return None
-        return self._derive("node_codes", lambda: clock.until(times, "<"))
-
-    def importance_tree(self, weighted: bool = True) -> np.ndarray:
-        """Returns each node's importance to the whole graph, int64 ``[N + 1]``, as :func:`.ops.importance_tree` has it;
-        made on first use and kept.
-
-        Args:
-            weighted: by edge weight, where there are weights.
-        """
-        weight = self.weight_drawn_by if weighted else None  # not within _derive, whose lock is not reentrant
-        name = "importance_tree" if weight is None else "importance_tree by weight"
-        return self._derive(name, lambda: ops.importance_tree(self.indptr, self.indices, weight))
-
-    @property
-    def fingerprint(self) -> str:
-        """Tells this graph from others: N, E and a checksum (CRC-32) of indptr, indices, weights, types and times; the
-        same whatever their width. Made on first use, by reading the graph once, and kept.
-        """
-        return self._derive("fingerprint", lambda: derived.fingerprint(self))
-
-    def _derive(self, name: str, make: Callable[[], Any]) -> Any:
-        """Returns what ``make`` makes of the graph, once for all threads that sample it."""
-        with _deriving:
-            if name not in self._derived:
-                self._derived[name] = make()
-            return self._derived[name]
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """Keeps the arrays alone: a process that gets the graph derives the rest again where it needs it."""

@@ -17,6 +17,7 @@ def check_graph_arrays(graph: Any) -> None:
     check_edge_array("edge_weight", graph.edge_weight, "f", graph.num_edges)
     check_edge_array("edge_type", graph.edge_type, "iu", graph.num_edges)
     check_edge_array("edge_order", graph.edge_order, "iu", graph.num_edges)
+    _check_order(graph.edge_order)
     if graph.origin is not None and len(graph.origin.node_ids) != graph.num_nodes:
         raise GraphFormatError(
             f"Graph: origin names {len(graph.origin.node_ids)} nodes, but the graph has {graph.num_nodes}."
@@ -60,6 +61,18 @@ def _check_topology(indptr: np.ndarray, indices: np.ndarray) -> None:
     ops.check_csc(indptr, indices)
 
 
+def _check_order(order: np.ndarray | None) -> None:
+    if order is None or not order.size:
+        return
+    low, high = int(order.min()), int(order.max())
+    if low < 0 or high >= len(order):
+        bad = int(np.argmin(order) if low < 0 else np.argmax(order))
+        raise GraphFormatError(
+            f"Graph: edge_order[{bad}] is {order[bad]}, which is no row of an edge list of {len(order)} edges. Give "
+            "each edge's position in the list that the graph was built from."
+        )
+
+
 def _check_weights(weight: np.ndarray | None) -> None:
     if weight is None or not weight.size:
         return
@@ -90,6 +103,8 @@ def _check_times(graph: Any) -> None:
             f"Graph: node_time must be int64 or float64 [{graph.num_nodes}], one a node, but it is {of_nodes.dtype} "
             f"{list(of_nodes.shape)}."
         )
+    if of_nodes is not None and np.isnan(of_nodes.min(initial=0)):
+        raise GraphFormatError(f"Graph: node_time[{np.isnan(of_nodes).argmax()}] is no time (NaN).")
     if graph.edge_type is not None:
         raise GraphFormatError(
             "Graph: times together with edge_type. Give the types by Graph.from_hetero, which cuts lists by them."

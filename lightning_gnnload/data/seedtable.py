@@ -16,7 +16,7 @@ from lightning_gnnload.errors import GraphDataError, SeedError
 from lightning_gnnload.ops.philox import philox, stream_keys
 
 _TARGETS_TAG = 0x74617267  # "targ", in ASCII: the stream of draws that choose among a row's targets
-RESERVED = ("input_id", "time", "weight", "y", "src", "dst", "label", "negative_mask")
+RESERVED = ("input_id", "time", "weight", "y", "src", "dst", "label", "row", "negative_mask")
 """What no column of a user's can be named: names of what mini-batches have by themselves."""
 
 
@@ -41,8 +41,8 @@ class SeedTable:
         weight: of each row, floats ``[R]``, finite and not negative, which mini-batches carry: what it weighs is up to
             the model.
         columns: further tensors or arrays by name, ``[R, ...]``, that mini-batches carry. ``"negatives"`` of links,
-            int64 ``[R, M]``, are for :class:`.Negatives` of mode ``"hard"``: ids as of the ends that they replace, or
-            -1 for none.
+            integers ``[R, M]``, are for :class:`.Negatives` of mode ``"hard"``: ids as of the ends that they replace,
+            or -1 for none.
 
     Attributes:
         ends: int64 ``[R, 1]``, the nodes, or ``[R, 2]``, sources and targets, as they were given; of several targets
@@ -109,7 +109,7 @@ class SeedTable:
             )
         if self.y is not None:
             _check_labels(self.y)
-        self.columns = self._columns(weight, columns or {})
+        self.columns = self._columns(weight, {} if columns is None else columns)
 
     def __len__(self) -> int:
         return self._num_rows
@@ -186,6 +186,8 @@ class SeedTable:
             )
 
     def _columns(self, weight: Any, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        if not isinstance(columns, Mapping):
+            raise GraphDataError(f"SeedTable: columns must be a dict by name, but it is a {type(columns).__name__}.")
         found = {} if self.time is None else {"time": torch.from_numpy(np.array(self.time))}
         if weight is not None:
             found["weight"] = as_rows(weight, what="SeedTable: weight")
@@ -199,10 +201,14 @@ class SeedTable:
             self._check_length(name, rows)
         if weight is not None:
             weights = found["weight"]
+            if weights.ndim != 1 or weights.is_complex():
+                raise GraphDataError(f"SeedTable: weight must be [R], but it is {weights.dtype} {list(weights.shape)}.")
             good = weights.isfinite() & (weights >= 0)
-            if weights.ndim != 1 or not bool(good.all()):
-                first = f"; weight[{int(torch.argmin(good.byte()))}] is not" if weights.ndim == 1 else ""
-                raise GraphDataError(f"SeedTable: weight must be [R], finite and not negative{first}.")
+            if not bool(good.all()):
+                bad = int(torch.argmin(good.byte()))
+                raise GraphDataError(
+                    f"SeedTable: weight[{bad}] is {weights[bad]}, but must be finite and not negative."
+                )
         return found
 
     def _check_length(self, name: str, rows: np.ndarray | torch.Tensor) -> None:

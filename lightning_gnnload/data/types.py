@@ -127,8 +127,10 @@ class GraphTypes:
 
     def node_type_number(self, name: str) -> int:
         """Raises SamplerConfigError: there is no such type."""
-        if name not in self.node_types:
-            raise SamplerConfigError(f"{name!r} is no node type of the graph; these are {', '.join(self.node_types)}.")
+        if not isinstance(name, str) or name not in self.node_types:
+            raise SamplerConfigError(
+                f"{name!r:.200} is no node type of the graph; these are {', '.join(self.node_types)}."
+            )
         return self.node_types.index(name)
 
     def edge_type_number(self, name: Any) -> int:
@@ -140,15 +142,14 @@ class GraphTypes:
         """
         if type(name) is int and 0 <= name < len(self.edge_types):
             return name
-        wanted = tuple(name.split("__")) if isinstance(name, str) and name.count("__") == 2 else name
-        if isinstance(wanted, Sequence) and not isinstance(wanted, str):
-            found = [k for k, each in enumerate(self.edge_types) if each == tuple(wanted)]
-        else:
-            found = [k for k, each in enumerate(self.edge_types) if each[1] == wanted]
+        is_named = isinstance(name, Sequence) and all(isinstance(part, str) for part in name)
+        wanted = name if isinstance(name, str) or not is_named else tuple(name)
+        names = [(each, "__".join(each), each[1]) for each in self.edge_types]
+        found = [k for k, known in enumerate(names) if is_named and wanted in known]
         if len(found) != 1:
-            known = ", ".join("__".join(each) for each in self.edge_types)
             count = "several edge types" if found else "no edge type"
-            raise SamplerConfigError(f"{name!r} names {count} of the graph; these are {known}.")
+            known = ", ".join(joined for _, joined, _ in names)
+            raise SamplerConfigError(f"{name!r:.200} names {count} of the graph; these are {known}.")
         return found[0]
 
     def number_of(self, nodes: np.ndarray) -> np.ndarray:

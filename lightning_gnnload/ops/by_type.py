@@ -6,6 +6,7 @@ Shapes: V nodes of the mini-batch, T node types, K edge types, D destinations an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,22 +20,26 @@ class SplitNodes:
     """Says which nodes of a mini-batch are of which type: those of type ``t`` are entries ``ptr[t]`` to ``ptr[t + 1]``.
 
     Attributes:
-        type: int32 ``[V]``, of each node in the order of the batch.
-        place: int32 ``[V]``, likewise, its place among the nodes of its type.
         ptr: int64 ``[T + 1]``.
-        position: int64 ``[V]``, by type, where each node is in the batch.
+        rank: int32 ``[V]``, in the order of the batch, which entry each node is.
+        position: int64 ``[V]``, by type, where each node is in the batch; ascends within a type.
         local: int64 ``[V]``, by type, its id within its type.
     """
 
-    type: np.ndarray
-    place: np.ndarray
     ptr: np.ndarray
+    rank: np.ndarray
     position: np.ndarray
     local: np.ndarray
 
     def counts(self, num_nodes: int) -> np.ndarray:
         """Returns how many of the batch's first ``num_nodes`` are of each type, int64 ``[T]``."""
-        return np.bincount(self.type[:num_nodes], minlength=len(self.ptr) - 1)
+        of_types = pairwise(self.ptr.tolist())
+        return np.array([np.searchsorted(self.position[begin:end], num_nodes) for begin, end in of_types], np.int64)
+
+    def places(self, nodes: np.ndarray) -> np.ndarray:
+        """Returns the place of each of these nodes of the batch among those of its type, int64 like ``nodes``."""
+        rank = self.rank[nodes].astype(np.int64)
+        return rank - self.ptr[np.searchsorted(self.ptr, rank, side="right") - 1]
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,16 @@ class SplitEdges:
         begin: int64 ``[K + 1]``, the same for ``indptrs``.
         indptrs: int32, of each type's block, whose destinations are those of the type's target.
         sources: int32 ``[E]``, by type, each edge's source as its place within its type.
-        position: int64 ``[E]``, by type, where the edge is in the hop.
+        edge_ids: int64 ``[E]``, those of the hop by type; None where it has none.
+        position: int64 ``[E]``, by type, where the edge is in the hop; None unless it was asked for.
     """
 
     ptr: np.ndarray
     begin: np.ndarray
     indptrs: np.ndarray
     sources: np.ndarray
-    position: np.ndarray
+    edge_ids: np.ndarray | None
+    position: np.ndarray | None
 
 
 def split_nodes(nodes: np.ndarray, first_node: np.ndarray) -> SplitNodes:
@@ -76,10 +83,10 @@ def split_nodes(nodes: np.ndarray, first_node: np.ndarray) -> SplitNodes:
     check_array("first_node", first_node, (np.int64,), 1, GraphFormatError)
     if not len(first_node) or first_node[0] != 0 or (first_node[1:] < first_node[:-1]).any():
         raise GraphFormatError(f"first_node is {first_node.tolist()}, but must ascend from 0.")
-    number, place = np.empty(len(nodes), np.int32), np.empty(len(nodes), np.int32)
-    ptr, position, local = np.empty_like(first_node), np.empty_like(nodes), np.empty_like(nodes)
-    kernels.split_nodes(nodes, first_node, number, place, ptr, position, local)
-    return SplitNodes(number, place, ptr, position, local)
+    ptr, rank = np.empty_like(first_node), np.empty(len(nodes), np.int32)
+    position, local = np.empty_like(nodes), np.empty_like(nodes)
+    kernels.split_nodes(nodes, first_node, ptr, rank, position, local)
+    return SplitNodes(ptr, rank, position, local)
 
 
 def split_edges(
@@ -89,6 +96,9 @@ def split_edges(
     nodes: SplitNodes,
     src_type: np.ndarray,
     dst_type: np.ndarray,
+    *,
+    edge_ids: np.ndarray | None = None,
+    positions: bool = True,
 ) -> SplitEdges:
     """Splits the edges of a hop by type, and keeps the order of those of one type.
 
@@ -99,6 +109,8 @@ def split_edges(
         nodes: of the mini-batch, by type.
         src_type: int32 ``[K]``, the node type that edges of a type come from.
         dst_type: int32 ``[K]``, the one that they end in.
+        edge_ids: int64 ``[E]``, which go with their edges; None: there are none.
+        positions: whether the result has these.
 
     Raises:
         GraphFormatError: a place or a type that is not there, or an edge whose ends are of other types than its own.
@@ -119,19 +131,39 @@ def split_edges(
     ):
         check_array(name, array, (np.int32,), 1, GraphFormatError)
     num_dst, num_types = len(indptr) - 1, len(nodes.ptr) - 1
-    if not 0 <= num_dst <= len(nodes.type):
-        raise GraphFormatError(f"the hop has {num_dst} destinations, but the mini-batch {len(nodes.type)} nodes.")
+    if not 0 <= num_dst <= len(nodes.rank):
+        raise GraphFormatError(f"the hop has {num_dst} destinations, but the mini-batch {len(nodes.rank)} nodes.")
     if len(edge_type) != len(indices) or len(dst_type) != len(src_type):
         raise GraphFormatError(
             f"there are {len(indices)} edges with {len(edge_type)} types, and edge types with {len(src_type)} sources "
             f"and {len(dst_type)} targets: give one of each."
         )
-    if dst_type.size and not (dst_type.min() >= 0 and dst_type.max() < num_types):
-        raise GraphFormatError(f"dst_type is {dst_type.tolist()}, but the node types lie in [0, {num_types}).")
+    for name, ends in (("src_type", src_type), ("dst_type", dst_type)):
+        if ends.size and not (ends.min() >= 0 and ends.max() < num_types):
+            raise GraphFormatError(f"{name} is {ends.tolist()}, but the node types lie in [0, {num_types}).")
     begin = np.concatenate([[0], np.cumsum(nodes.counts(num_dst)[dst_type] + 1)]).astype(np.int64)
     ptr, indptrs = np.empty(len(src_type) + 1, np.int64), np.zeros(begin[-1], np.int32)
-    sources, position = np.empty(len(indices), np.int32), np.empty(len(indices), np.int64)
+    sources, by_type = np.empty(len(indices), np.int32), None
+    if edge_ids is not None:
+        check_array("edge_ids", edge_ids, (np.int64,), 1, GraphFormatError)
+        if len(edge_ids) != len(indices):
+            raise GraphFormatError(f"edge_ids has {len(edge_ids)} entries, but there are {len(indices)} edges.")
+        by_type = np.empty_like(edge_ids)
+    position = np.empty(len(indices), np.int64) if positions else None
     kernels.split_edges(
-        indptr, indices, edge_type, nodes.type, nodes.place, src_type, dst_type, begin, ptr, indptrs, sources, position
+        indptr,
+        indices,
+        edge_type,
+        edge_ids,
+        nodes.rank,
+        nodes.ptr,
+        src_type,
+        dst_type,
+        begin,
+        ptr,
+        indptrs,
+        sources,
+        by_type,
+        position,
     )
-    return SplitEdges(ptr, begin, indptrs, sources, position)
+    return SplitEdges(ptr, begin, indptrs, sources, by_type, position)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_kind
-from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, SampleLayout, check_hops, kernels
+from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, check_hops, kernels
 from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex
 from .inputs import SamplerInput
 from .queries import Queries, TypedLists, check_lists, native_queries
@@ -158,19 +158,28 @@ def check_fanout_table(fanouts: np.ndarray, lists: TypedLists | EdgeTypeIndex, i
             another graph.
     """
     check_lists(lists, inputs)
+    return check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, inputs.key)
+
+
+def check_typed_fanouts(fanouts: np.ndarray, num_edge_types: int, is_untyped: bool, key: DrawKey) -> np.ndarray:
+    """Checks fanouts int64 ``[L, K]`` of lists with so many edge types, and returns them.
+
+    Raises:
+        SamplerConfigError: another dtype or shape, a number that is no fanout, 0 or -1, or too many hops.
+    """
     check_array("fanouts", fanouts, (np.int64,), 2, SamplerConfigError)
-    if fanouts.shape[1] != max(lists.num_edge_types, 1):
+    if fanouts.shape[1] != max(num_edge_types, 1):
         raise SamplerConfigError(
             f"fanouts has shape {list(fanouts.shape)}, but one of each hop and edge type is needed, and the graph has "
-            f"{lists.num_edge_types} edge types: fanout_table() makes such an array."
+            f"{num_edge_types} edge types: fanout_table() makes such an array."
         )
     if fanouts.size and not ALL_NEIGHBORS <= fanouts.min() <= fanouts.max() <= MAX_FANOUT:
         bad = fanouts[(fanouts < ALL_NEIGHBORS) | (fanouts > MAX_FANOUT)][0]
         raise SamplerConfigError(
             f"fanouts hold {bad}, but must lie in [1, {MAX_FANOUT}], or be 0 for none, or -1 for all."
         )
-    most_hops = MAX_HOPS if lists.is_untyped else MAX_TYPED_HOPS
-    check_hops("fanouts, with one an edge type,", len(fanouts), inputs.key, most_hops)
+    most_hops = MAX_HOPS if is_untyped else MAX_TYPED_HOPS
+    check_hops("fanouts, with one an edge type,", len(fanouts), key, most_hops)
     return fanouts
 
 

@@ -125,6 +125,16 @@ class Queries:
         given = next((each for each in (self.name, self.until, self.since) if each is not None), None)
         return 1 if given is None else len(given)
 
+    @property
+    def differ(self) -> bool:
+        """Whether the mini-batch says which query each node is of: not where all seeds always share one."""
+        return any(each is not None for each in (self.name, self.since, self.until))
+
+    @property
+    def are_one(self) -> bool:
+        """Whether a node is in the mini-batch once at most: there is one query, and no paths make more of it."""
+        return self.num_queries == 1 and not self.along_path
+
 
 def check_lists(lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> None:
     """Raises SamplerConfigError where these are lists of another graph than the input's."""
@@ -147,18 +157,42 @@ def native_queries(queries: Queries, lists: TypedLists | EdgeTypeIndex, inputs: 
     """Returns checked queries of the input's seeds, as kernels take them.
 
     Raises:
+        SeedError, SamplerConfigError: as :func:`check_queries`.
+    """
+    check_kind("lists, with queries,", lists, TypedLists)
+    assert isinstance(lists, TypedLists)
+    shift = check_queries(
+        queries, len(inputs.seeds), len(inputs.indptr) - 1, len(inputs.indices), lists.edge_time is not None
+    )
+    _check_apart("queries", queries, inputs)
+    return kernels.Queries(
+        queries.of_seed,
+        queries.name,
+        queries.since,
+        queries.until,
+        queries.excluded,
+        queries.excluded_query,
+        queries.num_queries,
+        shift,
+        queries.by_row,
+        queries.along_path,
+        queries.path_end,
+    )
+
+
+def check_queries(queries: Queries, num_seeds: int, num_nodes: int, num_edges: int, has_times: bool) -> int:
+    """Checks what seeds ask of a graph, and returns how many bits the numbers of its nodes and edges take.
+
+    Raises:
         SeedError: arrays of wrong dtypes or lengths, a query or a position out of range.
-        SamplerConfigError: too many queries, or times that the lists do not have.
+        SamplerConfigError: too many queries, or times that the graph does not have.
     """
     check_kind("queries", queries, Queries)
-    check_kind("lists, with queries,", lists, TypedLists)
-    _check_apart("queries", queries, inputs)
     by_query = {name: getattr(queries, name) for name in ("name", "since", "until")}
     for name, array in by_query.items():
         if array is not None:
             _check_entries(f"queries.{name}", array, np.uint32, None)
-    num_queries, num_edges = queries.num_queries, len(inputs.indices)
-    shift = max(len(inputs.indptr) - 1, num_edges).bit_length()
+    num_queries, shift = queries.num_queries, max(num_nodes, num_edges).bit_length()
     if (num_queries - 1).bit_length() + shift > 63:
         raise SamplerConfigError(
             f"{num_queries} queries do not fit above the numbers of nodes and edges, {shift} bits, within 63 bits. Use "
@@ -167,32 +201,20 @@ def native_queries(queries: Queries, lists: TypedLists | EdgeTypeIndex, inputs: 
     for name, array in by_query.items():
         if array is not None:
             _check_entries(f"queries.{name}", array, np.uint32, num_queries)
-    _check_numbers("queries.of_seed", queries.of_seed, np.int32, len(inputs.seeds), num_queries)
+    _check_numbers("queries.of_seed", queries.of_seed, np.int32, num_seeds, num_queries)
     if (queries.excluded is None) != (queries.excluded_query is None):
         raise SeedError("queries.excluded and queries.excluded_query are given together, one of each an edge.")
     if queries.excluded is not None:
         _check_numbers("queries.excluded", queries.excluded, np.int64, None, num_edges)
         assert queries.excluded_query is not None
         _check_numbers("queries.excluded_query", queries.excluded_query, np.int32, len(queries.excluded), num_queries)
-    along_path = as_flag("queries.along_path", queries.along_path)
-    if along_path and (queries.until is None or lists.edge_time is None):  # type: ignore[union-attr]
+    as_flag("queries.by_row", queries.by_row)
+    if as_flag("queries.along_path", queries.along_path) and (queries.until is None or not has_times):
         raise SamplerConfigError("queries along paths need queries.until, and lists with edge_time.")
     path_end = as_integer("queries.path_end", queries.path_end)
     if path_end not in (0, 1):
         raise SamplerConfigError(f"queries.path_end is {path_end}, but must be 0 or 1.")
-    return kernels.Queries(
-        queries.of_seed,
-        queries.name,
-        queries.since,
-        queries.until,
-        queries.excluded,
-        queries.excluded_query,
-        num_queries,
-        shift,
-        as_flag("queries.by_row", queries.by_row),
-        along_path,
-        path_end,
-    )
+    return shift
 
 
 def _check_apart(name: str, given: TypedLists | EdgeTypeIndex | Queries, inputs: SamplerInput) -> None:

@@ -236,8 +236,8 @@ def coo_to_csc(
     for name, ids in (("src", src), ("dst", dst)):
         check_array(name, ids, INDEX_DTYPES, 1, GraphFormatError)
     wide = np.result_type(src, dst)
-    src_ids, dst_ids = (ids.astype(wide, copy=False) for ids in (src, dst))
-    edges = EdgeList("coo_to_csc", src_ids, dst_ids, num_nodes, num_nodes)
+    src_of, dst_of = (ids.astype(wide, copy=False) for ids in (src, dst))
+    edges = EdgeList("coo_to_csc", src_of, dst_of, num_nodes, num_nodes)
     order_dtype = np.int64 if as_flag("keep_order", keep_order) else None
     runs = build_runs([edges], num_nodes, src.dtype, order_dtype=order_dtype)
     return runs.run_ptr, runs.indices, runs.order

@@ -6,6 +6,7 @@ Shapes: N graph nodes, B requested ids, R rows of the output, F feature width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -65,19 +66,7 @@ def gather_tiered(
     check_array("out", out, None, 2, GnnLoadError, writable=True, aligned=False)
     if out.dtype.hasobject:
         raise GnnLoadError(f"out has dtype {out.dtype}, but must hold plain numbers.")
-    if not isinstance(shards, list | tuple):
-        raise GnnLoadError(f"shards is a {type(shards).__name__}, but must be a list of NumPy arrays.")
-    if len(shards) > MAX_SHARDS:
-        raise GnnLoadError(f"{len(shards)} shards were given, but a location can name {MAX_SHARDS} at most.")
-    tables = {f"shards[{number}]": shard for number, shard in enumerate(shards)}
-    if backing is not None:
-        tables["backing"] = backing
-    for name, table in tables.items():
-        check_array(name, table, (out.dtype,), 2, GnnLoadError, aligned=False)
-        if table.shape[1] != out.shape[1]:
-            raise GnnLoadError(f"{name} has rows of {table.shape[1]} numbers, but out has rows of {out.shape[1]}.")
-    if backing is not None:
-        _check_length("backing", backing, len(location), "node")
+    tables = _checked_tables(shards, backing, len(location), out)
     missed: dict[str, Any] = {}
     if backing is None:
         missed = {"missed_ids": missed_ids, "missed_positions": missed_positions}
@@ -87,10 +76,9 @@ def gather_tiered(
     check_positions(positions, ids, out)
     read = {"location": location, "ids": ids, "positions": positions} | tables
     written = {"out": out} | missed
-    for name, array in written.items():
-        for other, values in (read | written).items():
-            if values is not None and other != name:
-                check_apart(name, array, other, values)
+    for (name, array), (other, values) in product(written.items(), (read | written).items()):
+        if values is not None and other != name:
+            check_apart(name, array, other, values)
     return kernels.gather_tiered(
         location,
         [as_bytes(shard) for shard in shards],
@@ -103,6 +91,26 @@ def gather_tiered(
         len(out),
         *(missed.values() or (None, None)),
     )
+
+
+def _checked_tables(
+    shards: Sequence[np.ndarray], backing: np.ndarray | None, num_nodes: int, out: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Returns the tables by the names that errors give them. Raises GnnLoadError: rows that are not as those of out."""
+    if not isinstance(shards, list | tuple):
+        raise GnnLoadError(f"shards is a {type(shards).__name__}, but must be a list of NumPy arrays.")
+    if len(shards) > MAX_SHARDS:
+        raise GnnLoadError(f"{len(shards)} shards were given, but a location can name {MAX_SHARDS} at most.")
+    tables = {f"shards[{number}]": shard for number, shard in enumerate(shards)}
+    if backing is not None:
+        tables["backing"] = backing
+    for name, table in tables.items():
+        check_array(name, table, (out.dtype,), 2, GnnLoadError, aligned=False)
+        if table.shape[1] != out.shape[1]:
+            raise GnnLoadError(f"{name} has rows of {table.shape[1]} numbers, but out has rows of {out.shape[1]}.")
+    if backing is not None:
+        _check_length("backing", backing, num_nodes, "node")
+    return tables
 
 
 def _check_length(name: str, array: np.ndarray, length: int, what: str) -> None:

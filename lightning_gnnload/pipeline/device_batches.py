@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.features import Reads, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.payload import Payload
@@ -76,12 +78,32 @@ class FeatureFetcher:
 
     def _complete(self, batch: MiniBatch) -> MiniBatch:
         """Returns the mini-batch with its features."""
-        stores, nodes = self.source.data.stores, batch.nodes
-        tables = {
-            name: table.gather(nodes).view(nodes.numel(), *stores[name].row_shape)
-            for name, table in self.tables.items()
+        stores, tables = self.source.data.stores, dict[str, torch.Tensor]()
+        of_some = {name: each for name, each in self.source.data.tables.items() if isinstance(each, NodeTable)}
+        positions = self._positions(batch.nodes, of_some)
+        for name, table in self.tables.items():
+            ids = batch.nodes
+            if name in positions:
+                ids = ids[positions[name]] - of_some[name].first
+            tables[name] = table.gather(ids).view(ids.numel(), *stores[name].row_shape)
+        return replace(batch, x=tables.pop("x", None), tables=tables, positions=positions)
+
+    def _positions(self, nodes: torch.Tensor, tables: dict[str, NodeTable]) -> dict[str, torch.Tensor]:
+        """Finds which of the nodes tables of some nodes have rows for, int64 ``[M]``, ascending, by their names. Where
+        there are such tables, the host waits to learn how many these are."""
+        if not tables:
+            return {}
+        ranges = np.array([[table.nodes.start, table.nodes.stop] for table in tables.values()], np.int64)
+        first, last = (self.device.put(ends[:, None]) for ends in ranges.T)
+        are_there = (nodes >= first) & (nodes < last)
+        counts = self.device.read(are_there.sum(1)).tolist()
+        # Those that are not go behind the last.
+        places = torch.where(are_there, are_there.cumsum(1) - 1, len(nodes))
+        numbers = torch.arange(len(nodes), device=nodes.device)
+        return {
+            name: nodes.new_empty(len(nodes) + 1).scatter_(0, place, numbers)[:count]
+            for name, place, count in zip(tables, places, counts, strict=True)
         }
-        return replace(batch, x=tables.pop("x", None), tables=tables)
 
     def hand_over(self, batch: Any, ready: Event) -> Any:
         """Returns the batch for work in the current stream, which waits until it is ready. The host does not."""
@@ -136,7 +158,7 @@ class DeviceBatches(FeatureFetcher):
             if len(handed := tuple(self._handed)) == 2:
                 handed[0].wait()
             sample, batch, timing = timed(
-                lambda: self.draws.sample(asked.seeds, key),
+                lambda: self.draws.sample(asked.seeds, key, asked.queries),
                 lambda sample: self._complete(self._batch_of(sample, asked, key)),
                 request.rank,
             )
@@ -158,7 +180,7 @@ class DeviceBatches(FeatureFetcher):
 
     def _batch_of(self, sample: DeviceSample, asked: Asked, key: DrawKey) -> MiniBatch:
         blocks = [
-            Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights)
+            Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights, hop.edge_types)
             for hop in reversed(sample.hops)
         ]
         labels = self.source.labels_of(asked)
@@ -169,6 +191,7 @@ class DeviceBatches(FeatureFetcher):
             y=None if labels is None else self._put(labels),
             epoch=key.epoch,
             step=key.step,
+            rows=sample.queries,
             seed_columns={name: self._put(rows) for name, rows in asked.columns.items()},
         )
 

@@ -18,7 +18,7 @@ class Packing(NamedTuple):
     """The layout of a mini-batch's arrays in one piece of memory.
 
     Attributes:
-        layout: nodes at the begin, hops at the end.
+        layout: nodes, and their queries, at the begin, hops at the end.
         pieces: each array, and its offset in the slot.
     """
 
@@ -45,12 +45,15 @@ def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int 
     # Of hops that share an array, the last has all of it.
     arrays = {_key(tensor): tensor for hop in sample.hops for tensor in _columns(hop) if tensor is not None}
     size = sum(aligned(tensor.nbytes) for tensor in arrays.values())
-    free_begin = aligned(sample.nodes.nbytes)
+    pieces, free_begin, of_queries = [(0, sample.nodes)], aligned(sample.nodes.nbytes), -1
+    if sample.queries is not None:
+        of_queries, free_begin = free_begin, free_begin + aligned(sample.queries.nbytes)
+        pieces.append((of_queries, sample.queries))
     needed = free_begin + aligned(room_bytes) + size
     end = needed if num_bytes is None else num_bytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT
     if end < needed:
         raise ArenaTooSmall(needed)
-    pieces, offsets, offset = [(0, sample.nodes)], dict[tuple[int, torch.dtype], int](), end - size
+    offsets, offset = dict[tuple[int, torch.dtype], int](), end - size
     for key, tensor in arrays.items():
         pieces.append((offset, tensor))
         offsets[key] = offset
@@ -64,12 +67,12 @@ def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int 
         )
         for hop in sample.hops
     )
-    return Packing(SampleLayout(sample.nodes.numel(), hops, free_begin, end - size), pieces)
+    return Packing(SampleLayout(sample.nodes.numel(), hops, free_begin, end - size, of_queries), pieces)
 
 
 def _columns(hop: DeviceHop) -> tuple[torch.Tensor | None, ...]:
     """The arrays of a hop in the order of HopLayout's offsets."""
-    return hop.indptr, hop.indices, *(getattr(hop, column.plural, None) for column in EDGE_COLUMNS)
+    return hop.indptr, hop.indices, *(getattr(hop, column.plural) for column in EDGE_COLUMNS)
 
 
 def _key(tensor: torch.Tensor) -> tuple[int, torch.dtype]:

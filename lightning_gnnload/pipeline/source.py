@@ -16,7 +16,7 @@ from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of, gathe
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries, SampleLayout
 from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
 from lightning_gnnload.pipeline.packing import aligned, pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
@@ -149,7 +149,7 @@ class BatchSource:
 
         They are few rows, and the device need not hold the labels of all nodes.
         """
-        if asked.y is not None or self.data.y is None:
+        if self.data.y is None or not asked.takes_labels_of_nodes:
             return asked.y
         labels = torch.empty((len(asked.seeds), *self.data.y.shape[1:]), dtype=self.data.y.dtype)
         gather(self.data.y, torch.from_numpy(asked.seeds), labels)
@@ -192,7 +192,7 @@ class BatchSource:
 class Draws(Protocol):
     """The interface of what draws for a device: :class:`.DeviceSampler` or :class:`.UploadingSampler`."""
 
-    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
         """Draws a mini-batch. Raises SeedError: a seed is not a node, or repeats."""
 
 
@@ -235,7 +235,7 @@ class DeviceSource(BatchSource):
                 return super().make(request, slot)
             asked, key = self.workload.asked_by(request), self.workload.key_of(request)
             _, (layout, of_rows), timing = timed(
-                lambda: self._draws.sample(asked.seeds, key),
+                lambda: self._draws.sample(asked.seeds, key, asked.queries),
                 lambda sample: self._write(sample, asked, slot),
                 request.rank,
             )
@@ -261,7 +261,7 @@ class DeviceSource(BatchSource):
         return layout, places
 
     def _sample_into(self, asked: Asked, key: DrawKey, slot: AnySlot) -> SampleLayout:
-        layout, pieces = pack(self._draws.sample(asked.seeds, key), slot.num_bytes)
+        layout, pieces = pack(self._draws.sample(asked.seeds, key, asked.queries), slot.num_bytes)
         self._put(pieces, slot)
         return layout
 

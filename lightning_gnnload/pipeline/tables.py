@@ -120,7 +120,7 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout, asked:
         x = gather("x", data.x, batch.nodes)
     if asked.y is not None:
         y = place(tuple(asked.y.shape), asked.y.dtype)
-    elif data.y is not None:
+    elif data.y is not None and asked.takes_labels_of_nodes:
         y = place((batch.num_seeds, *data.y.shape[1:]), data.y.dtype)
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):

@@ -14,7 +14,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 from lightning_gnnload.sample.rows import SeedRows
@@ -137,7 +137,14 @@ class Sampler(ABC):
             PartReachError: the graph is a part that does not hold as many hops of the seeds as :attr:`reach` says.
         """
         ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
+        for name, given in (("times", times), ("rows", rows)):
+            if given is not None and len(given) != len(ids):
+                raise SeedError(f"{name} has {len(given)} entries for {len(ids)} seeds; one each is needed.")
         local = local_seeds(graph, ids, self.reach, self)
+        if len(bad := np.flatnonzero((local < 0) | (local >= graph.num_nodes))):
+            raise SeedError(
+                f"seeds[{bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in [0, {graph.num_nodes})."
+            )
         table = None if times is None else SeedTable(local, time=times)
         asking = SeedRows(graph, self, table)
         names = ids if rows is None else as_ids(rows, what="rows")
@@ -187,6 +194,15 @@ class Sampler(ABC):
         """Draws exactly what :meth:`sample_into` draws, by a device's kernels; see :class:`.DeviceSampler`."""
         raise CudaUnavailableError(
             f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
+        )
+
+    def sample_queries_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
+    ) -> DeviceSample:
+        """Likewise, what :meth:`sample_queries_into` draws. The workspace has a hash table if there are several."""
+        raise CudaUnavailableError(
+            f"{type(self).__name__} has no kernels for a device by time, or for each row by itself; "
+            "sampling_device='cpu' draws so."
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:

@@ -26,14 +26,12 @@ def excluded_positions(
     edge_ids: np.ndarray | None = None,
     *,
     reverse_type: Any = None,
-    reverse_ids: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the edges of a mini-batch's rows, and their reverses, among the in-neighbours of their ends.
 
     Of a row ``src -> dst`` that names its edge by id, that edge is left out; of one that does not, every edge from
     ``src`` to ``dst``, if there are any. The reverse of an edge is, in this order,
 
-    - edge ``reverse_ids[id]`` of the reverse type, as DGL's ``reverse_eids`` has it;
     - the edge of the same id, where the reverse type is another one and the row has an id, as PyG's ``ToUndirected``
       and DGL's ``reverse_types`` have it;
     - otherwise every edge from ``dst`` to ``src``: where an edge of a homogeneous graph goes both ways, any of those
@@ -46,7 +44,6 @@ def excluded_positions(
         dst: int64 ``[P]``, destinations.
         edge_ids: int64 ``[P]``, of the edges in the list of their type; None: all between the ends.
         reverse_type: the type of their reverses, as :func:`reverse_of` finds it; None: they have none.
-        reverse_ids: int64, for each edge of the type, the id of its reverse.
 
     Returns:
         ``(positions, rows)``: int64 ``[X]``, distinct positions in ``Graph.indices``, and for which of the P rows each
@@ -69,10 +66,7 @@ def excluded_positions(
     found = [_find(graph, number, src, dst, edge_ids, SeedError)]
     if reverse_type is not None:
         back = graph.edge_type_number(reverse_type)
-        ids = edge_ids if back != number else None
-        if reverse_ids is not None:
-            ids = _reversed_ids(edge_ids, reverse_ids)
-        found.append(_find(graph, back, dst, src, ids, GraphDataError))
+        found.append(_find(graph, back, dst, src, edge_ids if back != number else None, GraphDataError))
     positions, rows = (np.concatenate(each) for each in zip(*found, strict=True))
     order = np.lexsort((positions, rows))
     positions, rows = positions[order], rows[order]
@@ -121,17 +115,6 @@ def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any
     return number if src == dst else None
 
 
-def _reversed_ids(edge_ids: np.ndarray | None, reverse_ids: np.ndarray) -> np.ndarray:
-    if edge_ids is None:
-        raise SamplerConfigError("reverse_ids says which edge is the reverse of which, so edge_ids are needed as well.")
-    bad = np.flatnonzero((edge_ids < 0) | (edge_ids >= len(reverse_ids)))
-    if len(bad):
-        raise SeedError(
-            f"edge_ids[{bad[0]}] is {edge_ids[bad[0]]}, but reverse_ids has {len(reverse_ids)} entries: one an edge."
-        )
-    return reverse_ids[edge_ids].astype(np.int64, copy=False)
-
-
 def _find(
     graph: Graph,
     edge_type: int,
@@ -153,10 +136,15 @@ def _find(
     is_right = positions >= 0
     is_right[is_right] = graph.indices[positions[is_right]] == src[is_right]
     if not is_right.all():
-        row = int(np.flatnonzero(~is_right)[0])
+        row, types = int(np.flatnonzero(~is_right)[0]), graph.types
+        of_type, ends = "", [f"node {src[row]}", f"node {dst[row]}"]
+        if types is not None:
+            kind = types.edge_types[edge_type]
+            named = zip(kind[::2], (src[row], dst[row]), strict=True)
+            of_type, ends = f" of {kind}", [f"{name} {node - types.range_of(name).start}" for name, node in named]
         raise error(
-            f"edge {edge_ids[row]} of type {edge_type} does not lead from node {src[row]} to {dst[row]}, as row {row} "
-            "of the mini-batch needs. Ids count in the list that the graph was built of, by type."
+            f"edge {edge_ids[row]}{of_type} does not lead from {ends[0]} to {ends[1]}, as row {row} of the mini-batch "
+            "needs. Ids count in the list that the graph was built of, by type."
         )
     return positions, np.arange(len(dst))
 

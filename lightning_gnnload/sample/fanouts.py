@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import SamplerConfigError
 
@@ -38,9 +37,10 @@ def numbered_fanouts(fanouts: Sequence[HopFanouts], types: GraphTypes | None) ->
     ]
 
 
-def fanout_table(fanouts: Sequence[HopFanouts], graph: Graph) -> np.ndarray:
-    """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type."""
-    return ops.fanout_table(numbered_fanouts(fanouts, graph.types), graph.typed_lists.num_edge_types)
+def fanout_table(fanouts: Sequence[HopFanouts], types: GraphTypes | None) -> np.ndarray:
+    """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type; one without types has
+    one."""
+    return ops.fanout_table(numbered_fanouts(fanouts, types), 1 if types is None else len(types.edge_types))
 
 
 def plain_fanouts(fanouts: Any) -> list[int]:

@@ -115,7 +115,7 @@ class LaborSampler(Sampler):
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
         return ops.sample_labor(
             sampler_input(graph, seeds, key, arena),
-            plain_fanouts(self.fanouts) if graph.types is None else fanout_table(self.fanouts, graph),
+            plain_fanouts(self.fanouts) if graph.types is None else fanout_table(self.fanouts, graph.types),
             lists=None if graph.types is None else graph.typed_lists,
             importance=self.importance,
             layer_dependency=self.layer_dependency,

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from lightning_gnnload.data.arrays import is_integer
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.exclusion import excluded_positions, reverse_of
 from lightning_gnnload.sample.negatives import Negatives
@@ -34,7 +35,7 @@ class LinkSettings:
         weights: of the nodes, floats ``[N]``, in proportion to which negatives with a ``weight`` are drawn.
 
     Raises:
-        SamplerConfigError: an unknown name.
+        SamplerConfigError: an unknown name; no dict of types.
     """
 
     negatives: Negatives | None = None
@@ -45,6 +46,10 @@ class LinkSettings:
     def __post_init__(self) -> None:
         if self.exclude not in ("self", "reverse", None):
             raise SamplerConfigError(f"exclude={self.exclude!r} is not known; give 'reverse', 'self' or None.")
+        if self.reverse_types is not None and not isinstance(self.reverse_types, Mapping):
+            raise SamplerConfigError(
+                f"reverse_types={self.reverse_types!r}: a dict {{edge type: type of the edges that go back}} is needed."
+            )
 
 
 class LinkRows:
@@ -57,6 +62,7 @@ class LinkRows:
 
     Raises:
         GraphDataError: negatives where every pair is an edge.
+        SeedError: a table without the negatives that are asked of it.
         SamplerConfigError: types that are not there, or a table that lacks what the settings need.
     """
 
@@ -71,6 +77,8 @@ class LinkRows:
         self._weights = None
         if settings.negatives is not None:
             settings.negatives.check(graph, self._edge_type)
+            if settings.negatives.mode == "hard":
+                _check_given(table)
             if settings.weights is not None:
                 self._weights = settings.negatives.weigh(graph, self._edge_type, settings.weights)
 
@@ -125,7 +133,7 @@ class LinkRows:
         is_there = ends[:, 2:] >= 0
         if settings.mode != "binary":
             return _tensors(src=src, dst=dst, negatives=found, negative_mask=is_there)
-        # Further edges: each keeps the end that was not replaced.
+        # Further edges, row by row: each keeps the end that was not replaced.
         row, at = np.nonzero(is_there)
         replaces_dst = at < settings.num_dst(found.shape[1])
         label = np.ones(len(src) + len(row), np.float32)
@@ -134,14 +142,12 @@ class LinkRows:
             src=np.concatenate([src, np.where(replaces_dst, src[row], found[row, at])]),
             dst=np.concatenate([dst, np.where(replaces_dst, found[row, at], dst[row])]),
             label=label,
+            row=np.concatenate([np.arange(len(src)), row]),
         )
 
-    def _given(self, rows: np.ndarray) -> np.ndarray | None:
-        """Returns the table's own negatives by their ids in the graph; None where it has none, which are asked for."""
-        column = self.table.columns.get("negatives")
-        if column is None or column.ndim != 2 or column.dtype is not torch.int64:
-            return None
-        found = column.numpy()[rows]
+    def _given(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the table's own negatives by their ids in the graph."""
+        found = self.table.columns["negatives"][torch.from_numpy(rows)].long().numpy()
         if self.graph.types is None:
             return found
         assert self.settings.negatives is not None
@@ -150,6 +156,17 @@ class LinkRows:
         of_dst = np.arange(found.shape[1]) < num_dst
         first = np.where(of_dst, self.graph.types.range_of(dst).start, self.graph.types.range_of(src).start)
         return np.where(found < 0, -1, found + first)
+
+
+def _check_given(table: SeedTable) -> None:
+    """Raises SeedError: a table that has no negatives ``[R, M]`` of its own."""
+    column = table.columns.get("negatives")
+    if column is None or column.ndim != 2 or not is_integer(column):
+        given = "there is none" if column is None else f"it is {column.dtype} {list(column.shape)}"
+        raise SeedError(
+            f"Negatives: mode 'hard' takes those of the seed table's column 'negatives', integers [{len(table)}, num], "
+            f"but {given}. Give SeedTable(..., columns={{'negatives': ids}}), or take another mode."
+        )
 
 
 def distinct_ends(ends: np.ndarray, of_row: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

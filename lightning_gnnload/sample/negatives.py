@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import Corrupt, DrawKey
@@ -260,11 +259,7 @@ class _Asked:
 
     def times_of(self, nodes: range) -> np.ndarray | None:
         """Returns the codes of all nodes of a type, uint32; None where they always are there."""
-        times = self.graph.node_time
-        if times is None or not nodes or times[nodes.start] in (ALWAYS, -np.inf):
-            return None
-        codes = self.graph.node_codes
-        return None if codes is None else codes[nodes.start : nodes.stop]
+        return self.graph.node_codes_of(nodes)
 
     def refused(self, src: np.ndarray, dst: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Tells which of the same destinations are no negatives for each row: bool ``[P, len(nodes)]``."""
@@ -280,8 +275,8 @@ class _Asked:
             bad = np.flatnonzero((nodes < among.start) | (nodes >= among.stop))
             if len(bad):
                 raise SeedError(
-                    f"Negatives: {nodes[bad[0]]}, of row {rows[bad[0]]} of the mini-batch, is no {name} of an edge of "
-                    f"this type: those lie in [{among.start}, {among.stop})."
+                    f"Negatives: {nodes[bad[0]] - among.start}, of row {rows[bad[0]]} of the mini-batch, is no {name} "
+                    f"of an edge of this type: ids of these lie in [0, {len(among)})."
                 )
         positions = ops.find_edges(*self.where, dst, sources=src)
         refused = positions >= 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.clock import Before
+from lightning_gnnload.data.clock import Before, length_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
@@ -44,8 +45,8 @@ class NeighborSampler(Sampler):
             a graph with times, else ``"plain"``.
         before: which edges count, where they have times: ``"<="``, those up to the seed's time; ``"<"``, those before
             it; None, all, as if there were no times.
-        window: the greatest age, at the seed's time, of edges that count: a number, or a ``timedelta64`` where times
-            are dates; None for any.
+        window: the greatest age, at the seed's time, of edges that count: a number in the unit of the graph's times,
+            which of dates is nanoseconds, or where times are dates a ``timedelta64``; None for any.
         order: whose time bounds the edges of later hops: ``"root"``, the seed's; ``"path"``, that of the edge by which
             a node was found.
         pick: which of the edges that count: ``"uniform"``, any alike; ``"last"``, the newest, and of equal times those
@@ -92,7 +93,7 @@ class NeighborSampler(Sampler):
             ("order", order, ("root", "path")),
             ("pick", pick, ("uniform", "last")),
         ):
-            if value not in known:
+            if not isinstance(value, str | None) or value not in known:
                 raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
         self.sharing = sharing
         self.before = before
@@ -128,15 +129,10 @@ class NeighborSampler(Sampler):
         return self.sharing in ("disjoint", "time") or self.window is not None or self.pick == "last"
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        if graph.clock is not None and self.before is not None:
-            raise SeedError(
-                "the graph has times, but the seeds have none: edges of any time would count. Give "
-                "sample(..., times=times), or NeighborSampler(..., before=None)."
-            )
+        self._refuse_all_times(graph.edge_time is not None)
         if graph.types is not None or self.pick == "last":
             return self._sample_lists(graph, seeds, None, key, arena)
-        inputs, fanouts = sampler_input(graph, seeds, key, arena), self.fanouts
-        options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+        inputs, fanouts, options = sampler_input(graph, seeds, key, arena), self.fanouts, self._options
         if self._is_typed:
             types = graph.edge_type_index
             # In a whole graph an unknown type is a mistake; a part may hold no edge of it by chance.
@@ -155,18 +151,36 @@ class NeighborSampler(Sampler):
         self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
     ) -> SampleLayout:
         """Samples from lists that are cut by type and sorted by time."""
-        if self.pick == "last" and graph.clock is None:
-            raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
-        return ops.sample_typed_neighbors(
+        self._refuse_last(graph.edge_time is not None)
+        layout = ops.sample_typed_neighbors(
             sampler_input(graph, seeds, key, arena),
             graph.typed_lists,
-            fanout_table(self.fanouts, graph),
-            replace=self.replace,
-            expand=self.expand,
-            edge_ids=self.edge_ids,
+            fanout_table(self.fanouts, graph.types),
             pick=self.pick,
             queries=queries,
+            **self._options,
         )
+        # Of one query that all share, to leave edges out, no node need say that it is its.
+        is_shared = queries is not None and queries.name is None
+        return replace(layout, queries_offset=-1) if is_shared else layout
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """What all forms of sampling take."""
+        return {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
+
+    def _refuse_all_times(self, has_times: bool) -> None:
+        """Raises SeedError: the graph has times that count, and nobody says of the seeds which."""
+        if has_times and self.before is not None:
+            raise SeedError(
+                "the graph has times, but the seeds have none: edges of any time would count. Give "
+                "sample(..., times=times), or NeighborSampler(..., before=None)."
+            )
+
+    def _refuse_last(self, has_times: bool) -> None:
+        """Raises SamplerConfigError: the newest are to be taken of edges without times."""
+        if self.pick == "last" and not has_times:
+            raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
         if self._is_typed or self._asks or graph.types is not None:
@@ -180,10 +194,35 @@ class NeighborSampler(Sampler):
     ) -> DeviceSample:
         from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 
-        if self._asks:
-            raise CudaUnavailableError(f"{self!r} has no kernels for a device; sampling_device='cpu' draws it.")
-        options = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-        return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
+        self._refuse_all_times(topology.edge_time is not None)
+        if topology.types is not None or self.pick == "last":
+            return self._sample_lists_on_device(workspace, topology, seeds, None, key)
+        if self._is_typed:
+            raise CudaUnavailableError(
+                f"{self!r} draws by edge type from lists that are not cut by it, which has no kernels for a device; "
+                "sampling_device='cpu' draws so, and a graph of Graph.from_hetero has such lists."
+            )
+        return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **self._options)  # type: ignore[arg-type]
+
+    def sample_queries_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
+    ) -> DeviceSample:
+        return self._sample_lists_on_device(workspace, topology, seeds, queries, key)
+
+    def _sample_lists_on_device(
+        self,
+        workspace: DeviceWorkspace,
+        topology: Topology,
+        seeds: np.ndarray,
+        queries: Queries | None,
+        key: DrawKey,
+    ) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
+
+        self._refuse_last(topology.edge_time is not None)
+        table = fanout_table(self.fanouts, topology.types)
+        options = {"pick": self.pick, "queries": queries, **self._options}
+        return sample_typed_neighbors(workspace, topology, seeds, table, key, **options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does.
@@ -233,10 +272,8 @@ class NeighborSampler(Sampler):
 
 def _window(window: Any) -> float | np.timedelta64 | None:
     """Checks a length of time. Raises SamplerConfigError: it is none, or negative."""
-    is_length = isinstance(window, int | float | np.integer | np.floating) and not isinstance(window, bool)
-    if window is None or (is_length and window >= 0):
-        return window
-    if isinstance(window, np.timedelta64) and window >= np.timedelta64(0):
+    is_number = isinstance(window, int | float | np.integer | np.floating) and not isinstance(window, bool)
+    if window is None or (is_number and length_of(window) >= 0):  # NumPy counts timedelta64 among integers
         return window
     raise SamplerConfigError(f"window={window!r}: a number of 0 or more, or a numpy.timedelta64, is needed.")
 

@@ -20,9 +20,8 @@ from lightning_gnnload.errors import (
     DeviceMemoryError,
     GnnLoadError,
     KernelCompileError,
-    SamplerConfigError,
 )
-from lightning_gnnload.ops import DrawKey, HopLayout
+from lightning_gnnload.ops import DrawKey, HopLayout, Queries
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.parts import PartSampler, place_seeds
 from lightning_gnnload.sample.workload import Workload
@@ -41,17 +40,17 @@ def can_sample(sampler: Sampler) -> str | None:
     """Says why no device can draw as ``sampler`` does; None where one can."""
     if not sampler.declares("sample_on_device"):
         return f"{type(sampler).__name__} has no kernels for a device"
-    if "edge_type" in (sampler.columns or ()):
-        return f"{sampler!r} draws by edge type, which has no kernels for a device"
     return None
 
 
 def why_on_host(workload: Workload) -> str | None:
-    """Says why mini-batches of this workload are drawn on the host, whatever the sampler; None where they need not."""
-    if workload.rows.has_queries:
-        return f"{workload.sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
-    if workload.graph.types is not None:
-        return f"{workload.graph!r} has types of nodes, whose lists have no kernels for a device"
+    """Says why mini-batches of this workload are drawn on the host, by a sampler that has kernels for a device; None
+    where they need not."""
+    graph, sampler = workload.graph, workload.sampler
+    if workload.rows.has_queries and not sampler.declares("sample_queries_on_device"):
+        return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
+    if graph.types is None and "edge_type" in (sampler.columns or ()):
+        return f"{sampler!r} draws by edge type from lists that are not cut by it, which has no kernels for a device"
     return None
 
 
@@ -78,12 +77,13 @@ class DeviceSampler:
         self.device = device
         self._idle: list[DeviceWorkspace] = []
 
-    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
         """Samples one mini-batch by work in the current stream, which the host waits for; its driver says how often.
 
         Args:
-            seeds: distinct node ids, int64 ``[S]``, on the host.
+            seeds: node ids, distinct within each query, int64 ``[S]``, on the host.
             key: decides every draw.
+            queries: of the seeds; None where they have none.
 
         Raises:
             SeedError: a seed is not a node, or repeats.
@@ -94,11 +94,18 @@ class DeviceSampler:
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
         # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
+        several = queries is not None and not queries.are_one
         try:
             workspace = self._idle.pop()
         except IndexError:
-            workspace = DeviceWorkspace(self.device, self.topology.num_nodes)
-        sample = self.sampler.sample_on_device(workspace, self.topology, seeds, key)
+            workspace = None
+        # A hash table serves both; who has several queries once mostly has them always.
+        if workspace is None or (several and workspace.table != "hash"):
+            workspace = DeviceWorkspace(self.device, self.topology.num_nodes, "hash" if several else "auto")
+        if queries is None:
+            sample = self.sampler.sample_on_device(workspace, self.topology, seeds, key)
+        else:
+            sample = self.sampler.sample_queries_on_device(workspace, self.topology, seeds, queries, key)
         self._idle.append(workspace)
         return sample
 
@@ -135,7 +142,7 @@ class DevicePartSampler:
         """
         self._of(index)
 
-    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
         """Samples one mini-batch, by ids of the whole graph; see :meth:`.DeviceSampler.sample`.
 
         Args:
@@ -148,6 +155,7 @@ class DevicePartSampler:
         """
         from lightning_gnnload.ops.cuda.gather import gather_rows
 
+        assert queries is None, "parts hold neither types nor times, and sample node ids"
         part, local = place_seeds(self.sampler.partition, seeds, self.sampler.reach or 0)
         drawn = self._of(part.index)
         sample = drawn.sample(local, key)
@@ -165,18 +173,11 @@ class DevicePartSampler:
         return self._parts[index]
 
 
-def can_upload(sampler: Sampler) -> str | None:
-    """Says why what ``sampler`` draws on the host cannot be copied to a device; None where it can."""
-    if "edge_type" in (sampler.columns or ()):
-        return f"{sampler!r} draws by edge type, which a DeviceHop does not carry"
-    return None
-
-
 class UploadingSampler:
     """Draws on the host, and copies the result to the device where the features are. Thread-safe.
 
     Args:
-        sampler: any whose blocks carry no edge types.
+        sampler: any.
         graph: the topology.
         device: where mini-batches come to lie.
 
@@ -188,22 +189,26 @@ class UploadingSampler:
         self.graph = graph
         self.device = device
 
-    def sample(self, seeds: np.ndarray, key: DrawKey) -> DeviceSample:
+    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
         """Samples one mini-batch, copied by the current stream, for which the host does not wait.
 
         Args:
-            seeds: distinct node ids, int64 ``[S]``, on the host.
+            seeds: node ids, distinct within each query, int64 ``[S]``, on the host.
             key: decides every draw.
+            queries: of the seeds; None where they have none.
 
         Raises:
             SeedError: a seed is not a node, or repeats.
         """
         from lightning_gnnload.ops.cuda.sample import DeviceSample
 
-        arena, layout = self.sampler.sample_here(self.graph, seeds, key)
+        arena, layout = self.sampler.sample_here(self.graph, seeds, key, queries)
         nodes = self.device.put(arena[: 8 * layout.num_nodes].view(np.int64))
         hops = self.device.put(arena[layout.free_end :])  # which begin there: one copy for all
-        return DeviceSample(nodes, tuple(_hop(hop, hops, layout.free_end) for hop in layout.hops))
+        numbers, begin = None, layout.queries_offset
+        if begin >= 0:
+            numbers = self.device.put(arena[begin : begin + 4 * layout.num_nodes].view(np.int32))
+        return DeviceSample(nodes, tuple(_hop(hop, hops, layout.free_end) for hop in layout.hops), numbers)
 
 
 def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
@@ -213,11 +218,6 @@ def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
         return memory[offset - begin : offset - begin + count * dtype.itemsize].view(dtype)
 
     arrays = {name: tensor(*place) for name, place in hop_arrays(hop).items()}
-    if "edge_type" in arrays:
-        raise SamplerConfigError(
-            "a sampler whose columns do not say so has blocks with edge_type, which no DeviceHop carries. Declare "
-            "them in Sampler.columns: its mini-batches are then made on the host."
-        )
     return DeviceHop(
         hop.num_dst,
         hop.num_src,
@@ -225,6 +225,7 @@ def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
         arrays["indices"],
         arrays.get("edge_ids"),
         arrays.get("edge_weight"),
+        arrays.get("edge_type"),
     )
 
 
@@ -243,14 +244,17 @@ def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, r
     """
     key = workload.key_of(request)
     try:
-        seeds = workload.asked_by(request).seeds[:NUM_SEEDS]
-        arena, layout = draws.sampler.sample_here(workload.graph, seeds, key)
+        asked = workload.asked_by(request)
+        seeds, queries = asked.seeds[:NUM_SEEDS], asked.queries
+        if queries is not None:
+            queries = replace(queries, of_seed=queries.of_seed[:NUM_SEEDS])
+        arena, layout = draws.sampler.sample_here(workload.graph, seeds, key, queries)
     except GnnLoadError:
         return  # whoever makes that mini-batch says so, and how
     expected = MiniBatch.view(arena, layout, len(seeds))
     try:
-        sample = draws.sample(seeds, key)
-        differing = [name for name, *both in _pairs(sample, expected) if not _are_equal(draws.device, *both)]
+        sample = draws.sample(seeds, key, queries)
+        differing = differences(draws.device, sample, expected)
     except (CudaUnavailableError, KernelCompileError, DeviceMemoryError):
         raise
     except Exception as error:  # what drivers and torch raise has many classes
@@ -266,6 +270,11 @@ def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, r
         )
 
 
+def differences(device: Device, sample: DeviceSample, expected: MiniBatch) -> list[str]:
+    """Names the arrays in which a device's mini-batch differs from the host's. The host waits for each."""
+    return [name for name, *both in _pairs(sample, expected) if not _are_equal(device, *both)]
+
+
 def _are_equal(device: Device, mine: torch.Tensor | None, hosts: torch.Tensor | None) -> bool:
     if mine is None or hosts is None:
         return mine is hosts
@@ -274,9 +283,9 @@ def _are_equal(device: Device, mine: torch.Tensor | None, hosts: torch.Tensor | 
 
 def _pairs(sample: DeviceSample, expected: MiniBatch) -> Iterator[tuple[str, torch.Tensor | None, torch.Tensor | None]]:
     yield "nodes", sample.nodes, expected.nodes
+    yield "queries of nodes", sample.queries, expected.rows
     for number, (hop, block) in enumerate(zip(sample.hops, reversed(expected.blocks), strict=True)):
         yield f"indptr of hop {number}", hop.indptr, block.indptr
         yield f"indices of hop {number}", hop.indices, block.indices
         for column in EDGE_COLUMNS:
-            mine = getattr(hop, column.plural, None)  # types are not drawn on devices
-            yield f"{column.plural} of hop {number}", mine, getattr(block, column.name)
+            yield f"{column.plural} of hop {number}", getattr(hop, column.plural), getattr(block, column.name)

@@ -18,12 +18,13 @@ from lightning_gnnload.data.memory import free_bytes, in_units, reserve_bytes
 from lightning_gnnload.data.progress import progress as bar
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
 from lightning_gnnload.sample.hotness import edge_chunks, expected_reads, expected_visits, hottest_lists
 
 MODEL_SHARE = 0.5
 """The share of a device's free memory left to its model, its mini-batches and a cache, where it trains as well."""
 _CHUNK_BYTES = 32 << 20
+_TITLES = {"indices": "lists", "table": "alias tables", "edge_time": "times"}
 _DTYPES = {np.dtype(np.int32): torch.int32, np.dtype(np.int64): torch.int64}
 
 
@@ -70,8 +71,7 @@ def place(
     Source: DSP (PPoPP'23), sections 3.1 and 6: hot nodes' adjacency lists on the device, others read over the bus.
     """
     budget_bytes = budget_beside_model(device) if budget_bytes is None else budget_bytes
-    table = graph.alias_table.entries.view(np.int64) if weighted else None
-    placing = _Placing(graph, table, device, budget_bytes, hotness, progress)
+    placing = _Placing(graph, _of_edges(graph, weighted), device, budget_bytes, hotness, progress)
     topology, refusal = None, ""
     for way in (placing.whole, placing.hot):
         try:
@@ -96,7 +96,7 @@ class _Placing:
     """Places one graph on one device."""
 
     graph: Graph
-    table: np.ndarray | None
+    of_edges: dict[str, np.ndarray]
     device: Device
     budget_bytes: int
     hotness: np.ndarray | None
@@ -104,20 +104,18 @@ class _Placing:
 
     @property
     def node_bytes(self) -> int:
-        return _num_bytes(self.graph.indptr, self.graph.names)
+        return _num_bytes(self.graph.indptr, self.graph.names, self.graph.run_ptr)
 
     @property
     def num_bytes(self) -> int:
-        return self.node_bytes + _num_bytes(self.graph.indices, self.table)
+        return self.node_bytes + _num_bytes(*self.of_edges.values())
 
     def whole(self) -> Topology | None:
         if self.num_bytes > self.budget_bytes:
             return None
         return self._topology(
-            indptr=self._copy("offsets", self.graph.indptr),
-            indices=self._copy("neighbours", self.graph.indices),
-            names=None if self.graph.names is None else self._copy("names", self.graph.names),
-            table=None if self.table is None else self._copy("alias tables", self.table),
+            self._copy,
+            **{name: self._copy(_TITLES[name], array) for name, array in self.of_edges.items()},
             about=f"Graph: all of it, {in_units(self.num_bytes)}, on {self._where}",
         )
 
@@ -125,12 +123,7 @@ class _Placing:
         if self.node_bytes > self.budget_bytes:
             return None
         graph = self.graph
-        topology = self._topology(
-            indptr=self._copy("offsets", graph.indptr),
-            indices=self._map(graph.indices),
-            names=None if graph.names is None else self._copy("names", graph.names),
-            table=None if self.table is None else self._map(self.table),
-        )
+        topology = self._topology(self._copy, **{name: self._map(array) for name, array in self.of_edges.items()})
         lists = f"all lists, {in_units(self.num_bytes - self.node_bytes)}, in page-locked host memory"
         hot, share = self._hottest()
         if not hot.any():
@@ -139,11 +132,12 @@ class _Placing:
             )
         begin, num_edges = _begins(hot, graph.in_degrees)
         hot_bytes = begin.nbytes + num_edges * self._edge_bytes
+        of_hot: dict[str, Any] = {"hot_begin": self._copy("offsets of hot lists", begin)}
+        for name, array in self.of_edges.items():
+            of_hot[f"hot_{name}"] = self._pick(f"hot {_TITLES[name]}", array, hot, num_edges)
         return replace(
             topology,
-            hot_begin=self._copy("offsets of hot lists", begin),
-            hot_indices=self._pick("hot lists", graph.indices, hot, num_edges),
-            hot_table=None if self.table is None else self._pick("hot alias tables", self.table, hot, num_edges),
+            **of_hot,
             about=(
                 f"Graph: offsets and the lists of {int(hot.sum())} of {graph.num_nodes} nodes, "
                 f"{in_units(self.node_bytes + hot_bytes)} for an expected {share:.0%} of reads, on {self._where}; "
@@ -152,12 +146,9 @@ class _Placing:
         )
 
     def mapped(self) -> Topology:
-        graph = self.graph
         return self._topology(
-            indptr=self._map(graph.indptr),
-            indices=self._map(graph.indices),
-            names=None if graph.names is None else self._map(graph.names),
-            table=None if self.table is None else self._map(self.table),
+            lambda _, array: self._map(array),
+            **{name: self._map(array) for name, array in self.of_edges.items()},
             about=(
                 f"Graph: all of it, {in_units(self.num_bytes)}, in page-locked host memory, read by {self._where}"
                 f"{self._why}"
@@ -174,18 +165,30 @@ class _Placing:
 
     @property
     def _edge_bytes(self) -> int:
-        return self.graph.indices.itemsize + (0 if self.table is None else self.table.itemsize)
+        return sum(array.itemsize for array in self.of_edges.values())
 
-    def _topology(self, **held: Any) -> Topology:
+    def _topology(self, put: Callable[[str, np.ndarray], Any], **held: Any) -> Topology:
+        """Makes a topology of what is held, by edge, and of what ``put`` places, by node."""
         graph = self.graph
-        longest = int(graph.in_degrees.max(initial=0))
+        indptr = put("offsets", graph.indptr)
         return Topology(
             num_nodes=graph.num_nodes,
             num_edges=graph.num_edges,
-            max_degree=longest,
+            indptr=indptr,
+            names=None if graph.names is None else put("names", graph.names),
+            lists=self._lists(indptr if graph.run_ptr is None else put("runs", _signed(graph.run_ptr))),
+            types=graph.types,
+            max_degree=int(graph.in_degrees.max(initial=0)),
             has_weights=graph.edge_weight is not None,
             **held,
         )
+
+    def _lists(self, run_ptr: Any) -> DeviceLists | None:
+        """Describes the lists by type and time; None of lists that are cut by neither, although the edges have
+        types."""
+        if self.graph.types is None and self.graph.edge_type is not None:
+            return None
+        return DeviceLists.of(self.graph.typed_lists, run_ptr, self.device)
 
     def _hottest(self) -> tuple[np.ndarray, float]:
         """Selects the nodes whose lists lie on the device, bool ``[N]``, and the share of reads that these serve."""
@@ -235,6 +238,22 @@ class _Placing:
             if array.nbytes > free_bytes():
                 raise
             return self.device.map_host(array.copy())
+
+
+def _of_edges(graph: Graph, weighted: bool) -> dict[str, np.ndarray]:
+    """Returns the arrays with an entry for each edge, by their names in a :class:`.Topology`."""
+    of_edges = {"indices": graph.indices}
+    if weighted:
+        table = graph.alias_table if graph.types is None else graph.run_alias_table
+        of_edges["table"] = table.entries.view(np.int64)
+    if graph.edge_time is not None:
+        of_edges["edge_time"] = _signed(graph.edge_time)
+    return of_edges
+
+
+def _signed(array: np.ndarray) -> np.ndarray:
+    """Views uint32 as int32, which torch has: kernels read the same bits."""
+    return array.view(np.int32) if array.dtype == np.uint32 else array
 
 
 def _begins(hot: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, int]:

@@ -5,11 +5,13 @@ Shapes: R rows of a mini-batch, S seeds, Q queries.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
+from lightning_gnnload.data.clock import length_of
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
@@ -37,6 +39,11 @@ class Asked(NamedTuple):
     queries: Queries | None
     y: torch.Tensor | None
     columns: dict[str, torch.Tensor]
+
+    @property
+    def takes_labels_of_nodes(self) -> bool:
+        """Whether the graph's labels, if it has any, are those of the rows: nodes without labels of their own."""
+        return self.y is None and "src" not in self.columns
 
 
 class SeedRows:
@@ -76,10 +83,10 @@ class SeedRows:
         self.sharing: Sharing = getattr(sampler, "sharing", None) or ("disjoint" if self.is_timed else "plain")
         if self.is_timed:
             self._check_timed()
-        elif self.sharing == "time" or getattr(sampler, "window", None) is not None:
+        elif (name := _timed_setting(sampler)) is not None:
             raise SamplerConfigError(
-                f"{sampler!r} looks at times, but the graph has none. Give Graph.from_hetero(..., edge_time=...), or a "
-                "sampler without window= and sharing='time'."
+                f"{name}={getattr(sampler, name)!r} goes by times, but the graph has none. Give it some: "
+                f"Graph.from_coo or from_hetero(..., edge_time=times); or a sampler without {name}=."
             )
         if table is not None:
             self._check_rows(table)
@@ -172,6 +179,12 @@ class SeedRows:
                 f"the graph has times, but {type(self.sampler).__name__} draws whatever their time, also from the "
                 "future of a seed. NeighborSampler heeds times, and ignores them with before=None."
             )
+        clock, window = self.graph.clock, self.sampler.window
+        if isinstance(window, np.timedelta64) and clock is not None and not clock.of_dates:
+            raise SamplerConfigError(
+                f"window={window!r} is a length of time, but the graph's times are numbers, whose unit is not known. "
+                "Give window as a number of the same unit; or give the graph's times as datetime64."
+            )
         if self.sharing == "plain":
             raise SamplerConfigError(
                 "sharing='plain' lets rows of different times share nodes, so that some would see what came later. "
@@ -203,7 +216,7 @@ class SeedRows:
             )
         first, last = (clock.first, clock.last) if clock.ranked is None else clock.ranked[[0, -1]].tolist()
         # Rows that ask about the future of all edges are later by a part of the graph's own time.
-        if last > first and times.min() - last > _OTHER_UNIT * (last - first):
+        if last > first and times.min().item() - last > _OTHER_UNIT * (last - first):
             raise SeedError(
                 f"every row's time, from {times.min()} on, lies far behind the latest of the graph, {last}, so that "
                 "all edges would count. Are both in the same unit? Dates are nanoseconds since 1970."
@@ -228,8 +241,20 @@ def _queries(of_seed: np.ndarray, given: dict[str, Any] | None) -> Queries | Non
     return None if given is None else Queries(of_seed.astype(np.int32), **given)
 
 
+def _timed_setting(sampler: Any) -> str | None:
+    """Returns the first of a sampler's settings that mean something only where there are times."""
+    for name in ("window", "sharing", "before", "order"):
+        value = getattr(sampler, name, None)
+        if value in ("time", "<", "path") or (name == "window" and value is not None):
+            return name
+    return None
+
+
 def _earlier(times: np.ndarray, window: Any) -> np.ndarray:
     """Returns the times from which on edges count; whole ones stay whole, as floats would round them."""
-    if isinstance(window, np.timedelta64):
-        window = int(window.astype("m8[ns]").astype(np.int64))
-    return times - (int(np.floor(window)) if times.dtype == np.int64 else window)
+    length = length_of(window)
+    if times.dtype != np.int64:
+        return times - length
+    ends = np.iinfo(np.int64)
+    whole = math.floor(min(length, ends.max))
+    return np.maximum(times, ends.min + whole) - whole

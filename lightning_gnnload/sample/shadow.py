@@ -31,7 +31,8 @@ class ShadowSampler(Sampler):
 
     The ``num_layers`` blocks are parts of one subgraph and share its memory. The last one, whose destinations are
     the seeds, has the edges into the seeds; in all others, every node of the scope is a destination. So models
-    that consume blocks run unchanged, and ``batch_format="pyg"`` gives the subgraph as one ``Data``.
+    that consume blocks run unchanged, and ``batch_format="pyg"`` gives the subgraph as one ``Data``: with
+    one layer, that part of it which has the edges into the seeds.
 
     The scopes of a batch's seeds are merged, as in DGL: nodes of a batch are distinct, so seeds whose scopes
     meet see each other's neighbours. For a subgraph of its own for each seed, as in the paper and in PyG, use
@@ -61,6 +62,8 @@ class ShadowSampler(Sampler):
         self.fanouts = plain_fanouts(fanouts)
         self._num_layers = check_num_layers(num_layers)
         self.edge_ids = edge_ids
+
+    expand = "new"  # to find the scope; of a node, all blocks have the same edges
 
     @property
     def num_layers(self) -> int:

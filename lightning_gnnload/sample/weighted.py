@@ -86,26 +86,28 @@ class WeightedNeighborSampler(NeighborSampler):
         return "always"
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        self._refuse_times(graph)
+        self._refuse_times(graph.edge_time is not None)
         self.check_graph(graph)
         inputs = sampler_input(graph, seeds, key, arena)
-        options: dict[str, Any] = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
         if graph.types is not None:
-            fanouts = fanout_table(self.fanouts, graph)
-            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **options)
-        return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **options)
+            fanouts = fanout_table(self.fanouts, graph.types)
+            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **self._options)
+        return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **self._options)
 
     def sample_queries_into(
         self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
     ) -> SampleLayout:
         """Raises SamplerConfigError: the tables by which it draws are of all edges, whatever their times."""
-        raise SamplerConfigError(
+        raise self._no_queries()
+
+    def _no_queries(self) -> SamplerConfigError:
+        return SamplerConfigError(
             f"{self!r} draws by weight from all edges, for all seeds together: it has no times, no sharing 'disjoint', "
             "and leaves no edges out. NeighborSampler does, each edge equally likely."
         )
 
-    def _refuse_times(self, graph: Graph) -> None:
-        if graph.clock is not None:
+    def _refuse_times(self, has_times: bool) -> None:
+        if has_times:
             raise SamplerConfigError(
                 f"{self!r} draws by weight whatever the times of edges, but the graph has times. NeighborSampler heeds "
                 "them, each edge equally likely."
@@ -124,8 +126,16 @@ class WeightedNeighborSampler(NeighborSampler):
     ) -> DeviceSample:
         from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
 
-        options = {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-        return sample_weighted_neighbors(workspace, topology, seeds, self.fanouts, key, **options)  # type: ignore[arg-type]
+        self._refuse_times(topology.edge_time is not None)
+        types = topology.types
+        fanouts = plain_fanouts(self.fanouts) if types is None else fanout_table(self.fanouts, types)
+        return sample_weighted_neighbors(workspace, topology, seeds, fanouts, key, **self._options)
+
+    def sample_queries_on_device(
+        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
+    ) -> DeviceSample:
+        """Raises SamplerConfigError: as :meth:`sample_queries_into`."""
+        raise self._no_queries()
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         if self._is_typed:

@@ -157,4 +157,4 @@ class Workload:
         if self.table is None:
             return self.order.bind(self.graph, self.labels, global_batch_size)
         nodes = self.rows.nodes_of(np.arange(len(self.table)))
-        return self.order.bind_rows(self.table, nodes, self.graph, self.labels, global_batch_size)
+        return self.order.bind_rows(self.table, nodes, self.graph, global_batch_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -174,10 +174,9 @@ def of_made_links(graph: str) -> list[Goal]:
     return [Goal(_LIKE_PYG, "pyg-lib", at_least=6), Goal(_LIKE_DGL, "DGL", at_least=4)]
 
 
-def of_link_loader(graph: str) -> list[Goal]:
-    """In the format of each, as its user gets it."""
-    formats = {"pyg-lib": ("ours, pyg, 2 threads",), "DGL": ("ours, dgl, 2 threads",)}
-    return [Goal(ours, family, at_least=4) for family, ours in formats.items()] if graph in _MARKETS else []
+def of_link_loader(graph: str, ours_beside: Mapping[str, str]) -> list[Goal]:
+    """Each contender of ours beside the peer's that does the same on one thread."""
+    return [Goal((ours,), theirs, at_least=4) for theirs, ours in ours_beside.items()] if graph in _MARKETS else []
 
 
 def of_build(graph: str, ours: str, sort: str) -> list[Goal]:

@@ -20,6 +20,9 @@ from tests.benchmarks.serve import serve
 from tests.benchmarks.timing import steady_ms
 from tests.benchmarks.typed_graph import MAPPED, TYPED_GRAPHS
 
+_PLAIN: dict[str, Any] = {"before": None, "sharing": "plain"}
+"""Settings that ignore times, so that seeds share what they find."""
+
 
 class OurTyped:
     """Over one graph with types, its topology in memory on 2 MB pages, as the peers' is.
@@ -39,76 +42,35 @@ class OurTyped:
         self._slot = Slot()
         self._loaders: dict[str, SampledLoader] = {}
 
-    def sample(
-        self,
-        turn: int,
-        num_batches: int,
-        fanouts: list[int],
-        expand: Any,
-        edge_ids: bool = False,
-        instruction_set: str | None = None,
-    ) -> dict[str, Any]:
-        use(instruction_set)
-        sampler = NeighborSampler(fanouts, expand=expand, edge_ids=edge_ids, before=None, sharing="plain")
-        return self._sample(self.graph, sampler, self._seeds(turn, num_batches), turn)
+    def sample(self, turn: int, num_batches: int, fanouts: list[int], **settings: Any) -> dict[str, Any]:
+        return self._sample(turn, self._seeds(turn, num_batches), fanouts, **_PLAIN, **settings)
 
     def sample_edges(
-        self,
-        turn: int,
-        num_batches: int,
-        fanouts: list[int],
-        expand: Any,
-        untyped: bool,
-        instruction_set: str | None = None,
+        self, turn: int, num_batches: int, fanouts: list[int], untyped: bool, **settings: Any
     ) -> dict[str, Any]:
         """Nanoseconds a sampled edge, of the lists as they are or as if there were no types."""
-        use(instruction_set)
-        graph = self.untyped if untyped else self.graph
-        settings: dict[str, Any] = {} if untyped else {"before": None, "sharing": "plain"}
-        sampler = NeighborSampler(fanouts, expand=expand, **settings)
-        reply = self._sample(graph, sampler, self._seeds(turn, num_batches), turn)
+        settings |= {"graph": self.untyped} if untyped else _PLAIN
+        reply = self._sample(turn, self._seeds(turn, num_batches), fanouts, **settings)
         return reply | {"values": [took_ms * 1e6 / reply["edges"] for took_ms in reply["values"]]}
 
-    def sample_timed(
-        self,
-        turn: int,
-        num_batches: int,
-        fanouts: list[int],
-        pick: Any,
-        edge_ids: bool = False,
-        instruction_set: str | None = None,
-    ) -> dict[str, Any]:
+    def sample_timed(self, turn: int, num_batches: int, fanouts: list[int], **settings: Any) -> dict[str, Any]:
         """Each seed by itself, with its own time, by what the last hop found."""
-        use(instruction_set)
-        nodes = self._seeds(turn, num_batches)
         times = times_of_turn(self.prepared.arrays.span, turn, num_batches)
-        table = SeedTable(nodes.ravel(), time=times.ravel())
-        sampler = NeighborSampler(fanouts, expand="new", edge_ids=edge_ids, sharing="disjoint", pick=pick)
-        rows = np.arange(len(table))
-        workload = Workload(
-            self.graph, sampler, rows, batch_size=BATCH_SIZE, order=Sequential(), seed=turn, table=table
-        )
-        return sample_workload(workload, self._slot, turn)
+        table = SeedTable(self._seeds(turn, num_batches).ravel(), time=times.ravel())
+        rows = np.arange(len(table)).reshape(times.shape)
+        settings |= {"expand": "new", "sharing": "disjoint"}
+        return self._sample(turn, rows, fanouts, {"seed": turn, "table": table}, **settings)
 
     def sample_ends(
-        self,
-        turn: int,
-        num_batches: int,
-        fanouts: list[int],
-        num_negatives: int,
-        expand: Any,
-        edge_ids: bool = False,
-        instruction_set: str | None = None,
+        self, turn: int, num_batches: int, fanouts: list[int], num_negatives: int, **settings: Any
     ) -> dict[str, Any]:
         """Links without what makes them: the sampler alone, for ends and negatives that are known."""
-        use(instruction_set)
         arrays, types = self.prepared.arrays, self.graph.types
         assert types is not None
         first = [types.range_of(name).start for name in types.edge_types[self.prepared.link_type][::2]]
         columns = arrays.columns(self.prepared.link_type)
-        sampler = NeighborSampler(fanouts, expand=expand, edge_ids=edge_ids, before=None, sharing="plain")
         found = [
-            self._sample(self.graph, sampler, np.union1d(sources + first[0], targets + first[1])[None], turn)
+            self._sample(turn, np.union1d(sources + first[0], targets + first[1])[None], fanouts, **_PLAIN, **settings)
             for sources, targets in (
                 ends_of_links(links, num_negatives, *columns)
                 for links in links_of_turn(len(columns.indices), turn, num_batches)
@@ -120,26 +82,16 @@ class OurTyped:
         }
 
     def sample_links(
-        self,
-        turn: int,
-        num_batches: int,
-        fanouts: list[int],
-        num_negatives: int,
-        expand: Any,
-        edge_ids: bool = False,
-        instruction_set: str | None = None,
+        self, turn: int, num_batches: int, fanouts: list[int], num_negatives: int, **settings: Any
     ) -> dict[str, Any]:
         """Negatives included; links and their reverses are left out of what is drawn."""
-        use(instruction_set)
         links = links_of_turn(self.prepared.arrays.num_edges(self.prepared.link_type), turn, num_batches)
-        table = self._table(links.ravel())
-        sampler = NeighborSampler(fanouts, expand=expand, edge_ids=edge_ids, before=None)
-        settings = LinkSettings(Negatives("triplet", num_negatives), "reverse")
-        rows = np.arange(len(table))
-        workload = Workload(
-            self.graph, sampler, rows, batch_size=BATCH_SIZE, order=Sequential(), table=table, links=settings
-        )
-        return sample_workload(workload, self._slot, turn)
+        rows = np.arange(links.size).reshape(links.shape)
+        asked = {
+            "table": self._table(links.ravel()),
+            "links": LinkSettings(Negatives("triplet", num_negatives), "reverse"),
+        }
+        return self._sample(turn, rows, fanouts, asked, before=None, **settings)
 
     def load_links(
         self,
@@ -149,15 +101,17 @@ class OurTyped:
         num_negatives: int,
         batch_format: Any,
         num_threads: int,
+        edge_ids: bool = False,
         instruction_set: str | None = None,
     ) -> dict[str, Any]:
         """The begin of an epoch, features included; a turn is an epoch."""
         use(instruction_set)
-        kind = repr((fanouts, num_negatives, batch_format, num_threads))
+        expand = "new" if batch_format == "pyg" else "all"
+        kind = repr((fanouts, num_negatives, batch_format, num_threads, edge_ids))
         if kind not in self._loaders:
             module = GraphDataModule(
                 GraphData(self.graph, tables=self.tables, train=self._some_links),
-                NeighborSampler(fanouts, expand="new" if batch_format == "pyg" else "all", before=None),
+                NeighborSampler(fanouts, expand=expand, edge_ids=edge_ids, before=None),
                 batch_size=BATCH_SIZE,
                 batch_format=batch_format,
                 num_threads=num_threads,
@@ -167,7 +121,7 @@ class OurTyped:
             self._loaders[kind] = module.train_dataloader()
         loader = self._loaders[kind]
         loader.set_epoch(turn)
-        return {"values": steady_ms(loader, num_batches)}
+        return steady_ms(loader, num_batches)
 
     @cached_property
     def _some_links(self) -> SeedTable:
@@ -190,8 +144,21 @@ class OurTyped:
         nodes = types.range_of(self.prepared.seed_type)
         return seeds_of_turn(np.arange(len(nodes)), turn, num_batches) + nodes.start
 
-    def _sample(self, graph: Graph, sampler: NeighborSampler, seeds: np.ndarray, turn: int) -> dict[str, Any]:
-        workload = Workload(graph, sampler, seeds.ravel(), batch_size=seeds.shape[1], order=Sequential())
+    def _sample(
+        self,
+        turn: int,
+        rows: np.ndarray,
+        fanouts: list[int],
+        asked: dict[str, Any] | None = None,
+        graph: Graph | None = None,
+        instruction_set: str | None = None,
+        **settings: Any,
+    ) -> dict[str, Any]:
+        """Times batches of rows ``[num_batches, B]``; settings are the sampler's."""
+        use(instruction_set)
+        sampler = NeighborSampler(fanouts, **settings)
+        size, order = rows.shape[1], Sequential()
+        workload = Workload(graph or self.graph, sampler, rows.ravel(), batch_size=size, order=order, **asked or {})
         return sample_workload(workload, self._slot, turn)
 
 

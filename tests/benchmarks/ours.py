@@ -108,10 +108,9 @@ class Ours:
         loader = self._loader(fanouts, batch_format, num_threads)
         loader.set_epoch(turn)
         before = replace(loader.stats)
-        values = steady_ms(loader, num_batches, self.memory.look)
+        reply = steady_ms(loader, num_batches, self.memory.look)
         spent = loader.stats - before
-        return {
-            "values": values,
+        return reply | {
             "sample ms": spent.sample_ms / spent.num_batches,
             "gather ms": spent.gather_ms / spent.num_batches,
             "convert ms": spent.convert_ms / spent.num_batches,
@@ -160,7 +159,7 @@ class Ours:
             limit=lambda: num_batches,
         )
         loader.set_epoch(turn)
-        return {"values": steady_ms(loader, num_batches)}
+        return steady_ms(loader, num_batches, num_workers=1)
 
     def peak(self) -> dict[str, Any]:
         return self.memory.report()

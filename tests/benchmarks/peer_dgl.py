@@ -71,7 +71,7 @@ class PeerDGL:
             drop_last=True,
             num_workers=num_workers,
         )
-        return {"values": steady_ms(loader, num_batches, self.memory.look)}
+        return steady_ms(loader, num_batches, self.memory.look, num_workers=num_workers)
 
     def peak(self) -> dict[str, Any]:
         return self.memory.report()

@@ -84,7 +84,7 @@ class PeerDGLTyped:
             drop_last=True,
             num_workers=num_workers,
         )
-        return {"values": steady_ms(loader, num_batches)}
+        return steady_ms(loader, num_batches, num_workers=num_workers)
 
     def _sample(self, batches: list[dict[str, torch.Tensor]], fanouts: list[int], fused: bool) -> dict[str, Any]:
         sampler, num_edges = self._sampler(tuple(fanouts), fused, prefetch=False), 0

@@ -57,7 +57,7 @@ class PeerGraphBolt:
         pipe = pipe.sample_neighbor(self.graph, list(reversed(fanouts)))
         pipe = pipe.fetch_feature(store, node_feature_keys=["feat"])
         loader = gb.DataLoader(pipe, num_workers=num_workers, persistent_workers=False)
-        return {"values": steady_ms(loader, num_batches)}
+        return steady_ms(loader, num_batches, num_workers=num_workers)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class PeerPyG:
             drop_last=True,
             num_workers=num_workers,
         )
-        return {"values": steady_ms(loader, num_batches)}
+        return steady_ms(loader, num_batches, num_workers=num_workers)
 
     def _torch_sparse(self, fanouts: list[int]) -> Any:
         _import("torch_sparse")

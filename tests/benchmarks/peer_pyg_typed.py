@@ -108,7 +108,7 @@ class PeerPyGTyped:
             num_workers=num_workers,
             is_sorted=True,
         )
-        return {"values": steady_ms(loader, num_batches)}
+        return steady_ms(loader, num_batches, num_workers=num_workers)
 
     def _sample(
         self,

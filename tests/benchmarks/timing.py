@@ -29,16 +29,20 @@ def timed(make: Callable[[Any], object], requests: Iterable[Any]) -> dict[str, A
     return {"values": took, PROCESSOR_MS: statistics.median(used)}
 
 
-def steady_ms(loader: Iterable[Any], num_batches: int, look: Callable[[], object] = lambda: None) -> list[float]:
-    """Milliseconds a batch, once it streams, with a consumer that only takes the next.
+def steady_ms(
+    loader: Iterable[Any], num_batches: int, look: Callable[[], object] = lambda: None, *, num_workers: int = 0
+) -> dict[str, Any]:
+    """``"values"``: milliseconds a batch, once it streams, with a consumer that only takes the next.
 
     One figure, as loaders deliver in bursts. The first batches are not counted: processes and threads
-    start, and buffers fill.
+    start, and buffers fill. ``"processor ms"``: as in :func:`timed`, of all threads; not told with workers, which use
+    theirs elsewhere.
 
     Args:
         loader: iterated once, and not to its end.
         num_batches: batches to take, those of the warm-up included.
         look: called after each batch that is not timed.
+        num_workers: processes of the loader's own.
 
     Raises:
         BenchmarkError: the loader ended before.
@@ -47,13 +51,14 @@ def steady_ms(loader: Iterable[Any], num_batches: int, look: Callable[[], object
     for _batch in islice(batches, WARM_UP_BATCHES):
         look()
     del _batch  # its buffer is free for the loader to use again
-    began = time.perf_counter()
+    began, began_using = time.perf_counter(), time.process_time()
     num_timed = sum(1 for _ in islice(batches, num_batches - WARM_UP_BATCHES))
-    took_ms = (time.perf_counter() - began) * 1e3
+    took_ms, used_ms = (time.perf_counter() - began) * 1e3, (time.process_time() - began_using) * 1e3
     look()
     if num_timed != num_batches - WARM_UP_BATCHES:
         raise BenchmarkError(
             f"the loader gave {WARM_UP_BATCHES + num_timed} batches, but {num_batches} were to be timed."
         )
     del batches  # ends its threads and processes before the next contender's turn
-    return [took_ms / num_timed]
+    reply = {"values": [took_ms / num_timed]}
+    return reply if num_workers else reply | {PROCESSOR_MS: used_ms / num_timed}

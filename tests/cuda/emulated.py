@@ -81,6 +81,7 @@ class EmulatedDevice:
         self.num_processors = num_processors
         self.num_reads = 0
         self.num_launches = 0
+        self.launched: set[str] = set()
         self.memory_bytes = memory_bytes
         self.streams = Streams()
         self._kernels = kernels
@@ -120,6 +121,7 @@ class EmulatedDevice:
         expression, error = kernel_of_types.expression.replace(" ", "").encode(), ctypes.create_string_buffer(1024)
         seed = next(self._lane_seeds)
         self.num_launches += 1
+        self.launched.add(kernel_of_types.name)
         if kernel_of_types.launch(expression, blocks, threads, shared_bytes, seed, addresses, error, len(error)):
             raise GnnLoadError(f"{kernel_of_types.name}: {error.value.decode()}")
 

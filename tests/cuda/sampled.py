@@ -40,7 +40,13 @@ def assert_equal(sample: DeviceSample, batch: Batch) -> None:
         assert (mine.indptr.dtype, mine.indices.dtype) == (torch.int32, torch.int32)
         np.testing.assert_array_equal(mine.indptr.cpu(), cpus.indptr)
         np.testing.assert_array_equal(mine.indices.cpu(), cpus.indices)
-        for column, expected in ((mine.edge_ids, cpus.edge_ids), (mine.edge_weights, cpus.edge_weights)):
-            assert (column is None) == (expected is None)
-            if column is not None:
-                np.testing.assert_array_equal(column.cpu(), expected)
+        for name in ("edge_ids", "edge_weights", "edge_types"):
+            _assert_same(getattr(mine, name), getattr(cpus, name))
+    _assert_same(sample.queries, batch.queries)
+
+
+def _assert_same(mine: torch.Tensor | None, cpus: np.ndarray | None) -> None:
+    assert (mine is None) == (cpus is None)
+    if mine is not None and cpus is not None:
+        assert mine.numpy(force=True).dtype == cpus.dtype
+        np.testing.assert_array_equal(mine.cpu(), cpus)

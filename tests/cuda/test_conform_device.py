@@ -4,12 +4,14 @@ the same contract and draw by the same laws."""
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from lightning_gnnload.conform.graphs import example_graphs
 from lightning_gnnload.conform.subjects import own_subjects
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
@@ -22,21 +24,32 @@ from .sampled import assert_equal
 pytestmark = pytest.mark.slow
 
 GRAPHS = example_graphs()
+
+
+def _is_left_to_the_host(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
+    """As :func:`.why_on_host` says of a workload; and times, which need seeds with some: test_typed.py has them."""
+    typed = {graph.types is not None for graph in graphs.values()}
+    timed = any(graph.clock is not None for graph in graphs.values())
+    return timed or (False in typed and "edge_type" in (sampler.columns or ()))
+
+
 SAMPLERS = [
-    c.sampler
+    (c.sampler, c.graphs or GRAPHS)
     for subject in own_subjects()
     for c in subject.contracts
-    if can_sample(c.sampler) is None and all(graph.types is None for graph in (c.graphs or GRAPHS).values())
+    if can_sample(c.sampler) is None and not _is_left_to_the_host(c.sampler, c.graphs or GRAPHS)
 ]
 MOST_SEEDS = 10
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
-def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "graphs"), SAMPLERS, ids=lambda value: repr(value) if isinstance(value, Sampler) else ""
+)
+def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler, graphs: Mapping[str, Graph]) -> None:
     if sampler.weighting == "optional":
         sampler = copy.copy(sampler)
         sampler.weighted = False  # type: ignore[attr-defined]  by weight, no device draws them
-    for number, graph in enumerate(GRAPHS.values()):
+    for number, graph in enumerate(graphs.values()):
         on_device = DeviceSampler(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
         nodes = np.random.default_rng(number).permutation(graph.num_nodes)[:MOST_SEEDS]
         for step, seeds in enumerate((nodes[:0], nodes[:1], nodes)):
@@ -46,8 +59,9 @@ def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler) -> None:
 
 
 def test_who_samples_on_a_device() -> None:
-    assert {type(sampler).__name__ for sampler in SAMPLERS} >= {
+    assert {type(sampler).__name__ for sampler, _ in SAMPLERS} >= {
         "NeighborSampler",
         "WeightedNeighborSampler",
         "RandomWalkSampler",
     }
+    assert any(graph.types is not None for _, graphs in SAMPLERS for graph in graphs.values())

@@ -11,7 +11,7 @@ import pytest
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda import neighbors, workspace
+from lightning_gnnload.ops.cuda import neighbors, state, workspace
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
@@ -140,7 +140,7 @@ def test_edges_beyond_int32_are_refused(device: Device, monkeypatch: pytest.Monk
     with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):
         sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [5, 5], DrawKey(0, 0, 0))
     monkeypatch.undo()
-    monkeypatch.setattr(batches, "MAX_POSITIONS", 30)
+    monkeypatch.setattr(state, "MAX_POSITIONS", 30)
     with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):
         sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [5, 5], DrawKey(0, 0, 0))
 

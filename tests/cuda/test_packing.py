@@ -8,8 +8,7 @@ import torch
 
 from lightning_gnnload import Graph, MiniBatch, NeighborSampler
 from lightning_gnnload.data.block import view_of
-from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey
+from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries
 from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
@@ -47,13 +46,24 @@ def test_a_packed_sample_is_the_cpus_mini_batch(sampler, more_bytes: int | None)
     assert content(MiniBatch.view(slot.array, packing.layout, len(SEEDS))) == content(wanted)
 
 
-def test_edge_types_that_nobody_declared_are_refused() -> None:
-    class Undeclared(NeighborSampler):
-        columns = None  # type: ignore[assignment]
-
-    graph = Graph.from_coo([1, 2], [0, 0], edge_type=[0, 1])
-    with pytest.raises(SamplerConfigError, match=r"Declare them in Sampler\.columns"):
-        UploadingSampler(Undeclared([{0: 1}]), graph, EmulatedDevice()).sample(np.array([0]), KEY)
+@pytest.mark.parametrize("expand", ["all", "new"])
+def test_edge_types_and_queries_come_along(expand) -> None:
+    toys, sampler = toy_graph(), NeighborSampler([2, 1], expand=expand, sharing="disjoint")
+    ends = np.repeat(np.arange(300), toys.in_degrees), toys.indices
+    graph = Graph.from_hetero({"a": 300}, {("a", "to", "a"): ends, ("a", "from", "a"): ends[::-1]})
+    queries = Queries(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.uint32), by_row=True)
+    arena, layout = sampler.sample_here(graph, SEEDS, KEY, queries)
+    wanted = MiniBatch.view(arena, layout, len(SEEDS)).clone()
+    sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(SEEDS, KEY, queries)
+    packed, pieces = pack(sample)
+    slot = Slot(1 << 16)
+    for offset, tensor in pieces:
+        slot.put(offset, tensor)
+    batch = MiniBatch.view(slot.array, packed, len(SEEDS))
+    assert content(batch) == content(wanted)
+    assert torch.equal(batch.rows, wanted.rows)
+    for mine, theirs in zip(batch.blocks, wanted.blocks, strict=True):
+        assert torch.equal(mine.edge_type, theirs.edge_type)
 
 
 def test_a_slot_that_is_a_byte_too_small_is_told_what_it_takes() -> None:

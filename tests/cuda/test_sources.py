@@ -215,7 +215,7 @@ def test_every_source_of_this_package_is_understood():
         assert sources.source_path(op) in sources.included(op)
 
 
-GRID = {"blocks", "threads", "shared_bytes"}
+OF_LAUNCHES = {"blocks", "threads", "shared_bytes", "as_batch"}
 
 
 def test_launches_name_kernels_and_all_of_their_parameters() -> None:
@@ -229,7 +229,7 @@ def test_launches_name_kernels_and_all_of_their_parameters() -> None:
             if len(named) < 2:
                 continue
             kernel = sources.kernel(*named)
-            known, given = {p.name for p in kernel.parameters}, {keyword.arg for keyword in call.keywords} - GRID
+            known, given = {p.name for p in kernel.parameters}, {keyword.arg for keyword in call.keywords} - OF_LAUNCHES
             assert given - {None} <= known, f"{path}:{call.lineno}"
             assert None in given or known - given <= {"batch"}, f"{path}:{call.lineno}"
             num_launches += 1

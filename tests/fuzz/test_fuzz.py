@@ -42,7 +42,7 @@ def test_every_op_is_a_target() -> None:
     others |= {"CORRUPT", "Corrupt", "num_corrupt_dst", "MAX_EDGE_TYPES", "MAX_NODES", "WalkRuns"}
     others |= {"EdgeList", "NodesOfType", "Runs", "SplitEdges", "SplitNodes"}
     missing = set(ops.__all__) - others - OPS.keys()
-    assert not missing, "add them to OPS in tests/fuzz/targets/arguments.py, with arguments that are right"
+    assert not missing, "add them to tests/fuzz/sampling_ops.py or data_ops.py, with arguments that are right"
 
 
 def raises_another_error(random: Random, folder: Path) -> None:

@@ -24,13 +24,12 @@ CONFIGS = {
     "GAT": (["debian_sage", "debian_gat"], "test_accuracy", []),
     "PinSAGE": (["debian_sage", "debian_pinsage"], "test_accuracy", []),
     "RGCN": (["debian_rgcn"], "test_accuracy", []),
-    "HGT": (["debian_rgcn", "debian_hgt"], "test_accuracy", ["--data.batch_size=64", "--data.eval_batch_size=64"]),
+    "HGT": (["debian_rgcn", "debian_hgt"], "test_accuracy", []),
     "TemporalSAGE": (["purchases"], "test_auroc", SMALL_SHOP),
     "leaky": (["purchases", "leaky"], "test_auroc", SMALL_SHOP),
     "LinkSAGE": (["debian_links"], "test_mrr", []),
 }
 """By what is trained: files, what it ends with, and settings that keep it short."""
-EXTRAS = {"HGT": "pyg"}
 
 
 def command_line(names: list[str], settings: list[str], root: Path, monkeypatch: pytest.MonkeyPatch) -> GraphCLI:
@@ -54,7 +53,7 @@ def test_every_configuration_is_tested() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=RunIf(extras=EXTRAS.get(name, ()))) for name in CONFIGS])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_configuration_trains_and_tests(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names, metric, settings = CONFIGS[name]
     cli = command_line(names, settings, tmp_path, monkeypatch)

@@ -71,7 +71,7 @@ def test_extreme_weights(name, dtype):
     assert_fits(shares_of(table).tolist(), weights.tolist())
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400)
 @given(
     nodes=st.lists(
         st.lists(

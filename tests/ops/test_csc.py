@@ -90,7 +90,7 @@ def test_check_csc_looks_at_every_index(position, dtype):
             check_csc(indptr, broken)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(st.lists(st.integers(-1, 5), min_size=1, max_size=5), st.lists(st.integers(-1, 4), max_size=5))
 def test_check_csc_agrees_with_the_oracle(indptr, indices):
     arrays = np.array([0, *np.sort(indptr)]), np.array(indices, np.int64)

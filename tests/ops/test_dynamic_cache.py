@@ -26,7 +26,7 @@ def traces(draw: st.DrawFn) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(batches=traces(), num_slots=st.integers(1, NUM_NODES))
 def test_hits_equal_the_models(eviction, batches, num_slots):
     """Of each batch, and at its end what is cached: any other victim, mark or memory of one shows."""
@@ -38,7 +38,7 @@ def test_hits_equal_the_models(eviction, batches, num_slots):
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches=traces(), num_slots=st.integers(1, NUM_NODES), shuffled=st.booleans())
 def test_read_and_admit_are_visits_with_rows(eviction, batches, num_slots, shuffled):
     """The same nodes are there, and a row that is there is the node's; others' places are left alone."""

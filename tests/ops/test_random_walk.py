@@ -57,7 +57,7 @@ def test_equals_the_oracle(dtype, length):
             assert_equals_oracle(indptr, indices, starts, Walks(length, 3, *probabilities), weights=weights)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
     num_nodes = data.draw(st.integers(1, 40))

@@ -84,7 +84,7 @@ def test_equals_the_oracle(dtype, expand, table, options):
         assert_equals_oracle(indptr, indices, seeds, fanouts, table=table, expand=expand, **options)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
     num_nodes = data.draw(st.integers(1, 40))

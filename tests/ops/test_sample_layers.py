@@ -65,7 +65,7 @@ def test_equals_the_oracle(dtype, expand, replace, table, method, budgets):
         assert_equals_oracle(indptr, indices, SEEDS, budgets, method, table=table, weights=by_weight, **options)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
     num_nodes = data.draw(st.integers(1, 40))
@@ -97,7 +97,7 @@ def _weights_of(num_edges: int) -> list[np.ndarray]:
     return [random_weights(num_edges, np.float32), random_weights(num_edges, np.float64, 1), one, np.zeros(num_edges)]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(num_nodes=st.integers(0, 70), num_edges=st.integers(0, 300), seed=st.integers(0, 99))
 def test_the_tree_equals_the_oracle(num_nodes, num_edges, seed):
     indptr, indices = random_graph(num_nodes, num_edges if num_nodes else 0, seed, np.int32)

@@ -52,7 +52,7 @@ def test_equals_the_oracle(dtype, expand, replace, table, fanouts):
     assert_equals_oracle(indptr, indices, seeds, fanouts, table=table, expand=expand, replace=replace)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
     num_nodes = data.draw(st.integers(1, 40))

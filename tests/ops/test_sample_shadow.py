@@ -53,7 +53,7 @@ def test_equals_the_oracle(dtype, table, fanouts, num_layers):
     assert_equals_oracle(indptr, indices, seeds, fanouts, table=table, num_layers=num_layers)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
     num_nodes = data.draw(st.integers(1, 40))

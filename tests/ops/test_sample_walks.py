@@ -53,7 +53,7 @@ def test_equals_the_oracle(dtype, expand, table, num_hops, num_neighbors):
     assert_equals_oracle(indptr, indices, seeds, table=table, expand=expand, weights=weights, **sizes)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
     num_nodes = data.draw(st.integers(1, 40))

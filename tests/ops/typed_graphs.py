@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -152,3 +152,21 @@ def random_queries(
         excluded_query=np.array([query for query, _ in excluded], np.int32) if excluded else None,
     )
     return seeds, queries, excluded
+
+
+def at_the_end(
+    graph: TypedGraph, queries: Queries, excluded: list[tuple[int, TypedEdge]]
+) -> tuple[TypedGraph, Queries, list[tuple[int, TypedEdge]]]:
+    """The same, with codes that go up to the last one that a clock has, ``2**32 - 2``."""
+    base = 2**32 - 2 - max((edge.time for edge in graph.edges if edge.time is not None), default=0)
+
+    def moved(edge: TypedEdge) -> TypedEdge:
+        return edge if edge.time is None else edge._replace(time=edge.time + base)
+
+    bounds = {"since": queries.since, "until": queries.until}
+    late = {
+        name: None if codes is None else np.minimum(codes.astype(np.int64) + base, 2**32 - 1).astype(np.uint32)
+        for name, codes in bounds.items()
+    }
+    edges = [moved(edge) for edge in graph.edges]
+    return replace(graph, edges=edges), replace(queries, **late), [(query, moved(edge)) for query, edge in excluded]

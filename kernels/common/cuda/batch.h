@@ -11,7 +11,9 @@ struct DrawKey {
   uint64_t seed;
   uint32_t epoch, step, hop;
 
-  __device__ StreamKey stream() const { return stream_key(seed, epoch); }
+  __device__ StreamKey stream(uint32_t tag = kKeysTag) const {
+    return stream_key(seed, epoch, tag);
+  }
 };
 
 struct Batch {
@@ -34,6 +36,7 @@ struct Edges {
   Index* picked;        // the neighbour
   int64_t* edge_ids;    // nullptr: not asked for
   float* edge_weights;  // nullptr: not asked for
+  int32_t* edge_types;  // nullptr: there are none
   int32_t* indices;     // the neighbour's local id
 };
 
@@ -48,9 +51,14 @@ struct PickedEdges {
   __device__ PickedEdges(const Batch& batch, const Hop& hop, const Edges<Index>& of_hop)
       : known(batch.known), position_of_edge_0(*hop.num_dst - *hop.first_edge), edges(of_hop) {}
 
-  __device__ void put(int64_t edge, Index neighbor, int64_t edge_id) const {
+  // Without telling that the neighbour occurs.
+  __device__ void note(int64_t edge, Index neighbor, int64_t edge_id) const {
     edges.picked[edge] = neighbor;
     if (edges.edge_ids != nullptr) edges.edge_ids[edge] = edge_id;
+  }
+
+  __device__ void put(int64_t edge, Index neighbor, int64_t edge_id) const {
+    note(edge, neighbor, edge_id);
     known.occur(int64_t(neighbor), position_of_edge_0 + edge);
   }
 };

@@ -23,8 +23,15 @@ struct Lanes {
   __device__ uint32_t lower() const { return (1u << (threadIdx.x % 32)) - 1u; }
 
   // The value of another lane of the group, all those in `among` asking.
-  __device__ int get(uint32_t among, int value, int of_lane) const {
+  template <class T>
+  __device__ T get(uint32_t among, T value, int of_lane) const {
     return __shfl_sync(among, value, of_lane, kLanes);
+  }
+
+  // Of all lanes of the group, which call it.
+  __device__ int64_t sum(int64_t value) const {
+    for (int step = kLanes / 2; step > 0; step /= 2) value += __shfl_xor_sync(mask, value, step);
+    return value;
   }
 };
 

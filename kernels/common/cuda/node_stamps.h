@@ -24,7 +24,8 @@ struct NodeStamps {
   // Where the search for a node's stamp begins.
   __device__ uint64_t home(int64_t node) const {
     if (slots == nullptr) return uint64_t(node);
-    return (uint64_t(node) * 0x9E3779B97F4A7C15u >> 20) & slot_mask;  // Fibonacci hashing
+    // Fibonacci hashing: the product's upper bits, on which all of the node's have a bearing.
+    return uint64_t(node) * 0x9E3779B97F4A7C15u >> __clzll(int64_t(slot_mask));
   }
 
   // The place of a node's stamp. The table has room: it is at most half full.

@@ -16,6 +16,7 @@ enum Error : uint32_t {
   kBadId = 4,
   kBadLocation = 5,
   kBadPosition = 6,
+  kTooManyQueries = 7,
 };
 constexpr Word kPlaces = Word(1) << 56;
 

@@ -78,14 +78,7 @@ class ProximityOrder(SeedOrder):
             self._bound = bound
         return self._bound
 
-    def bind_rows(
-        self,
-        table: SeedTable,
-        nodes: np.ndarray,
-        graph: Graph,
-        labels: torch.Tensor | None,
-        global_batch_size: int,
-    ) -> SeedOrder:
+    def bind_rows(self, table: SeedTable, nodes: np.ndarray, graph: Graph, global_batch_size: int) -> SeedOrder:
         """Returns the order of rows by their nodes, of links by their targets; rows of a node follow each other.
 
         Raises:
@@ -96,7 +89,7 @@ class ProximityOrder(SeedOrder):
                 "order='proximity' chooses the number of sequences by the labels of nodes, but the seeds are rows of a "
                 "table. Give the number: order=ProximityOrder(sequences=32); the more, the nearer to a shuffle."
             )
-        return _RowProximityOrder(self.bind(graph, labels, global_batch_size), nodes[:, -1])
+        return _RowProximityOrder(self.bind(graph, None, global_batch_size), nodes[:, -1])
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         """Raises LoaderConfigError: only what :meth:`bind` returns knows the graph."""

@@ -31,20 +31,14 @@ class SeedOrder(ABC):
         """
         return self
 
-    def bind_rows(
-        self,
-        table: SeedTable,
-        nodes: np.ndarray,
-        graph: Graph,
-        labels: torch.Tensor | None,
-        global_batch_size: int,
-    ) -> SeedOrder:
+    def bind_rows(self, table: SeedTable, nodes: np.ndarray, graph: Graph, global_batch_size: int) -> SeedOrder:
         """Returns the order for rows of a table, as :meth:`bind` does for nodes; :meth:`order` then gets their numbers.
 
         Args:
             table: R rows.
             nodes: of each row, ids in the graph, int64 ``[R, 1]``, of links ``[R, 2]``.
-            graph: as for :meth:`bind`, and so are the others.
+            graph: the topology.
+            global_batch_size: rows of a step.
         """
         return self
 

@@ -26,7 +26,7 @@ class TimeOrder(SeedOrder):
     Example:
         >>> table = SeedTable([0, 1, 2, 3, 4, 5], time=[7, 9, 7, 9, 7, 9])
         >>> nodes, graph = table.ends, Graph.from_coo([0], [5])
-        >>> order = TimeOrder().bind_rows(table, nodes, graph, None, global_batch_size=2)
+        >>> order = TimeOrder().bind_rows(table, nodes, graph, global_batch_size=2)
         >>> rows = order.order(np.arange(6), seed=0, epoch=0)
         >>> table.time[rows].reshape(3, 2).tolist()
         [[7, 7], [7, 9], [9, 9]]
@@ -36,16 +36,9 @@ class TimeOrder(SeedOrder):
         """Raises LoaderConfigError: node ids have no times."""
         raise LoaderConfigError("order='time' needs rows with times: GraphData(..., train=SeedTable(ids, time=times)).")
 
-    def bind_rows(
-        self,
-        table: SeedTable,
-        nodes: np.ndarray,
-        graph: Graph,
-        labels: torch.Tensor | None,
-        global_batch_size: int,
-    ) -> SeedOrder:
+    def bind_rows(self, table: SeedTable, nodes: np.ndarray, graph: Graph, global_batch_size: int) -> SeedOrder:
         if table.time is None:
-            return self.bind(graph, labels, global_batch_size)
+            return self.bind(graph, None, global_batch_size)
         return _BoundTimeOrder(table.time, global_batch_size)
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:

@@ -39,7 +39,13 @@ from lightning_gnnload.data.storage.manifest import MANIFEST, StoredArray, read_
 from lightning_gnnload.data.storage.seeds import described_seeds, open_seeds, seed_arrays
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.data.types import EdgeType, GraphTypes
-from lightning_gnnload.errors import FeatureFileError, GraphDataError, GraphFormatError, StoreFormatError
+from lightning_gnnload.errors import (
+    FeatureFileError,
+    GraphDataError,
+    GraphFormatError,
+    SamplerConfigError,
+    StoreFormatError,
+)
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
 """Arrays of a graph that is part of another."""
@@ -151,7 +157,7 @@ def load_graph_data(
             edge_x=stores.get("edge_x", _stored_x(stores, types) or None),
             edge_tables=edge_tables,
         )
-    except (GraphFormatError, GraphDataError, OSError) as error:
+    except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
 
 

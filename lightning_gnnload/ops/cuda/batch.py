@@ -16,16 +16,15 @@ from ..checks import check_array, check_choice
 from ..dispatch import DrawKey, check_hops
 from . import state as codes
 from .device import Device
+from .queries import DeviceQueries
 from .sample import DeviceHop, DeviceSample, HopBuilder
 from .state import State
 from .topology import Topology
-from .workspace import DeviceWorkspace
+from .workspace import DeviceWorkspace, NumberTable
 
 THREADS = 256
 """The threads of a block: kernels/common/cuda/scan.h counts on this number."""
 MAX_LOCAL = 2**31 - 1
-MAX_POSITIONS = 2**32 - 2
-"""The most nodes known before a hop and edges of it, together: stamps have 32 bits."""
 MAX_BOUND_EDGES = 1 << 27
 """For a hop that could have more edges, the host waits for their number, and takes memory for that."""
 # kTile of kernels/number_nodes/number_nodes_cuda.cu.
@@ -39,6 +38,7 @@ class Picker(Protocol):
 
     edge_ids: bool
     edge_weights: bool
+    edge_types: bool
 
     def most_edges(self, hop: HopBuilder) -> int | None:
         """Returns the largest number of edges that the hop can have; None where only counting tells, for which the
@@ -61,6 +61,7 @@ class DeviceBatch:
         seeds: int64 ``[S]``, distinct; on the host, or on the device.
         key: decides every draw.
         num_hops: of the batch.
+        queries: of the seeds, which are on the host then; None: all are of one, which asks for every edge.
 
     Attributes:
         known: the workspace, which kernels take as ``NodeStamps``.
@@ -79,6 +80,7 @@ class DeviceBatch:
         seeds: np.ndarray | torch.Tensor,
         key: DrawKey,
         num_hops: int,
+        queries: DeviceQueries | None = None,
     ) -> None:
         check_hops("the sampler", num_hops, key)
         if isinstance(seeds, np.ndarray):
@@ -91,6 +93,7 @@ class DeviceBatch:
         self.device: Device = workspace.device
         self.known, self.topology, self.key, self.num_hops = workspace, topology, key, num_hops
         self.seeds = seeds
+        self.queries = queries
         self.state = State(self.device, num_hops)
         self.error = self.state.error
         self.most_nodes = len(seeds)
@@ -98,6 +101,10 @@ class DeviceBatch:
         self._shares_edges = False  # expand="new": an edge is of one hop, and hops are prefixes of the last
         workspace.begin(self.most_nodes, self.most_nodes)
         self.nodes = self.device.empty(len(seeds), torch.int64)
+        if queries is not None:
+            assert isinstance(seeds, np.ndarray), "queries are the host's"
+            self._check_seeds(seeds, queries)
+            seeds = queries.above_seeds | seeds
         self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
 
     def blocks(self, count: int, of_block: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
@@ -106,10 +113,19 @@ class DeviceBatch:
         return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
 
     def launch(
-        self, op: str, kernel: str, types: Sequence[str] = (), *, blocks: int, threads: int = THREADS, **arguments: Any
+        self,
+        op: str,
+        kernel: str,
+        types: Sequence[str] = (),
+        *,
+        blocks: int,
+        threads: int = THREADS,
+        as_batch: DeviceBatch | NumberTable | None = None,
+        **arguments: Any,
     ) -> None:
-        """Starts a kernel that takes this batch, as ``batch``: see :meth:`.Device.launch`."""
-        self.device.launch(op, kernel, types, blocks=blocks, threads=threads, batch=self, **arguments)
+        """Starts a kernel that takes this batch, or ``as_batch``, as ``batch``: see :meth:`.Device.launch`."""
+        batch = self if as_batch is None else as_batch
+        self.device.launch(op, kernel, types, blocks=blocks, threads=threads, batch=batch, **arguments)
 
     def narrow(self, hop: HopBuilder) -> None:
         """Replaces the bound on a hop's destinations by their number, for which the host waits."""
@@ -137,9 +153,10 @@ class DeviceBatch:
             self._hops.append(hop)
         return self._finished()
 
-    def note_known(self, hop: HopBuilder) -> None:
+    def note_known(self, hop: HopBuilder, table: NumberTable | None = None) -> None:
         """Notes the nodes known before the hop in a table that has forgotten them."""
-        self.launch("number_nodes", "note_known", blocks=self.blocks(self.most_nodes), hop=hop)
+        most = (self if table is None else table).most_nodes
+        self.launch("number_nodes", "note_known", blocks=self.blocks(most), as_batch=table, hop=hop)
 
     def start_edges(self, hop: HopBuilder, num_edges: torch.Tensor) -> None:
         """Writes ``hop.starts`` and ``hop.last_edge``.
@@ -157,9 +174,11 @@ class DeviceBatch:
             words=self.state.scan_words(hop.most_dst // THREADS + 1),
         )
 
-    def number_nodes(self, hop: HopBuilder, nodes: torch.Tensor, num_nodes: torch.Tensor) -> None:
+    def number_nodes(
+        self, hop: HopBuilder, nodes: torch.Tensor, num_nodes: torch.Tensor, table: NumberTable | None = None
+    ) -> None:
         """Gives the neighbours of a hop's edges local ids, in the order in which they occur: writes ``hop.indices``,
-        those that are new to ``nodes``, and how many there are then."""
+        those that are new to ``nodes``, and how many there are then. Or numbers what occurs in another table."""
         assert hop.picked is not None
         types = ("int32_t" if hop.picked.dtype == torch.int32 else "int64_t",)
         self.launch(
@@ -167,6 +186,7 @@ class DeviceBatch:
             "append_nodes",
             types,
             blocks=self.blocks(hop.most_edges, _APPEND_TILE),
+            as_batch=table,
             hop=hop,
             edges=hop,
             nodes=nodes,
@@ -174,15 +194,31 @@ class DeviceBatch:
             words=self.state.scan_words(-(-hop.most_edges // _APPEND_TILE) + 1),
         )
         # Launched by itself, since all new nodes must have their ids before any edge reads one.
-        self.launch("number_nodes", "relabel", types, blocks=self.blocks(hop.most_edges), hop=hop, edges=hop)
+        blocks = self.blocks(hop.most_edges)
+        self.launch("number_nodes", "relabel", types, blocks=blocks, as_batch=table, hop=hop, edges=hop)
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
         blocks = self.blocks(len(seeds))
-        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": self.topology.num_nodes}
+        # Those below their queries' numbers are checked already.
+        end = self.topology.num_nodes if self.queries is None else 2**63 - 1
+        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": end}
         num_nodes = self.state.num_nodes(0)
         self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
         # Launched by itself, since all seeds must have occurred before one is asked whether it was first.
         self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
+
+    def _check_seeds(self, seeds: np.ndarray, queries: DeviceQueries) -> None:
+        """Raises SeedError: the first that is out of range or repeats, if one is out of range: with its query's number
+        above it, no kernel could tell."""
+        bad = np.flatnonzero((seeds < 0) | (seeds >= self.topology.num_nodes))
+        if not len(bad):
+            return
+        before = queries.above_seeds[: bad[0]] | seeds[: bad[0]]
+        _, first = np.unique(before, return_index=True)
+        repeats = np.setdiff1d(np.arange(len(before)), first)
+        if len(repeats):
+            self.fail(codes.SEED_REPEATED, int(repeats[0]))
+        self.fail(codes.SEED_OUT_OF_RANGE, int(bad[0]))
 
     def _before(self) -> HopBuilder | None:
         """Returns the hop whose edges the next one's follow in memory; None where there is none."""
@@ -199,7 +235,7 @@ class DeviceBatch:
             first_edge=state.zero if before is None else before.last_edge,
             last_edge=state.num_edges(index),
             most_dst=most_dst,
-            starts=self._grown(None if before is None else before.starts, self.most_nodes + 1, torch.int32),
+            starts=self.grown(None if before is None else before.starts, self.most_nodes + 1, torch.int32),
         )
 
     def _make_room(self, picker: Picker, hop: HopBuilder) -> None:
@@ -213,21 +249,27 @@ class DeviceBatch:
             hop.most_edges = edges[hop.index]
         else:
             hop.most_edges = edges_before + bound
-        if self.most_nodes + hop.most_edges > MAX_POSITIONS:
+        if self.most_nodes + hop.most_edges > codes.MAX_POSITIONS:
             self.fail(codes.TOO_MANY_EDGES)
-        most_after = min(self.most_nodes + hop.most_edges, self.topology.num_nodes)
+        most_after = self.most_nodes + hop.most_edges
+        if self.queries is None or self.queries.paths is None:
+            num_queries = 1 if self.queries is None else self.queries.num_queries
+            most_after = min(most_after, self.topology.num_nodes * num_queries)
         if self.known.widen(most_after, self.most_nodes + hop.most_edges):
             self.note_known(hop)
         self.most_nodes = most_after
-        self.nodes = self._grown(self.nodes, most_after, torch.int64)
-        columns = {"picked": self.topology.index_dtype, "indices": torch.int32}
+        self.nodes = self.grown(self.nodes, most_after, torch.int64)
+        picked = self.topology.index_dtype if self.queries is None else torch.int64
+        columns = {"picked": picked, "indices": torch.int32}
         if picker.edge_ids:
             columns["edge_ids"] = torch.int64
         if picker.edge_weights:
             columns["edge_weights"] = torch.float32
+        if picker.edge_types:
+            columns["edge_types"] = torch.int32
         for name, dtype in columns.items():
             held = None if before is None else getattr(before, name)
-            setattr(hop, name, self._grown(held, hop.most_edges, dtype))
+            setattr(hop, name, self.grown(held, hop.most_edges, dtype))
 
     def _finished(self) -> DeviceSample:
         nodes, edges = self.read()
@@ -245,9 +287,13 @@ class DeviceBatch:
                     indices=held.indices[:last],
                     edge_ids=None if held.edge_ids is None else held.edge_ids[:last],
                     edge_weights=None if held.edge_weights is None else held.edge_weights[:last],
+                    edge_types=None if held.edge_types is None else held.edge_types[:last],
                 )
             )
-        return DeviceSample(self.nodes[: nodes[-1]], tuple(hops))
+        found = self.nodes[: nodes[-1]]
+        if self.queries is None:
+            return DeviceSample(found, tuple(hops))
+        return DeviceSample(self.queries.nodes(found), tuple(hops), self.queries.numbers(found))
 
     def read(self) -> tuple[list[int], list[int]]:
         """Reads how many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.
@@ -268,6 +314,13 @@ class DeviceBatch:
                 f"A batch of {len(self.seeds)} seeds reaches more than {MAX_LOCAL} edges, beyond int32 local ids. Use "
                 f"a smaller batch or smaller fanouts."
             )
+        if code == codes.TOO_MANY_QUERIES:
+            assert self.queries is not None
+            raise SamplerConfigError(
+                f"A batch along paths has {(1 << 63 - self.queries.shift) + 1} times at which it asks for edges, of "
+                f"which each needs a number of its own above those of nodes and edges, within 63 bits. Use a smaller "
+                f"batch."
+            )
         seeds = self.seeds if isinstance(self.seeds, np.ndarray) else self.device.read(self.seeds)
         num_nodes = self.topology.num_nodes
         if code == codes.SEED_OUT_OF_RANGE:
@@ -275,13 +328,14 @@ class DeviceBatch:
                 f"seeds[{place}] is {seeds[place]}, but the graph has {num_nodes} nodes: seeds must lie in [0, "
                 f"{num_nodes})."
             )
-        first = int(np.flatnonzero(seeds == seeds[place])[0])
+        named = seeds if self.queries is None else self.queries.above_seeds | seeds
+        first = int(np.flatnonzero(named == named[place])[0])
         raise SeedError(
             f"seeds[{place}] is {seeds[place]}, the same node as seeds[{first}]. The seeds of a batch must be "
             f"distinct: remove repeats, for example with numpy.unique."
         )
 
-    def _grown(self, held: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
+    def grown(self, held: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Returns a tensor of at least ``count`` elements that begins with what is held."""
         if held is not None and len(held) >= count:
             return held

@@ -100,6 +100,7 @@ class _LayerPicker:
     keep_known: bool
     edge_ids: bool
     edge_weights: bool = True
+    edge_types: bool = False
     layer: Layer | None = None
 
     def most_edges(self, hop: HopBuilder) -> int | None:

@@ -71,7 +71,7 @@ class FanoutPicker:
         edge_ids: also write these.
     """
 
-    edge_weights = False
+    edge_weights = edge_types = False
 
     def __init__(self, fanouts: list[int], replace: bool, edge_ids: bool) -> None:
         self.fanouts, self.replace, self.edge_ids = fanouts, replace, edge_ids
@@ -103,7 +103,7 @@ class _UniformPicker(FanoutPicker):
             return
         lanes = lanes_for(fanout)
         # With a lane for each draw, lanes compare their picks and need no table.
-        blocks, table = pick_table(batch, hop, fanout, fanout > lanes and not self.replace)
+        blocks, table = pick_table(batch, hop, fanout, lanes, fanout > lanes and not self.replace)
         batch.launch(
             "sample_neighbors",
             "pick_edges",
@@ -131,10 +131,9 @@ def lanes_for(fanout: int) -> int:
     return next((lanes for lanes in (8, 16) if 0 < fanout <= lanes), 32)
 
 
-def pick_table(batch: DeviceBatch, hop: HopBuilder, fanout: int, is_needed: bool) -> tuple[int, PickTable]:
+def pick_table(batch: DeviceBatch, hop: HopBuilder, fanout: int, lanes: int, is_needed: bool) -> tuple[int, PickTable]:
     """Returns the blocks for a hop's destinations and, if it is needed, scratch in which each group of lanes notes what
     it has picked: then, no more blocks than there is scratch for."""
-    lanes = lanes_for(fanout)
     blocks = batch.blocks(hop.most_dst * lanes)
     if not is_needed:
         return blocks, PickTable()

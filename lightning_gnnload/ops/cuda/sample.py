@@ -23,6 +23,7 @@ class DeviceHop:
         indices: int32 ``[E]``, local ids.
         edge_ids: int64 ``[E]``, or None.
         edge_weights: float32 ``[E]``, or None.
+        edge_types: int32 ``[E]``, or None.
     """
 
     num_dst: int
@@ -31,6 +32,7 @@ class DeviceHop:
     indices: torch.Tensor
     edge_ids: torch.Tensor | None = None
     edge_weights: torch.Tensor | None = None
+    edge_types: torch.Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -44,10 +46,12 @@ class DeviceSample:
     Attributes:
         nodes: int64 ``[V]``, seeds first.
         hops: nearest first.
+        queries: int32 ``[V]``, the number of each node's query; None where there were none.
     """
 
     nodes: torch.Tensor
     hops: tuple[DeviceHop, ...]
+    queries: torch.Tensor | None = None
 
 
 @dataclass
@@ -62,9 +66,10 @@ class HopBuilder:
         most_dst: of destinations to expand, at most.
         starts: int32, for each destination where its edges begin, and where the last one's end.
         most_edges: where edges end, at most; set once it is known.
-        picked: neighbours by edge, in the dtype of the graph's indices.
+        picked: neighbours by edge, in the dtype of the graph's indices; with queries, int64: below their numbers.
         edge_ids: int64, or None.
         edge_weights: float32, or None.
+        edge_types: int32, or None.
         indices: int32, local ids by edge.
     """
 
@@ -80,4 +85,5 @@ class HopBuilder:
     picked: torch.Tensor | None = None
     edge_ids: torch.Tensor | None = None
     edge_weights: torch.Tensor | None = None
+    edge_types: torch.Tensor | None = None
     indices: torch.Tensor | None = None

@@ -8,10 +8,12 @@ import torch
 from .device import Device
 
 # Codes of kernels/common/cuda/state.h.
-SEED_OUT_OF_RANGE, SEED_REPEATED, TOO_MANY_EDGES, BAD_ID, BAD_LOCATION, BAD_POSITION = range(1, 7)
+SEED_OUT_OF_RANGE, SEED_REPEATED, TOO_MANY_EDGES, BAD_ID, BAD_LOCATION, BAD_POSITION, TOO_MANY_QUERIES = range(1, 8)
 
 # kPlaces of the same header: an error word holds a code in 8 bits and a place in 56.
 _PLACES = 1 << 56
+MAX_POSITIONS = 2**32 - 2
+"""The most nodes known before a hop and edges of it, together: stamps have 32 bits."""
 _SCAN_WORDS = 1 << 16
 """Half a megabyte, cleared together with the rest: enough for all sums of most batches."""
 

@@ -169,7 +169,7 @@ class _Visited(NamedTuple):
 
 
 class _VisitPicker:
-    edge_ids = False
+    edge_ids = edge_types = False
     edge_weights = True
 
     def __init__(self, walks: Walks, most: int, include_self: bool, normalize: bool) -> None:

@@ -1,11 +1,12 @@
 """Neighbourhood sampling by edge weight on a device.
 
-Shapes: S seeds, L hops.
+Shapes: S seeds, L hops, K edge types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,12 +14,14 @@ import torch
 
 from ...errors import SamplerConfigError
 from ..checks import as_flag
-from ..dispatch import ALL_NEIGHBORS, DrawKey
+from ..dispatch import DrawKey
+from ..neighbors import check_typed_fanouts
 from ..weighted import check_weighted_fanouts
 from .batch import DeviceBatch
-from .neighbors import FanoutPicker, lanes_for, pick_table
+from .neighbors import lanes_for, pick_table
 from .sample import DeviceSample, HopBuilder
-from .topology import Topology
+from .topology import DeviceLists, Topology
+from .typed import TypedFanouts
 from .workspace import DeviceWorkspace
 
 _MOST_SHARES_BYTES = 64 << 20
@@ -30,7 +33,7 @@ def sample_weighted_neighbors(
     workspace: DeviceWorkspace,
     topology: Topology,
     seeds: np.ndarray | torch.Tensor,
-    fanouts: Sequence[int],
+    fanouts: Sequence[int] | np.ndarray,
     key: DrawKey,
     *,
     replace: bool = False,
@@ -41,22 +44,37 @@ def sample_weighted_neighbors(
     :func:`lightning_gnnload.ops.sample_weighted` writes to an arena.
 
     Args:
-        topology: with alias tables.
-        fanouts: ``[L]``, nearest hop first, up to 2**24; -1 takes all of positive weight.
+        topology: with alias tables, of its runs where it has types.
+        fanouts: ``[L]``, nearest hop first, up to 2**24; -1 takes all of positive weight. Of lists by type, int64
+            ``[L, K]``, where 0 takes none.
 
     Raises:
         SeedError, SamplerConfigError, DeviceMemoryError: as there; also for a topology without alias tables.
 
     Source: ``kernels/sample_weighted/draw_weighted.h``.
     """
-    fanouts = check_weighted_fanouts(fanouts)
     if topology.table is None:
         raise SamplerConfigError(
             "The topology has no alias tables, from which neighbours are drawn by weight. Place the graph with "
             "weighted=True."
         )
-    picker = _WeightedPicker(fanouts, as_flag("replace", replace), as_flag("edge_ids", edge_ids))
+    # A graph whose edges have types that its lists are not cut by has none.
+    lists = topology.lists or DeviceLists.untyped(topology.indptr, topology.num_nodes, workspace.device)
+    if lists.is_untyped:
+        fanouts = np.array(check_weighted_fanouts(fanouts), np.int64)[:, None]  # type: ignore[arg-type]
+    fanouts = check_typed_fanouts(np.asarray(fanouts), lists.num_edge_types, lists.is_untyped, key)
+    check_weighted_fanouts(fanouts[fanouts != 0].tolist())
+    replace, edge_ids = as_flag("replace", replace), as_flag("edge_ids", edge_ids)
+    picker = _WeightedPicker(TypedFanouts(workspace.device, lists, fanouts), lists, replace, edge_ids)
     return DeviceBatch(workspace, topology, seeds, key, len(fanouts)).run(picker, expand)
+
+
+class _WeightedDraws(NamedTuple):
+    """``WeightedDraws`` of ``kernels/sample_weighted/sample_weighted_cuda.cu``."""
+
+    fanouts: torch.Tensor
+    replace: int
+    is_untyped: int
 
 
 class _Unfinished(NamedTuple):
@@ -64,65 +82,90 @@ class _Unfinished(NamedTuple):
 
     positions: torch.Tensor
     num_picked: torch.Tensor
-    destinations: torch.Tensor
-    num_destinations: torch.Tensor
+    runs: torch.Tensor
+    num_runs: torch.Tensor
 
 
-class _WeightedPicker(FanoutPicker):
+class _WeightedPicker:
+    """The :class:`.Picker` of a sampler that draws by weight, a fanout a hop and edge type."""
+
+    edge_weights = False
+
+    def __init__(self, fanouts: TypedFanouts, lists: DeviceLists, replace: bool, edge_ids: bool) -> None:
+        self.fanouts, self.lists, self.replace, self.edge_ids = fanouts, lists, replace, edge_ids
+        self.edge_types = not lists.is_untyped
+        self._runs: HopBuilder | None = None  # of the hop in the making, in the place of destinations
+
+    def most_edges(self, hop: HopBuilder) -> int | None:
+        return self.fanouts.most_edges(hop)
+
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        fanout = self.fanouts[hop.index]
-        lanes = lanes_for(fanout)
-        num_edges = batch.device.empty(batch.most_nodes, torch.int32)
+        device, width = batch.device, self.lists.most_slots
+        lanes = lanes_for(self.fanouts.most(hop))
+        num_edges, ends = device.empty(batch.most_nodes * width, torch.int32), device.empty(2, torch.int64)
+        runs = self._runs = replace(
+            hop,
+            first=ends[:1],
+            num_dst=ends[1:],
+            most_dst=hop.most_dst * width,
+            starts=hop.starts if width == 1 else device.empty(batch.most_nodes * width + 1, torch.int32),
+        )
         batch.launch(
             "sample_weighted",
             "count_weighted",
-            (str(lanes),),
-            blocks=batch.blocks(hop.most_dst * lanes),
+            (self.lists.offset_type, str(lanes)),
+            blocks=batch.blocks(runs.most_dst * lanes),
+            runs=self.lists,
             tables=batch.topology.tables,
             hop=hop,
-            fanout=fanout,
-            replace=int(self.replace),
+            draws=self._draws(hop),
+            first_run=runs.first,
+            end_run=runs.num_dst,
             num_edges=num_edges,
         )
-        batch.start_edges(hop, num_edges)
+        batch.start_edges(runs, num_edges)
+        if width != 1:
+            batch.launch(
+                "sample_weighted",
+                "start_destinations",
+                blocks=batch.blocks(hop.most_dst + 1),
+                hop=hop,
+                starts_of_runs=runs.starts,
+                most_slots=width,
+            )
 
     def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        fanout = self.fanouts[hop.index]
-        device, graph, max_degree = batch.device, batch.topology, batch.topology.max_degree
-        # A node with no more neighbours than the fanout takes them all, without a draw.
-        draws_distinct = fanout != ALL_NEIGHBORS and not self.replace and max_degree > fanout
+        assert self._runs is not None, "counted"
+        device, graph, max_degree, width = (
+            batch.device,
+            batch.topology,
+            batch.topology.max_degree,
+            self.lists.most_slots,
+        )
+        # A run with no more neighbours than the fanout takes them all, without a draw.
+        drawn_fanouts = [fanout for fanout in self.fanouts.of(hop) if 0 < fanout < max_degree]
+        draws_distinct = bool(drawn_fanouts) and not self.replace
         rest = _Unfinished(
             positions=device.empty(hop.most_edges if draws_distinct else 0, torch.int32),
-            num_picked=device.empty(batch.most_nodes if draws_distinct else 0, torch.int32),
-            destinations=device.empty(hop.most_dst if draws_distinct else 0, torch.int32),
+            num_picked=device.empty(batch.most_nodes * width if draws_distinct else 0, torch.int32),
+            runs=device.empty(self._runs.most_dst if draws_distinct else 0, torch.int64),
             # Not a sum: one zeroed word, which is what this gives for no tiles.
-            num_destinations=batch.state.scan_words(0),
+            num_runs=batch.state.scan_words(0),
         )
-        drawn: dict[str, Any] = {"graph": graph, "tables": graph.tables, "hop": hop, "edges": hop, "key": hop.key}
-        blocks, table = pick_table(batch, hop, fanout, draws_distinct and fanout > _FEW)
-        batch.launch(
-            "sample_weighted",
-            "pick_weighted",
-            (graph.index_type, str(lanes_for(fanout))),
-            blocks=blocks,
-            **drawn,
-            fanout=fanout,
-            replace=int(self.replace),
-            table=table,
-            rest=rest,
-        )
+        drawn: dict[str, Any] = {"graph": graph, "runs": self.lists, "tables": graph.tables, "hop": hop, "edges": hop}
+        drawn |= {"runs_of_hop": self._runs, "key": hop.key, "draws": self._draws(hop), "rest": rest}
+        most, lanes = max(drawn_fanouts, default=0), lanes_for(self.fanouts.most(hop))
+        blocks, table = pick_table(batch, self._runs, most, lanes, draws_distinct and most > _FEW)
+        types = graph.index_type, self.lists.offset_type
+        batch.launch("sample_weighted", "pick_weighted", (*types, str(lanes)), blocks=blocks, **drawn, table=table)
         if not draws_distinct:
             return
         # Launched even if trials have left nothing to do: to ask the device first would make the host wait.
         blocks = max(min(device.num_processors, _MOST_SHARES_BYTES // (max_degree * 8)), 1)
+        shares = device.empty(blocks * max_degree, torch.int64)
         batch.launch(
-            "sample_weighted",
-            "pick_from_shares",
-            (graph.index_type,),
-            blocks=blocks,
-            **drawn,
-            fanout=fanout,
-            rest=rest,
-            shares=device.empty(blocks * max_degree, torch.int64),
-            max_degree=max_degree,
+            "sample_weighted", "pick_from_shares", types, blocks=blocks, **drawn, shares=shares, max_degree=max_degree
         )
+
+    def _draws(self, hop: HopBuilder) -> _WeightedDraws:
+        return _WeightedDraws(self.fanouts.there(hop), int(self.replace), int(self.lists.is_untyped))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -99,3 +99,19 @@ class DeviceWorkspace:
         if self.slots is not None:
             self.slots.fill_(-1)
         self._batch = 1 << (_WORD_BITS - self._bits)
+
+
+class NumberTable(Protocol):
+    """The interface of what a kernel takes as ``Batch``, where it numbers something else than a batch's nodes.
+
+    Attributes:
+        known: the table, which kernels take as ``NodeStamps``.
+        nodes: int64, what is numbered.
+        error: of the batch.
+        most_nodes: numbers that there are, at most.
+    """
+
+    known: DeviceWorkspace
+    nodes: torch.Tensor
+    error: torch.Tensor
+    most_nodes: int

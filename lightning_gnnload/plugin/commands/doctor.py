@@ -17,18 +17,19 @@ import torch
 from rich.console import Console
 
 from lightning_gnnload import ops
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.errors import CudaUnavailableError, GnnLoadError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.opening import open_device
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from lightning_gnnload.plugin.commands.arguments import Parser
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.on_device import DeviceSampler, differences
 from lightning_gnnload.sample.placement import place
+from lightning_gnnload.sample.rows import SeedRows
 
 _PACKAGES = ("lightning-gnnload", "torch", "numpy", "pytorch-lightning", "lightning", "dgl", "torch-geometric", "ogb")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
@@ -143,24 +144,24 @@ def _device(index: int, num_devices: int) -> Finding:
 
 
 def samples_alike(device: Device) -> bool:
-    """Whether a small mini-batch that the device samples is the CPU's.
+    """Whether small mini-batches that the device samples are the CPU's: of a plain graph, and by type and time.
 
     Raises:
         GnnLoadError: its kernels cannot be compiled, or run.
     """
     # The same on every machine: what differs is the device's, its compiler's or this package's.
-    src, dst = np.random.default_rng(0).integers(0, _NODES, (2, 8 * _NODES))
-    graph = Graph.from_coo(src, dst, num_nodes=_NODES)
-    sample = sample_neighbors(
-        DeviceWorkspace(device, _NODES), place(graph, device), _SEEDS, _FANOUTS, DrawKey(seed=1, epoch=2, step=3)
-    )
-    wanted = NeighborSampler(_FANOUTS).sample(graph, _SEEDS, seed=1, epoch=2, step=3)
-    found = [sample.nodes, *(tensor for hop in sample.hops for tensor in (hop.indptr, hop.indices))]
-    expected = [
-        wanted.nodes,
-        *(tensor for block in reversed(wanted.blocks) for tensor in (block.indptr, block.indices)),
-    ]
-    return all(np.array_equal(device.read(ours), theirs.numpy()) for ours, theirs in zip(found, expected, strict=True))
+    rng, key, sampler = np.random.default_rng(0), DrawKey(seed=1, epoch=2, step=3), NeighborSampler(_FANOUTS)
+    src, dst = rng.integers(0, _NODES, (2, 8 * _NODES))
+    ends = {("node", name, "node"): (src[part::2], dst[part::2]) for part, name in enumerate(("to", "on"))}
+    times = {kind: rng.integers(0, 100, len(src) // 2) for kind in ends}
+    timed = Graph.from_hetero({"node": _NODES}, ends, edge_time=times, node_time={"node": rng.integers(0, 100, _NODES)})
+    for graph in (Graph.from_coo(src, dst, num_nodes=_NODES), timed):
+        asked = SeedRows(graph, sampler).ask(_SEEDS, key)
+        arena, layout = sampler.sample_here(graph, asked.seeds, key, asked.queries)
+        sample = DeviceSampler(sampler, place(graph, device), device).sample(asked.seeds, key, asked.queries)
+        if differences(device, sample, MiniBatch.view(arena, layout, len(_SEEDS))):
+            return False
+    return True
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,9 +14,11 @@ import numpy as np
 import torch
 
 from lightning_gnnload.adapters import FORMATS, FormatName
+from lightning_gnnload.adapters.links import LinkForm
 from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.by_type import flat_split
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
@@ -66,7 +68,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         eval_sampler: likewise; ``sampler`` when None.
         eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
             batch size and number of trainers, so that metrics are comparable; ``"fresh"``: new ones each epoch.
-        predict: node ids, a :class:`SeedTable`, or ``"train"``, ``"val"``, ``"test"``, or ``"all"`` nodes.
+        predict: node ids, in a graph with types also by node type, a :class:`SeedTable`, or ``"train"``, ``"val"``,
+            ``"test"``, or ``"all"`` nodes.
         drop_last: leave out a training epoch's last step when it is not full.
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
@@ -315,10 +318,10 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         """
         training = phase == "train"
         seeds = self._predict_seeds() if phase == "predict" else self.data.table(phase) or self.data.split(phase)
+        table = seeds if isinstance(seeds, SeedTable) else None
         if not len(seeds):
             taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
             raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
-        table = seeds if isinstance(seeds, SeedTable) else None
         # overfit_batches means the same batches in every epoch.
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
         sampler = self.sampler if training else self.eval_sampler
@@ -364,7 +367,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             num_local = self.trainer.num_devices
             pinned = self.trainer.strategy.root_device.type == "cuda"
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
-        source, convert = self.source(phase), self._convert(phase) or _as_it_is
+        source = self.source(phase)
+        convert = self._convert(source.workload) or _as_it_is
         loader = SampledLoader(
             source,
             num_ranks=num_ranks,
@@ -407,15 +411,15 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         of_library = FORMATS[self.batch_format].library is not None
         return data.with_graph_columns() if of_library and samplers_know_edges else data
 
-    def _convert(self, phase: str) -> Callable[[MiniBatch], Any] | None:
-        sampler = self.sampler if phase == "train" else self.eval_sampler
-        if self.batch_format == "blocks" and getattr(sampler, "metapath", None) is not None:
+    def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any] | None:
+        if self.batch_format == "blocks" and getattr(workload.sampler, "metapath", None) is not None:
             return None  # all nodes are of one type, and no edge is one of the graph's
-        negatives = self.links.negatives if phase == "train" else self.eval_negatives
+        negatives = None if workload.links is None else workload.links.negatives
+        num_dst = {} if negatives is None else {"num_dst": negatives.num_dst}
         return FORMATS[self.batch_format].adapter(
             self.data,
             self._template,
-            None if negatives is None else negatives.num_dst,
+            LinkForm.of(self.data.graph, workload.table, **num_dst),
             feature_name=self.feature_name,
             label_name=self.label_name,
             edge_feature_name=self.edge_feature_name,
@@ -432,6 +436,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             if self.predict == "all":
                 return np.arange(self.data.num_nodes)
             return self.data.table(self.predict) or self.data.split(self.predict)
+        if isinstance(self.predict, Mapping):
+            return flat_split("predict", self.predict, self.data.graph.types)
         return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
 
 

@@ -14,7 +14,6 @@ from lightning_gnnload.adapters import FORMATS
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError
 from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher
 from lightning_gnnload.pipeline.device_tables import DeviceTable
@@ -25,7 +24,7 @@ from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
 from lightning_gnnload.plugin.module.settings import check_choice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, can_upload, why_on_host
+from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, why_on_host
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -68,14 +67,12 @@ class TrainerDevice:
         must = self.setting == "cuda" or "cuda" in caches
         if not must and computes_on.type != "cuda":
             return None
-        on_host = why_on_host(source.workload)
-        can_draw = on_host or can_sample_parts(source.workload.sampler)
-        draws = self.setting != "cpu" and self._device.allows(can_draw, self.setting)
+        on_host = can_sample_parts(source.workload.sampler) or why_on_host(source.workload)
+        draws = self.setting != "cpu" and self._device.allows(on_host, self.setting)
         if not draws and caches <= {"cpu"}:
             return None
         sampler = source.workload.sampler
-        reason = why_not_gathered(source, module.batch_format) or (None if draws else on_host or can_upload(sampler))
-        if not self._device.allows(reason, self.setting):
+        if not self._device.allows(why_not_gathered(source, module.batch_format), self.setting):
             return None
         if sampler in self._refused:
             return None
@@ -211,9 +208,6 @@ def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
     sampler, data = source.workload.sampler, source.data
     if data.edge_stores:
         return f"the data has tables of edges ({', '.join(data.edge_stores)}), which are gathered on the host"
-    for name, table in data.tables.items():
-        if isinstance(table, NodeTable):
-            return f"table {name!r} has rows of one node type alone, which are found on the host"
     carries_ids = sampler.columns is None or "edge_ids" in sampler.columns
     if FORMATS[batch_format].library is not None and carries_ids and data.graph.edge_order is not None:
         return f"batch_format={batch_format!r} asks for edge ids of the graph as it was given, which the host looks up"

@@ -26,15 +26,26 @@ def link_ranks(
     Args:
         positive: scores ``[P]``.
         negative: scores ``[P, num]``, or ``[num]`` for the same ones to all.
-        mask: bool, of their shape: which negatives are there; None: all.
+        mask: bool ``[P, num]`` or ``[num]``: which negatives are there; None: all.
         ties: where scores are equal, the positive comes first (``"optimistic"``), last (``"pessimistic"``), or at the
             mean of both ranks, as OGB's MRR has it.
+
+    Raises:
+        LoaderConfigError: shapes that do not fit each other, or a mask that is not bool.
 
     Example:
         >>> link_ranks(torch.tensor([2.0, 1.0]), torch.tensor([[3.0, 1.0], [1.0, 0.0]]))
         tensor([2.0000, 1.5000])
     """
     positive = positive.reshape(-1, 1)
+    each, same = (len(positive), *negative.shape[-1:]), tuple(negative.shape[-1:])
+    has_mask = mask is None or (tuple(mask.shape) in (each, same) and mask.dtype is torch.bool)
+    if negative.ndim == 0 or tuple(negative.shape) not in (each, same) or not has_mask:
+        told = "" if mask is None else f" and mask {mask.dtype} {list(mask.shape)}"
+        raise LoaderConfigError(
+            f"scores of {len(positive)} positive edges need negatives [{len(positive)}, num], or [num] for the same to "
+            f"all, and a mask of bool, but negative is {list(negative.shape)}{told}."
+        )
     higher, as_high = ~(positive >= negative), ~(positive > negative)
     if mask is not None:
         higher, as_high = higher & mask, as_high & mask
@@ -100,12 +111,12 @@ class LinkHits(_RankMetric):
     """A metric: the share of positive edges that rank among the first ``k``; NaN before the first.
 
     Args:
-        k: at least 1.
+        k: a whole number of at least 1.
         ties: of equal scores; as :func:`link_ranks`. OGB's ``hits@K`` with the same negatives for all edges is
             ``"pessimistic"``.
 
     Raises:
-        LoaderConfigError: k is below 1.
+        LoaderConfigError: k is no such number.
 
     Source: OGB's Evaluator, ``eval_metric="hits@K"``.
 
@@ -117,8 +128,8 @@ class LinkHits(_RankMetric):
     """
 
     def __init__(self, k: int = 10, ties: Ties = "mean", **kwargs: Any) -> None:
-        if k < 1:
-            raise LoaderConfigError(f"LinkHits: k is {k}, but must be at least 1.")
+        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+            raise LoaderConfigError(f"LinkHits: k is {k!r}, but must be a whole number of at least 1.")
         super().__init__(ties, **kwargs)
         self.k = k
 

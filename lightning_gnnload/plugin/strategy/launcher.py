@@ -80,13 +80,16 @@ def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
 
     agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ and _PARENT not in os.environ else None
     parent = agent or int(os.environ.get(_PARENT, 0))
+    who = "torchrun's agent" if agent else "rank 0"
+    watcher = threading.Thread(target=watch, args=(parent, who), name="gnnload-parent", daemon=True)
     if parent:
-        who = "torchrun's agent" if agent else "rank 0"
-        threading.Thread(target=watch, args=(parent, who), name="gnnload-parent", daemon=True).start()
+        watcher.start()
     try:
         yield
     finally:
         is_over.set()
+        if parent:
+            watcher.join()  # it holds what can_tell holds: a strategy, with its trainer, features and files
 
 
 class ChildProcesses:

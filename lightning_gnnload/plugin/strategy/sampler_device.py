@@ -70,7 +70,7 @@ class SamplerDevice:
         if not _is_wanted(module, self._job.device):
             return source
         workload = source.workload
-        if not self._device.allows(why_on_host(workload) or can_sample(workload.sampler), setting):
+        if not self._device.allows(can_sample(workload.sampler) or why_on_host(workload), setting):
             return source
         try:
             return self._on_device(module, source)

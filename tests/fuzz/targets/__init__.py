@@ -17,5 +17,6 @@ TARGETS = {
         Target("sealed-value", messages.unseal, 600),
         Target("op-arguments", arguments.call_ops, 1500),
         Target("graph-arguments", arguments.build_graphs, 500),
+        Target("typed-arguments", arguments.build_typed_graphs, 300),
     )
 }

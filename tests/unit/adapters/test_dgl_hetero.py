@@ -12,8 +12,11 @@ import torch
 from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler, SeedTable
 from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL
+from lightning_gnnload.adapters.dgl_relations import block_of, graph_of
 from lightning_gnnload.adapters.graphs import to_dgl_graph
-from lightning_gnnload.data.typed_batch import TypedMiniBatch, edge_types
+from lightning_gnnload.data.block import Block
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_flat, typed_graph
@@ -38,6 +41,34 @@ def flat_with_columns(seeds: Any = (3, 0, 29), expand: Any = "all", seed: int = 
         blocks.append(replace(block, tables={"c": torch.from_numpy(graph.edge_order)[cites]}))
     flat = replace(flat, tables={"p": papers[:, None] / 2}, blocks=blocks)
     return graph, flat, {"p": ("paper", "x"), "edge.c": (KINDS[1], "row")}
+
+
+def test_graphs_are_those_that_dgl_makes_of_the_same() -> None:
+    """Types of nodes and edges in DGL's order, two edge types between one pair of node types, and none of one."""
+    import dgl
+
+    pairs = {
+        ("user", "likes", "item"): (torch.tensor([1, 0]), torch.tensor([2, 2])),
+        ("user", "buys", "item"): (torch.tensor([0, 1, 1]), torch.tensor([0, 0, 2])),
+        ("item", "like", "item"): (torch.tensor([], dtype=torch.int64), torch.tensor([], dtype=torch.int64)),
+    }
+    num_src, num_dst = {"user": 2, "item": 4}, {"user": 0, "item": 3}
+    blocks = {
+        kind: Block(torch.bincount(dst + 1, minlength=4).cumsum(0).int(), src.int(), 3, num_src[kind[0]])
+        for kind, (src, dst) in pairs.items()
+    }
+    made = block_of(blocks, num_src, num_dst), graph_of(pairs, num_src)
+    wanted = dgl.create_block(pairs, num_src, num_dst), dgl.heterograph(pairs, num_src)
+    for own, other in zip(made, wanted, strict=True):
+        assert type(own) is type(other)
+        assert (own.srctypes, own.dsttypes) == (other.srctypes, other.dsttypes)
+        assert own.canonical_etypes == other.canonical_etypes
+        for name in num_src:
+            assert own.num_src_nodes(name) == other.num_src_nodes(name)
+            assert own.num_dst_nodes(name) == other.num_dst_nodes(name)
+        for kind in pairs:
+            for end, expected in zip(own.edges(etype=kind), other.edges(etype=kind), strict=True):
+                torch.testing.assert_close(end, expected)
 
 
 def test_blocks_are_those_that_dgls_own_sampler_makes() -> None:

@@ -76,9 +76,49 @@ def test_labels_and_times_of_links() -> None:
     plain = module("pyg", None, types=True, y=[3, 1, 2, 3, 1, 2])
     [batch] = plain.train_dataloader()
     assert batch[WRITES].edge_label.tolist() == [3, 1, 2, 3, 1, 2]
-    binary = module("pyg", Negatives("binary"), types=True, y=[3, 1, 2, 3, 1, 2])
-    [batch] = binary.train_dataloader()
-    assert batch[WRITES].edge_label.tolist() == [4, 2, 3, 4, 2, 3] + [0] * (len(batch[WRITES].edge_label) - 6)
+    for y, wanted in (([3, 1, 2, 3, 1, 2], [3, 1, 2, 3, 1, 2]), ([2, 0, 1, 2, 0, 1], [3, 1, 2, 3, 1, 2])):
+        # One more is added by the whole table's labels, not by a mini-batch's.
+        binary = module("pyg", Negatives("binary"), types=True, y=y, time=range(6))
+        binary.batch_size = 1
+        batches = list(binary.train_dataloader())
+        assert [batch[WRITES].edge_label[0].item() for batch in batches] == wanted
+        assert all(not batch[WRITES].edge_label[1:].any() for batch in batches)
+        times = [set(batch[WRITES].edge_label_time.tolist()) for batch in batches]
+        assert times == [{row} for row in range(6)]
+
+
+@pytest.mark.parametrize("form", ["blocks", pytest.param("pyg", marks=RunIf(extras="pyg"))])
+@pytest.mark.parametrize("types", [False, True])
+@pytest.mark.parametrize("mode", [None, "binary"])
+def test_labels_of_nodes_are_none_of_links(form: str, types: bool, mode: Any) -> None:
+    trained = module(form, None if mode is None else Negatives(mode), types=types)
+    y: Any = {"paper": torch.arange(NODES["paper"])} if types else torch.arange(N)
+    data = GraphData(trained.data.graph, y=y, train=trained.data.table("train"))
+    trained._data = data
+    [batch] = trained.train_dataloader()
+    if form == "blocks":
+        assert not batch.y if types else batch.y is None
+        assert "y" not in batch.seed_columns
+    else:
+        store = batch[WRITES] if types else batch
+        assert (store.edge_label.unique().tolist() == [0, 1]) if mode else "edge_label" not in store
+        assert (batch["paper"] if types else batch).get("y") is None
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param("pyg", marks=RunIf(extras="pyg")), pytest.param("dgl", marks=RunIf(extras="dgl"))]
+)
+@pytest.mark.parametrize("types", [False, True])
+def test_links_that_no_split_has_can_be_predicted(form: str, types: bool) -> None:
+    trained = module(form, None, types=types)
+    table = trained.data.table("train")
+    alone = GraphDataModule(GraphData(trained.data.graph), trained.sampler, 6, form, num_threads=0, predict=table)  # type: ignore[arg-type]
+    [batch] = alone.predict_dataloader()
+    if form == "pyg":
+        store = batch[WRITES] if types else batch
+        assert store.edge_label_index.shape == (2, 6)
+    else:
+        assert batch[1].num_edges(WRITES if types else None) == 6
 
 
 @RunIf(extras="dgl")
@@ -110,3 +150,31 @@ def test_dgl_gives_pair_graphs(types: bool, mode: Any) -> None:
         found = set(zip(*ends(batch[2]), strict=True))
         assert found
         assert not found & edges
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("types", [False, True])
+def test_a_split_of_pygs_own_leaves_nothing_of_its_links(types: bool) -> None:
+    """Its labels are as many as edges, and would be taken for a column of these."""
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.transforms import RandomLinkSplit
+
+    torch.manual_seed(0)
+    edges = torch.randint(0, 20, (2, 60))
+    if types:
+        whole: Any = HeteroData()
+        whole["author"].num_nodes = whole["paper"].num_nodes = 20
+        whole[WRITES].edge_index = edges
+    else:
+        whole = Data(edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=20)
+    train, _, _ = RandomLinkSplit(is_undirected=not types, edge_types=[WRITES] if types else None)(whole)
+    of_links = train[WRITES] if types else train
+    if not types:
+        assert len(of_links.edge_label) == train.num_edges
+    src, dst = of_links.edge_label_index[:, of_links.edge_label == 1]
+    table = SeedTable(src=src, dst=dst, edge_type=WRITES if types else None)
+    sampler = NeighborSampler([2], expand="new")
+    [batch] = GraphDataModule.from_pyg(train, sampler=sampler, batch_size=200, train=table).train_dataloader()
+    store = batch[WRITES] if types else batch
+    assert store.edge_label_index.shape == (2, len(table))
+    assert "edge_label" not in store

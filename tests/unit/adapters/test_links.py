@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_gnnload import Graph, SeedTable
 from lightning_gnnload.adapters.links import (
+    ANY_LINKS,
+    LinkForm,
     dgl_pair_graphs,
-    labels_beside_negatives,
     negative_pairs,
-    pyg_binary_fields,
+    pyg_link_fields,
     pyg_triplet_fields,
 )
 from tests.runif import RunIf
@@ -26,23 +28,30 @@ def test_pairs_have_one_end_of_the_edge_and_one_other() -> None:
     assert dst.tolist() == [[5, 2], [5, 3], [-1, 4]]
 
 
+def binary_columns(src: torch.Tensor, dst: torch.Tensor, row: torch.Tensor, **columns: torch.Tensor) -> dict[str, Any]:
+    """The columns of binary links, of which the first are rows."""
+    of_rows = {"input_id": torch.arange(int(row.max()) + 1)}
+    label = (torch.arange(len(src)) < len(of_rows["input_id"])).float()
+    return {"src": src, "dst": dst, "row": row, "label": label, **of_rows, **columns}
+
+
 def test_binary_fields_by_hand() -> None:
-    fields = pyg_binary_fields(SRC, DST, NEGATIVES, times=torch.tensor([7, 8, 9]))
-    # The first negatives of all rows, then the second ones, without the two that are not there.
-    assert fields["edge_label_index"].tolist() == [[0, 1, 0, 0, 1, 0, 0], [2, 3, 4, 5, 5, 6, 2]]
-    assert fields["edge_label"].tolist() == [1, 1, 1, 0, 0, 0, 0]
-    assert fields["edge_label_time"].tolist() == [7, 8, 9, 7, 8, 7, 9]
-    alone = pyg_binary_fields(SRC, DST)
-    assert alone["edge_label_index"].tolist() == [SRC.tolist(), DST.tolist()]
-    assert {*alone} == {"edge_label_index"}
+    columns = binary_columns(torch.tensor([0, 1, 6]), torch.tensor([2, 3, 2]), torch.tensor([0, 1, 0]))
+    fields = pyg_link_fields({**columns, "time": torch.tensor([7, 8]), "region": torch.tensor([1, 2])}, None, ANY_LINKS)
+    assert fields["edge_label_index"].tolist() == [[0, 1, 6], [2, 3, 2]]
+    assert fields["edge_label"].tolist() == [1, 1, 0]
+    assert fields["edge_label_time"].tolist() == [7, 8, 7]
+    assert {*fields} == {"edge_label_index", "edge_label", "edge_label_time", "input_id", "region"}
+    alone = pyg_link_fields({"src": SRC, "dst": DST, "input_id": SRC}, None, ANY_LINKS)
+    assert {*alone} == {"edge_label_index", "input_id"}
 
 
-def test_labels_of_several_columns_and_those_that_begin_at_0() -> None:
-    labels = torch.tensor([[1.0, 2.0]] * 3)
-    assert pyg_binary_fields(SRC, DST, NEGATIVES, labels=labels)["edge_label"].tolist() == [[1, 2]] * 3 + [[0, 0]] * 4
-    assert labels_beside_negatives(torch.tensor([0, 2])).tolist() == [1, 3]
-    assert labels_beside_negatives(torch.tensor([1, 2])).tolist() == [1, 2]
-    assert labels_beside_negatives(torch.tensor([])).tolist() == []
+@pytest.mark.parametrize(
+    ("y", "first"), [([0, 2], 1), ([1, 2], 0), ([0.0, 0.5], 1), ([-1, 0], 0), ([[0, 1], [2, 3]], 1), ([], 0), (None, 0)]
+)
+def test_labels_that_begin_at_0_are_one_more(y: Any, first: int) -> None:
+    rows = range(len(y or []))
+    assert LinkForm.of(Graph.from_coo([0], [1]), SeedTable(src=rows, dst=rows, y=y)).first_label == first
 
 
 def test_triplet_fields_by_hand() -> None:
@@ -83,28 +92,26 @@ def pyg_loader(mode: str, amount: int, label: torch.Tensor | None, time: torch.T
 
 @RunIf(extras="pyg")
 @pytest.mark.parametrize("amount", [1, 3])
-@pytest.mark.parametrize("label", [None, torch.arange(8), torch.rand(8, 2) + 1], ids=["none", "classes", "columns"])
+@pytest.mark.parametrize(
+    "label",
+    [None, torch.arange(8), torch.arange(8) + 1, torch.rand(8, 2) + 1],
+    ids=["none", "from 0", "from 1", "columns"],
+)
 @pytest.mark.parametrize("time", [None, torch.arange(8) + 100], ids=["untimed", "timed"])
 def test_binary_fields_are_those_of_pyg(amount: int, label: torch.Tensor | None, time: torch.Tensor | None) -> None:
     theirs = next(iter(pyg_loader("binary", amount, label, time)))
-    pairs = theirs.edge_label_index
-    # Binary negatives of PyG have other sources and destinations: what is compared are names, shapes, dtypes and order.
-    negatives = pairs[1, 4:].view(amount, 4).t()
-    ours = pyg_binary_fields(
-        pairs[0, :4],
-        pairs[1, :4],
-        negatives,
-        labels=None if label is None else labels_beside_negatives(label)[:4],
-        times=None if time is None else time[:4],
+    # Binary negatives of PyG have other sources and destinations: names, shapes, dtypes and labels are compared.
+    columns = binary_columns(*theirs.edge_label_index, torch.arange(4).repeat(1 + amount))
+    table = SeedTable(src=torch.arange(8), dst=torch.arange(8), y=label)
+    ours = pyg_link_fields(
+        columns if time is None else {**columns, "time": time[:4]},
+        None if label is None else label[:4],
+        LinkForm.of(Graph.from_coo([0], [7]), table),
     )
-    assert {*ours} == {key for key in theirs.keys() if key.startswith("edge_label")}  # noqa: SIM118
-    assert ours["edge_label_index"][1].tolist() == pairs[1].tolist()
-    for name, rows in ours.items():
-        assert rows.dtype == theirs[name].dtype
-        assert rows.shape == theirs[name].shape
-    assert torch.equal(ours["edge_label"], theirs.edge_label)
-    if time is not None:
-        assert torch.equal(ours["edge_label_time"], theirs.edge_label_time)
+    for name in {*ours} | {key for key in theirs.keys() if key.startswith("edge_label")}:  # noqa: SIM118
+        assert ours[name].dtype == theirs[name].dtype
+        if name != "input_id":
+            assert torch.equal(ours[name], theirs[name])
 
 
 @RunIf(extras="pyg")

@@ -206,6 +206,7 @@ SAMPLERS = [
     lambda: LaborSampler([3, 2], expand="new"),
     lambda: LayerSampler([20, 20], "dsp", expand="new"),
     lambda: ShadowSampler([3, 2], num_layers=1),
+    lambda: ShadowSampler([3, 2], num_layers=3),
 ]
 
 
@@ -332,7 +333,7 @@ def test_a_table_of_edges_hides_none_of_nodes() -> None:
     batch = a_batch(edge_ids=True)
     tables = {"year": torch.zeros(batch.num_nodes)}
     blocks = [replace(block, tables={"year": torch.zeros(block.num_edges)}) for block in batch.blocks]
-    with pytest.raises(GraphDataError, match="'year' names a table of nodes and one of edges"):
+    with pytest.raises(GraphDataError, match="'year' names two columns"):
         to_pyg(replace(batch, tables=tables, blocks=blocks))
 
 

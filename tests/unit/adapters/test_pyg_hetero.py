@@ -14,7 +14,8 @@ from lightning_gnnload.adapters.graphs import to_pyg_graph
 from lightning_gnnload.adapters.pyg import graph_data_from_pyg
 from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.typed_batch import TypedMiniBatch, edge_types
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_flat, typed_graph
@@ -178,7 +179,7 @@ def test_a_batch_without_hops_or_features() -> None:
 def test_a_table_hides_no_attribute(name: str) -> None:
     graph = typed_graph()
     flat = typed_flat(graph)
-    with pytest.raises(GraphDataError, match=f"'{name}' of the tables of paper"):
+    with pytest.raises(GraphDataError, match=f"'{name}' (of the tables of paper|names two columns)"):
         to_hetero_data(replace(flat, tables={"t": flat.nodes[flat.nodes < 30]}), graph, {"t": ("paper", name)})
 
 
@@ -338,8 +339,8 @@ def test_attributes_that_no_mini_batch_can_carry_are_named() -> None:
         graph_data_from_pyg(data)
     assert "age.author" in graph_data_from_pyg(data, tables=["age"]).tables
     data = whole()
-    data[KINDS[5]].edge_label_index = torch.zeros(2, 40)
-    with pytest.raises(GraphDataError, match="edge_label_index"):
+    data[KINDS[5]].other_edge_index = torch.zeros(2, 40)
+    with pytest.raises(GraphDataError, match="other_edge_index"):
         graph_data_from_pyg(data)
     data = whole()
     data["author"].y = torch.zeros(20)

@@ -82,7 +82,7 @@ def random_lists(rng: np.random.Generator, num_lists: int, num_nodes: int, most:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), num_slots=st.integers(1, 4), read_ahead=st.booleans())
 def test_no_cache_hits_more(seed, num_slots, read_ahead):
     """Where all is known ahead. A next use that is off by one, or a row kept for one that comes sooner, hits less."""

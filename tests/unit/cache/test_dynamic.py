@@ -48,7 +48,7 @@ class FailingStore(MemoryFeatureStore):
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1), num_slots=st.integers(1, NUM_NODES))
 def test_rows_and_counts_of_any_trace(eviction, dtype, seed, num_slots):
     """Repeated ids, empty batches, batches of more misses than slots; hits are those of the plain model."""

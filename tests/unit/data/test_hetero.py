@@ -107,7 +107,8 @@ def example(**change) -> Graph:
         ({"edge_time": {BUYS: torch.zeros(3, dtype=torch.bfloat16)}}, r"buys.*bfloat16"),
         ({"edge_time": {BUYS: [1, 2]}}, r"edge_time of .*buys.* \[2\], but there are 3 edges"),
         ({"edge_time": {LIKES: [1, 2]}}, r"edge_time names \('user', 'likes', 'user'\), which is none"),
-        ({"edge_time": {BUYS: [1.5, 2.5, 3.5]}}, "some times .* whole numbers .* others fractions"),
+        ({"edge_time": {BUYS: [1.5, 2.5, 3.5]}}, "of several kinds, out of whole numbers, fractions and dates"),
+        ({"edge_time": {BUYS: np.array(["2020"] * 3, "M8[D]")}}, "of several kinds"),
         ({"node_time": {"item": [1, 2]}}, r"node_time of 'item' .* \[2\], but there are 3 nodes"),
         ({"node_time": {"tag": [1, 2]}}, "node_time names 'tag'"),
         ({"edge_weight": {BUYS: [1, 2, 3]}}, "edge_weight must be floats"),
@@ -124,15 +125,36 @@ def example(**change) -> Graph:
         ),
         ({"num_nodes": {3: 2, "user": 2, "item": 3}}, "3 is no node type"),
         ({"edges": {"buys": ([0], [0])}}, "'buys' is no edge type"),
-        ({"edges": {BUYS: ([0], [0], [0])}}, "3 rows were given"),
+        ({"edges": {BUYS: ([0], [0], [0])}}, r"must be \(src, dst\) or \[2, E\]: too many values"),
         ({"edges": {BUYS: ([0], [0, 1])}}, "sources has 1 entries but targets has 2"),
         ({"edges": {BUYS: ([0.5], [0])}}, "sources must be integers"),
         ({"edges": {BUYS: ([-1, 0, 0], [0, 0, 0])}}, "edge 0 has the source -1"),
+        ({"edges": {BUYS: 5}}, r"buys.* must be \(src, dst\) or \[2, E\]: cannot unpack"),
+        ({"edges": [BUYS]}, "edges must be a dict by type, but it is a list"),
+        ({"edges": None}, "edges must be a dict by type"),
+        ({"num_nodes": 5}, "num_nodes must be a dict by type, but it is a int"),
+        ({"edge_weight": np.ones(3)}, "edge_weight must be a dict by type, but it is a ndarray"),
+        ({"edge_time": [1, 2, 3]}, "edge_time must be a dict"),
+        ({"node_time": [1, 2, 3]}, "node_time must be a dict"),
     ],
 )
 def test_bad_input_is_named(change, message: str) -> None:
     with pytest.raises(GnnLoadError, match=message):
         example(**change)
+
+
+def test_types_without_edges_have_times_of_any_kind() -> None:
+    days = np.array(["2020-01-01", "2020-01-03", "2020-01-02"], "M8[D]")
+    graph = example(
+        edges={BUYS: ([0, 1, 1], [2, 2, 0]), BOUGHT: ([], [])},
+        edge_time={BUYS: days, BOUGHT: []},
+        num_nodes={"user": 2, "item": 3, "tag": 0},
+        node_time={"user": days[:2], "tag": []},
+    )
+    assert graph.clock.of_dates
+    assert Clock.from_json(graph.clock.to_json(), None).of_dates
+    assert graph.node_time.dtype == np.int64
+    assert not example().clock.of_dates
 
 
 def test_times_with_edge_type_are_refused() -> None:
@@ -142,6 +164,9 @@ def test_times_with_edge_type_are_refused() -> None:
         Graph.from_coo([0], [1], edge_time=[3, 4])
     with pytest.raises(GraphFormatError, match="node_time has 1 entries for 2 nodes"):
         Graph.from_coo([0], [1], node_time=[3])
+    for num_nodes in (-1, 2**48, 2**60, 2**64):
+        with pytest.raises(GraphFormatError, match=f"num_nodes is {num_nodes}, but must lie"):
+            Graph.from_coo([0], [1], num_nodes, node_time=[3, 4])
     with pytest.raises(GraphFormatError, match="edge 0 has the source 9, but there are 2 such nodes"):
         Graph.from_coo([9], [1], 2, node_time=[3, 4])
 
@@ -166,6 +191,9 @@ def spoiled(graph: Graph, **change) -> Graph:
         ({"edge_time": np.array([9, 0, 9, 8, 7], np.uint32)}, r"edge_time\[4\] is 7, earlier"),
         ({"edge_time": np.zeros(5, np.int64)}, "edge_time has dtype int64"),
         ({"edge_time": np.zeros(4, np.uint32)}, "edge_time has 4 entries"),
+        ({"node_time": np.array([0, 0, np.nan, 0, 0])}, r"node_time\[2\] is no time"),
+        ({"edge_order": np.array([0, 1, 2, 5, 4])}, r"edge_order\[3\] is 5, which is no row of an edge list of 5"),
+        ({"edge_order": np.array([0, 1, -1, 3, 4])}, r"edge_order\[2\] is -1"),
         ({"node_time": np.zeros(4)}, r"node_time must be int64 or float64 \[5\]"),
         ({"origin": Origin(np.arange(5), np.ones(5, np.uint8), np.arange(5))}, "a part of a graph with types or times"),
         ({"clock": Clock.of([np.array([1])])}, r"clock.timed must be bool \[2\]"),
@@ -209,39 +237,17 @@ def test_repr_names_types_and_times() -> None:
     )
 
 
-DAY = 86_400 * 10**9
+def test_a_type_has_times_wherever_its_first_node_was() -> None:
+    graph = Graph.from_coo([0], [1], 3, node_time=[-np.inf, 4.0, 2.0])
+    assert graph.node_codes_of(range(3)).tolist() == [0, 2, 1]
+    assert Graph.from_coo([0], [1]).node_codes_of(range(2)) is None
+    graph = example(node_time={"user": [7, 9]})
+    assert graph.node_codes_of(graph.types.range_of("user")) is not None
+    assert graph.node_codes_of(graph.types.range_of("item")) is None
 
 
-@pytest.mark.parametrize("base", [0, -(2**63), 2**62])
-def test_times_far_apart_are_counted_in_their_common_unit(base: int) -> None:
-    # Dates in nanoseconds span more than 32 bits within five seconds; ranks would take 8 bytes a time.
-    days = np.array([3, 0, 36_500, 7])
-    clock = Clock.of([days * DAY + base])
-    assert (clock.ranked, clock.unit) == (None, DAY)
-    assert clock.codes(days * DAY + base).tolist() == days.tolist()
-    asked = np.array([7 * DAY + base - 1, 7 * DAY + base, 7 * DAY + base + 1])
-    assert clock.until(asked, "<=").tolist() == [7, 8, 8]
-    assert clock.until(asked, "<").tolist() == [7, 7, 8]
-    assert clock.since(asked).tolist() == [7, 7, 8]
-
-
-TIMES = st.one_of(
-    st.lists(st.integers(-5, 5), min_size=1),
-    st.lists(st.integers(-5, 5).map(lambda n: n * 10**10 + 3), min_size=1),
-    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1),
-)
-
-
-@given(TIMES, st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-6, 6)), min_size=1), st.data())
-def test_codes_compare_as_times_do(times, others, data) -> None:
-    times = np.array(times, np.int64)
-    asked = np.concatenate([np.array(others, np.int64), times])
-    clock = Clock.of([times])
-    again = Clock.from_json(clock.to_json(), clock.ranked)
-    codes = clock.codes(times).astype(np.int64)
-    for when, until, before, since in zip(
-        asked, again.until(asked, "<="), again.until(asked, "<"), again.since(asked), strict=True
-    ):
-        assert ((codes < until) == (times <= when)).all()
-        assert ((codes < before) == (times < when)).all()
-        assert ((codes >= since) == (times >= when)).all()
+def test_names_may_have_two_underscores() -> None:
+    graph = Graph.from_hetero(
+        {"a__b": 1, "c": 1}, {("a__b", "x", "c"): ([0], [0]), ("c", "rev__x", "a__b"): ([0], [0])}
+    )
+    assert [graph.edge_type_number(name) for name in ("c__rev__x__a__b", "rev__x", "a__b__x__c", "x")] == [1, 1, 0, 0]

@@ -81,12 +81,14 @@ def test_targets_beyond_the_first_are_checked() -> None:
         ({"nodes": [0, 1], "columns": {"y": [3, 4]}}, GraphDataError, "'y'"),
         ({"nodes": [0, 1], "columns": {"a b": [3, 4]}}, GraphDataError, "'a b'"),
         ({"nodes": [0, 1], "time": [3.0, np.nan]}, SeedError, r"time\[1\] is no time"),
-        ({"nodes": [0, 1], "time": ["a", "b"]}, GraphDataError, "time"),
+        ({"nodes": [0, 1], "time": ["a", "b"]}, SeedError, "times are numbers or dates.*time"),
         ({"nodes": [0, 1], "time": [True, False]}, SeedError, "bool"),
         ({"nodes": [0, 1], "y": [3.0, np.nan]}, GraphDataError, r"y\[1\] is no label.* 1 of 2"),
         ({"nodes": [0, 1], "y": [[3.0, np.nan], [np.nan] * 2]}, GraphDataError, r"y\[1\] is no label"),
         ({"nodes": [0, 1], "weight": [1.0, -1.0]}, GraphDataError, r"weight\[1\]"),
         ({"nodes": [0, 1], "weight": [np.inf, 1.0]}, GraphDataError, r"weight\[0\]"),
+        ({"nodes": [0], "weight": torch.tensor([1j])}, GraphDataError, "complex64"),
+        ({"nodes": [0], "columns": [7]}, GraphDataError, "columns must be a dict by name, but it is a list"),
         ({"nodes": [0.5]}, GraphDataError, "integer"),
         ({"nodes": [0], "dst_ptr": [0, 1]}, GraphDataError, "for links"),
         ({"src": [0, 1], "dst": [3, 4], "dst_ptr": [0, 2]}, GraphDataError, "it has 2 entries"),
@@ -147,14 +149,21 @@ def test_a_folder_holds_tables(tmp_path) -> None:
         for column in given.columns:
             assert table.columns[column].tolist() == given.columns[column].tolist()
     manifest = tmp_path / "graph" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"site"', '"cite"'))
-    with pytest.raises(StoreFormatError, match="seed table that is broken"):
-        load_graph_data(tmp_path / "graph")
+    sound = manifest.read_text()
+    for name, other, message in (
+        ('"site"', '"cite"', "seed table that is broken"),
+        ('"node_type": "item"', '"node_type": "shop"', "'shop' is no node type"),
+        ('"node_type": "item"', '"node_type": [3]', "is no node type"),
+    ):
+        assert name in sound
+        manifest.write_text(sound.replace(name, other))
+        with pytest.raises(StoreFormatError, match=message):
+            load_graph_data(tmp_path / "graph")
 
 
 def time_order(times: list[int], size: int, epoch: int = 0, seed: int = 3) -> np.ndarray:
     table = SeedTable(np.zeros(len(times), int), time=times)
-    order = TimeOrder().bind_rows(table, table.ends, toy_graph(), None, size)
+    order = TimeOrder().bind_rows(table, table.ends, toy_graph(), size)
     return order.order(np.arange(len(times)), seed=seed, epoch=epoch)
 
 
@@ -186,4 +195,4 @@ def test_order_by_time_needs_times() -> None:
     with pytest.raises(LoaderConfigError, match="SeedTable"):
         TimeOrder().bind(toy_graph(), None, 4)
     with pytest.raises(LoaderConfigError, match="SeedTable"):
-        TimeOrder().bind_rows(SeedTable([0]), np.zeros((1, 1), np.int64), toy_graph(), torch.zeros(1), 4)
+        TimeOrder().bind_rows(SeedTable([0]), np.zeros((1, 1), np.int64), toy_graph(), 4)

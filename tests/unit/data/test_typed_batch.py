@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from lightning_gnnload import Block, Graph, MiniBatch, NeighborSampler
-from lightning_gnnload.data.typed_batch import TypedMiniBatch, edge_types
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_flat, typed_graph
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from examples.models.hgt import HGTConv
 from examples.models.temporal import TemporalConv, age_rows
 from examples.models.typed import NodeEncoder, RGCNConv
 from lightning_gnnload import Block
 from lightning_gnnload.data.types import GraphTypes
+from tests.runif import RunIf
 
 BUYS, BACK = ("user", "buys", "item"), ("item", "rev_buys", "user")
 TYPES = GraphTypes(("user", "item"), (4, 5), (BUYS, BACK))
@@ -44,6 +46,44 @@ def test_rgcn_adds_a_mean_by_edge_type(blocks: dict, x: dict) -> None:
     torch.testing.assert_close(rows["user"][0], conv.own["user"](x["user"][0]) + told)
     torch.testing.assert_close(rows["user"][1], conv.own["user"](x["user"][1]))
     torch.testing.assert_close(rows["item"], conv.own["item"](x["item"][:1]))
+
+
+@RunIf(extras="pyg")
+def test_hgt_equals_pygs_of_the_same_weights() -> None:
+    """Two edge types lead to users, whose attention they share; item 0 and user 2 are told nothing."""
+    from torch_geometric.nn import HGTConv as PyGs
+
+    torch.manual_seed(0)
+    follows = ("user", "follows", "user")
+    types = GraphTypes(("user", "item"), (4, 5), (BUYS, BACK, follows))
+    pairs = {
+        BUYS: torch.empty(2, 0, dtype=torch.int64),
+        BACK: torch.tensor([[2, 1, 1], [0, 0, 1]]),
+        follows: torch.tensor([[3, 1, 0], [0, 0, 3]]),
+    }
+    blocks = {
+        kind: Block(torch.bincount(dst + 1, minlength=count + 1).cumsum(0).int(), src.int(), count, 4)
+        for kind, (src, dst) in pairs.items()
+        for count in [4 if kind[2] == "user" else 3]
+    }
+    x = {"user": torch.randn(4, 6), "item": torch.randn(3, 6)}
+    ours, theirs = HGTConv(types, 6, heads=2), PyGs(6, 6, (list(types.node_types), list(types.edge_types)), heads=2)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+        for name in types.node_types:
+            lins = [ours.key[name], ours.query[name], ours.value[name]]
+            theirs.kqv_lin.lins[name].weight.copy_(torch.cat([lin.weight for lin in lins]))
+            theirs.kqv_lin.lins[name].bias.copy_(torch.cat([lin.bias for lin in lins]))
+            theirs.out_lin.lins[name].load_state_dict(ours.out[name].state_dict())
+            theirs.skip[name].copy_(ours.gate[name])
+        by_type = ["__".join(kind) for kind in types.edge_types]
+        for at, (head, name) in enumerate((head, name) for head in range(2) for name in by_type):
+            theirs.k_rel.weight[at], theirs.v_rel.weight[at] = ours.match[name][head], ours.tell[name][head]
+            theirs.p_rel[name][0, head] = ours.prior[name][head]
+    expected, rows = theirs(x, pairs), ours(blocks, {"user": 4, "item": 3}, x)
+    for name, each in rows.items():
+        torch.testing.assert_close(each, expected[name], rtol=1e-4, atol=1e-5)
 
 
 def test_temporal_layer_knows_sum_maximum_and_age(blocks: dict, x: dict) -> None:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import QueueProtocolError
@@ -117,7 +117,6 @@ def test_an_empty_message_is_an_end_that_leaves_no_descriptors(raw_and_channel) 
 
 
 @given(st.binary(min_size=1, max_size=200))
-@settings(deadline=None)
 def test_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
     with pytest.raises(QueueProtocolError):
         wire.Channel.checked(data, truncated=False)

@@ -73,7 +73,7 @@ def test_batches_equal_the_whole_graphs(sampler: Sampler, paradigm: str) -> None
     assert_equal_batches(sampler, GRAPH, PARTS, SEEDS, paradigm)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_batches_equal_the_whole_graphs_on_any_graph(data) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))

@@ -7,7 +7,7 @@ import pytest
 
 from lightning_gnnload import Graph
 from lightning_gnnload.data.types import GraphTypes
-from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
+from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.sample.exclusion import excluded_positions, reverse_of
 
 BUYS, BACK, KNOWS = ("user", "buys", "item"), ("item", "rev_buys", "user"), ("user", "knows", "user")
@@ -77,22 +77,6 @@ def test_without_ids_and_in_one_type_all_edges_of_the_ends_are_found() -> None:
     assert num_parallel > 50
 
 
-def test_a_mapping_says_which_edge_is_the_reverse() -> None:
-    src, dst = np.array([0, 1, 0]), np.array([1, 2, 1])
-    graph = Graph.from_coo(np.concatenate([src, dst]), np.concatenate([dst, src]), keep_order=True)  # DGL's example
-    mapping = np.array([3, 4, 5, 0, 1, 2])
-    ids = np.array([2, 4])
-    ends = np.array([0, 2]), np.array([1, 1])
-    found = excluded_positions(graph, 0, *ends, ids, reverse_type=0, reverse_ids=mapping)
-    assert [set(graph.edge_order[list(each)].tolist()) for each in as_sets(found, 2)] == [{2, 5}, {4, 1}]
-    with pytest.raises(GraphDataError, match="edge 4 of type 0 does not lead from node 1 to 0"):
-        excluded_positions(graph, 0, *ends, ids, reverse_type=0, reverse_ids=np.array([3, 4, 4, 0, 1, 2]))
-    with pytest.raises(SeedError, match="reverse_ids has 3 entries"):
-        excluded_positions(graph, 0, *ends, ids, reverse_type=0, reverse_ids=mapping[:3])
-    with pytest.raises(SamplerConfigError, match="edge_ids are needed"):
-        excluded_positions(graph, 0, *ends, reverse_type=0, reverse_ids=mapping)
-
-
 def test_a_held_out_edge_is_not_there_to_be_left_out() -> None:
     graph = Graph.from_coo(src=[0], dst=[1], num_nodes=3)
     positions, rows = excluded_positions(graph, 0, np.array([0, 2]), np.array([2, 1]), reverse_type=0)
@@ -102,8 +86,11 @@ def test_a_held_out_edge_is_not_there_to_be_left_out() -> None:
 def test_ids_that_do_not_fit() -> None:
     graph = Graph.from_coo(src=[0, 1], dst=[1, 0], keep_order=True)
     for ids in ([1], [2], [-1], [1 << 40]):
-        with pytest.raises(SeedError, match="does not lead from node 0 to 1"):
+        with pytest.raises(SeedError, match="does not lead from node 0 to node 1"):
             excluded_positions(graph, 0, np.array([0]), np.array([1]), np.array(ids))
+    shop = Graph.from_hetero({"user": 2, "item": 3}, {BUYS: ([0, 1], [2, 1])}, keep_order=True)
+    with pytest.raises(SeedError, match=r"edge 1 of \('user', 'buys', 'item'\) does not lead from user 0 to item 2"):
+        excluded_positions(shop, "buys", np.array([0]), np.array([4]), np.array([1]))
     with pytest.raises(SamplerConfigError, match="keep_order=True"):
         excluded_positions(Graph.from_coo([0], [1]), 0, np.array([0]), np.array([1]), np.array([0]))
     with pytest.raises(SeedError, match=r"destinations\[0\] is 2"):

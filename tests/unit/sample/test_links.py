@@ -74,6 +74,12 @@ def test_shared_negatives_come_once_where_rows_share(mode) -> None:
     assert found.columns["negatives"].shape == (4, 3)
 
 
+@pytest.mark.parametrize("settings", [{"exclude": True}, {"reverse_types": ["buys"]}])
+def test_settings_of_links_that_cannot_be(settings) -> None:
+    with pytest.raises(SamplerConfigError, match=f"{next(iter(settings))}="):
+        LinkSettings(**settings)
+
+
 def test_hard_negatives_are_the_tables() -> None:
     given = np.random.default_rng(0).integers(0, NUM_ITEMS, (100, 2))
     given[3, 1] = -1
@@ -83,8 +89,13 @@ def test_hard_negatives_are_the_tables() -> None:
     assert mask.any()
     nodes = found.seeds[found.columns["negatives"]]
     assert nodes[mask].tolist() == (given[ROWS] + NUM_USERS)[mask].tolist()
-    with pytest.raises(SeedError, match="column 'negatives'"):
-        asked(LinkSettings(Negatives("hard")))
+    narrow = asked(LinkSettings(Negatives("hard")), columns={"negatives": torch.from_numpy(given).int()})
+    assert narrow.columns["negatives"].equal(found.columns["negatives"])
+    for columns, told in (({}, "there is none"), ({"negatives": given + 0.5}, r"float64 \[100, 2\]")):
+        with pytest.raises(SeedError, match=f"column 'negatives'.*{told}"):
+            asked(LinkSettings(Negatives("hard")), columns=columns)
+    with pytest.raises(SeedError, match=r"400, of row 0.*no destination.*\[0, 180\)"):
+        asked(LinkSettings(Negatives("hard")), columns={"negatives": np.full((100, 2), [-1, 400])})
 
 
 def test_fixed_negatives_do_not_depend_on_the_batch() -> None:

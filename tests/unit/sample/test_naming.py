@@ -71,7 +71,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_part_gives_the_batch_of_the_whole(name, data):
     # Draws or ties by local ids, edge ids of the part, and a reach that says too little fail here.

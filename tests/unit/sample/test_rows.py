@@ -72,11 +72,47 @@ def test_times_bound_what_counts(before, until) -> None:
     assert found.columns["time"].tolist() == [120, 1000, 5]
 
 
-@pytest.mark.parametrize("window", [15, 15.0, np.timedelta64(15, "ns")])
+@pytest.mark.parametrize("window", [15, 15.0])
 def test_a_window_begins_before_the_time(window) -> None:
     table = SeedTable([0, 0], node_type="item", time=[120, 200])
     found = asked(TIMED, NeighborSampler([2], window=window), table)
     assert (found.queries.since.tolist(), found.queries.until.tolist()) == ([5, 31], [21, 31])
+
+
+@pytest.mark.parametrize("window", [np.timedelta64(2, "D"), 2 * 86_400 * 10**9, np.timedelta64(2**63 - 1, "ns")])
+def test_a_window_of_dates_counts_nanoseconds(window) -> None:
+    days = np.array(["2020-01-01", "2020-01-03", "2020-01-04"], "datetime64[D]")
+    graph = Graph.from_coo([1, 2, 3], [0, 0, 0], edge_time=days)
+    found = asked(graph, NeighborSampler([2], window=window), SeedTable([0], time=days[2:] + 1))
+    reaches_beyond = window == np.timedelta64(2**63 - 1, "ns")
+    assert found.queries.since.tolist() == [0 if reaches_beyond else 2]  # codes count days
+
+
+def test_a_window_in_days_is_none_of_numbers() -> None:
+    sampler = NeighborSampler([2], window=np.timedelta64(30, "D"))
+    with pytest.raises(SamplerConfigError, match=r"window=.*30,'D'.*a number of the same unit"):
+        SeedRows(TIMED, sampler, SeedTable([0], node_type="item", time=[120]))
+
+
+@pytest.mark.parametrize("window", [np.inf, 2**70, 2**63 - 1, 1e30])
+@pytest.mark.parametrize("time", [-(2**63) + 5, 120])
+def test_a_window_may_reach_beyond_all_times(window, time) -> None:
+    table = SeedTable([0, 0], node_type="item", time=[time, 120])
+    assert asked(TIMED, NeighborSampler([2], window=window), table).queries.since.tolist() == [0, 0]
+
+
+def test_a_window_stays_whole() -> None:
+    # As a float it would be a multiple of 1024.
+    table = SeedTable([0], node_type="item", time=[2**62 + 121])
+    edges = {("user", "buys", "item"): ([0, 0], [0, 0])}
+    graph = Graph.from_hetero(None, edges, edge_time={("user", "buys", "item"): [120, 2**62 + 120]})
+    for window, since in ((2**62 + 1, 0), (2**62, 1)):
+        assert asked(graph, NeighborSampler([2], window=window), table).queries.since.tolist() == [since]
+
+
+def test_a_window_that_nanoseconds_cannot_say_is_refused() -> None:
+    with pytest.raises(SamplerConfigError, match=r"window\[0\] does not fit in 64 bits"):
+        NeighborSampler([2], window=np.timedelta64(300, "Y"))
 
 
 @pytest.mark.parametrize(("before", "end"), [("<=", 1), ("<", 0)])
@@ -150,12 +186,27 @@ def test_links_of_one_time_share_their_ends() -> None:
         (AGED, {"sharing": "time"}, SeedTable([4, 4]), SeedError, "rows 0 and 1.*node and time"),
         (TIMED, {}, SeedTable([4, 3], time=[99, 9]), SeedError, "before the earliest"),
         (toy_graph(), {"sharing": "time"}, SeedTable([4], time=[3]), SamplerConfigError, "the graph has none"),
-        (toy_graph(), {"window": 3}, SeedTable([4], time=[3]), SamplerConfigError, "the graph has none"),
+        (toy_graph(), {"window": 3}, SeedTable([4], time=[3]), SamplerConfigError, "window=3.*the graph has none"),
+        (toy_graph(), {"order": "path"}, None, SamplerConfigError, "order='path'.*the graph has none"),
+        (toy_graph(), {"before": "<"}, None, SamplerConfigError, "before='<'.*the graph has none"),
     ],
 )
 def test_rows_that_cannot_be_asked_for(graph, settings, table, error, message: str) -> None:
     with pytest.raises(error, match=message):
         SeedRows(graph, NeighborSampler([2], **settings), table)
+
+
+@pytest.mark.parametrize("node", [5, -1])
+def test_seeds_that_are_no_nodes_are_named(node: int) -> None:
+    for graph, times in ((TIMED, [120]), (AGED, None), (AGED, [120])):
+        with pytest.raises(SeedError, match=rf"seeds\[0\] is {node}, which is not a node.*\[0, 5\)"):
+            NeighborSampler([2]).sample(graph, [node], times=times)
+
+
+@pytest.mark.parametrize("given", [{"times": [120]}, {"times": [120, 130], "rows": [4]}])
+def test_seeds_have_a_time_and_a_row_each(given) -> None:
+    with pytest.raises(SeedError, match=f"{[*given][-1]} has 1 entries for 2 seeds"):
+        NeighborSampler([2]).sample(TIMED, [3, 4], **given)
 
 
 def test_samplers_without_times_refuse_them() -> None:

@@ -132,11 +132,14 @@ def test_types_and_times_are_part_of_it(tmp_path: Path, edge_tables, times, feat
         (lambda m: m.update(clock={}), "describes no clock"),
         (lambda m: m["clock"].update(unit=0), "describes no clock"),
         (lambda m: m["clock"].update(last=2**63), "describes no clock"),
+        (lambda m: m["clock"].update(first=-(2**63), last=2**63 - 1, unit=2**40), "describes no clock"),
+        (lambda m: m["clock"].update(unit=2**70), "describes no clock"),
         (lambda m: m["clock"].update(timed=[True]), r"clock.timed must be bool \[2\]"),
         (lambda m: m["clock"].update(timed=[0, 1]), "describes no clock"),
         (lambda m: m["arrays"].pop("edge_time"), "edge_time and clock come together"),
         (lambda m: m["arrays"].update(edge_time=m["arrays"]["run_ptr"]), "edge_time has"),
         (lambda m: m["arrays"].update(clock_ranked=m["arrays"]["edge_weight"]), "describes no clock"),
+        (lambda m: m["arrays"].update(clock_ranked=m["arrays"]["table.name.tag"]), "describes no clock"),
         (lambda m: m["tables"].update({"x.user": 1}), "table 'x.user' has 3 rows"),
     ],
 )
@@ -428,7 +431,7 @@ def places(value, at=()):
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_change_of_the_manifest_loads_or_is_a_format_error(folder: Path, data: st.DataObject) -> None:
     # Whatever a manifest says, the answer is one error class that says which folder: nothing else may come out.
     original = (folder / "manifest.json").read_text()

@@ -350,8 +350,3 @@ def test_a_partition_serves_no_rows(tmp_path) -> None:
     partition = partition_graph(toy_data(), tmp_path / "parts", 1, hops=2, progress=False)
     with pytest.raises(PartitionError, match="SeedTable"):
         module(data, partition=partition).workload("train")
-
-
-def test_a_device_draws_no_disjoint_rows() -> None:
-    with pytest.raises(LoaderConfigError, match="for each row by itself"):
-        next(iter(module(sampler=NeighborSampler([2], sharing="disjoint"), sampling_device="cuda").train_dataloader()))

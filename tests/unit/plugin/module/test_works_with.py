@@ -35,7 +35,8 @@ KINDS = ["types", "times", "rows", "links", "types, times", "types, rows", "type
 
 
 @cache
-def data_of(kind: str) -> GraphData:
+def data_of(kind: str, bare: bool = False) -> GraphData:
+    """``bare``: without edge weights and the order of edge lists."""
     types, times, links = ("types" in kind, "times" in kind, "links" in kind)
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, NUM_USERS, NUM_EDGES), rng.integers(0, NUM_ITEMS, NUM_EDGES)
@@ -45,16 +46,20 @@ def data_of(kind: str) -> GraphData:
         graph = Graph.from_hetero(
             {"user": NUM_USERS, "item": NUM_ITEMS},
             {BUYS: (src, dst), BACK: (dst, src)},
-            edge_weight={BUYS: weight, BACK: weight},
+            edge_weight=None if bare else {BUYS: weight, BACK: weight},
             edge_time={BUYS: when, BACK: when} if times else None,
-            keep_order=True,
+            keep_order=not bare,
         )
     else:
         both, num_nodes = (np.r_[src, dst + NUM_USERS], np.r_[dst + NUM_USERS, src]), NUM_USERS + NUM_ITEMS
         dst, x = dst + NUM_USERS, torch.rand(num_nodes, 3)
         when = np.r_[when, when]
         graph = Graph.from_coo(
-            *both, num_nodes, np.r_[weight, weight], edge_time=when if times else None, keep_order=True
+            *both,
+            num_nodes,
+            None if bare else np.r_[weight, weight],
+            edge_time=when if times else None,
+            keep_order=not bare,
         )
     time = when[:20] if times else None
     if links:
@@ -66,13 +71,13 @@ def data_of(kind: str) -> GraphData:
     return GraphData(graph, x, train=SeedTable(np.arange(20) % 15, time=time, node_type="user" if types else None))
 
 
-def module(kind: str, sampler: Any = None, **settings: Any) -> GraphDataModule:
+def module(kind: str, sampler: Any = None, *, bare: bool = False, **settings: Any) -> GraphDataModule:
     """Rows of ``"rows"`` have nodes of their own, unless a sampler is given."""
     sharing: Any = "disjoint" if "rows" in kind else None
     sampler = sampler or NeighborSampler([3, 2], expand="new", sharing=sharing)
     if "links" in kind:
         settings.setdefault("negatives", Negatives("triplet", num=2))
-    return GraphDataModule(data_of(kind), sampler, 10, num_threads=0, **settings)
+    return GraphDataModule(data_of(kind, bare), sampler, 10, num_threads=0, **settings)
 
 
 def served(kind: str, sampler: Any = None, **settings: Any) -> list[Any]:
@@ -162,7 +167,7 @@ def test_policies_that_judge_all_nodes_take_no_types(kind: str, policy: str) -> 
     if "types" in kind:
         with pytest.raises(CacheConfigError):
             served(kind, cache={"x.user": level})
-    elif policy == "expected" and "rows" in kind:
+    elif policy == "expected":
         with pytest.raises(CacheConfigError, match="presample"):
             served(kind, cache=level)
     else:
@@ -181,10 +186,11 @@ def test_partitions_refuse(kind: str, hops: int, tmp_path: Any) -> None:
         parts()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_devices_refuse(kind: str) -> None:
+@pytest.mark.parametrize("name", ["labor", "shadow with ids"])
+def test_what_devices_refuse(name: str) -> None:
+    """What they serve: tests/cuda/test_typed_batches.py."""
     with pytest.raises(LoaderConfigError, match="no kernels for a device"):
-        served(kind, sampling_device="cuda")
+        served("types", OTHERS[name], sampling_device="cuda")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -76,8 +76,32 @@ def test_scores_that_are_no_numbers_rank_last() -> None:
     assert link_ranks(positive, negative).tolist() == [3, 2]
 
 
+def test_no_scores_are_no_result() -> None:
+    for metric in (LinkMRR(), LinkHits(k=1)):
+        metric.update(torch.empty(0), torch.empty(0, 5))
+        metric.update(torch.ones(2), torch.empty(2, 0))
+        assert metric.compute().isnan()
+        metric.update(torch.tensor([torch.nan, 1.0]), torch.tensor([[0.0], [torch.nan]]))
+        assert metric.compute() == (0.5 if isinstance(metric, LinkMRR) else 0)
+
+
+@pytest.mark.parametrize(
+    ("negative", "mask"),
+    [
+        (torch.ones(3, 4), None),
+        (torch.tensor(1.0), None),
+        (torch.ones(2, 4), torch.ones(2, 3, dtype=torch.bool)),
+        (torch.ones(2, 4), torch.ones(2, 4)),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(negative: torch.Tensor, mask: torch.Tensor | None) -> None:
+    with pytest.raises(LoaderConfigError, match="scores of 2 positive edges"):
+        LinkMRR().update(torch.ones(2), negative, mask)
+
+
 def test_wrong_settings() -> None:
-    with pytest.raises(LoaderConfigError, match="k is 0"):
-        LinkHits(k=0)
+    for k in (0, "10", 2.5, True):
+        with pytest.raises(LoaderConfigError, match=f"k is {k!r}"):
+            LinkHits(k=k)
     with pytest.raises(LoaderConfigError, match="ties is 'first'"):
         LinkMRR(ties="first")

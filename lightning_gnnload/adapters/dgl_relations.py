@@ -1,0 +1,60 @@
+"""DGL's graphs with types, of structures that are known to fit.
+
+``dgl.create_block`` and ``dgl.heterograph`` look through all ids, and make a graph of each edge type by itself before
+they make that of all: for the edge types of a mini-batch that takes longer than to sample it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lightning_gnnload.adapters.dgl_frames import csc_of, import_dgl
+from lightning_gnnload.data.block import Block
+from lightning_gnnload.data.types import EdgeType
+
+_FORMATS = ["coo", "csr", "csc"]  # what DGL may make of the one that is given
+Pairs = tuple[torch.Tensor, torch.Tensor]
+
+
+def block_of(blocks: Mapping[EdgeType, Block], num_src: Mapping[str, int], num_dst: Mapping[str, int]) -> Any:
+    """Returns the DGLBlock that ``dgl.create_block`` makes of these."""
+    dgl = import_dgl("batch_format='dgl'")
+    from dgl import graph_index, heterograph_index
+    from dgl.heterograph import DGLBlock
+
+    src_types, dst_types, kinds = sorted(num_src), sorted(num_dst), sorted(blocks)
+    metagraph = graph_index.from_coo(
+        len(src_types) + len(dst_types),
+        [src_types.index(src) for src, _, _ in kinds],
+        [len(src_types) + dst_types.index(dst) for _, _, dst in kinds],
+        True,  # edges of several types may join the same types of nodes
+    )
+    parts = []
+    for src, relation, dst in kinds:
+        _, arrays = csc_of(blocks[src, relation, dst])
+        parts.append(
+            heterograph_index.create_unitgraph_from_csr(2, num_src[src], num_dst[dst], *arrays, _FORMATS, True)
+        )
+    counts = [num_src[name] for name in src_types] + [num_dst[name] for name in dst_types]
+    whole = heterograph_index.create_heterograph_from_relations(metagraph, parts, dgl.utils.toindex(counts, "int64"))
+    return DGLBlock(whole, (src_types, dst_types), [relation for _, relation, _ in kinds])
+
+
+def graph_of(pairs: Mapping[EdgeType, Pairs], num_nodes: Mapping[str, int]) -> Any:
+    """Returns the DGLGraph that ``dgl.heterograph`` makes of pairs of a source and a destination, int64."""
+    dgl = import_dgl("batch_format='dgl'")
+    from dgl import heterograph_index
+
+    metagraph, names, relations, kinds = heterograph_index.create_metagraph_index(num_nodes.keys(), pairs.keys())
+    parts = [
+        heterograph_index.create_unitgraph_from_coo(
+            1 if src == dst else 2, num_nodes[src], num_nodes[dst], *pairs[src, relation, dst], _FORMATS
+        )
+        for src, relation, dst in kinds
+    ]
+    counts = dgl.utils.toindex([num_nodes[name] for name in names], "int64")
+    whole = heterograph_index.create_heterograph_from_relations(metagraph, parts, counts)
+    return dgl.DGLGraph(whole, names, relations)

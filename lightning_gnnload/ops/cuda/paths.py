@@ -1,0 +1,78 @@
+"""DevicePaths: the queries of nodes that a device finds along paths, where each edge bounds the times of the next ones.
+
+Shapes: Q queries of the seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..queries import Queries
+from . import state as codes
+from .batch import DeviceBatch
+from .sample import HopBuilder
+from .workspace import DeviceWorkspace
+
+
+class Along(NamedTuple):
+    """``Along`` of ``kernels/sample_typed/sample_typed_cuda.cu``."""
+
+    known: DeviceWorkspace
+    pairs: torch.Tensor | None = None
+    num_known: torch.Tensor | None = None
+    path_end: int = 0
+
+
+class DevicePaths:
+    """Numbers pairs of a seed's query and a bound, as nodes are numbered: ``PathQueries`` of
+    ``kernels/sample_typed/queries.h``. Those below Q are the queries' own. It is a :class:`.NumberTable`.
+
+    Args:
+        queries: of the seeds, with ``until``.
+        workspace: of this thread alone, which keeps the table.
+        num_hops: of the batch.
+    """
+
+    def __init__(self, queries: Queries, workspace: DeviceWorkspace, num_hops: int) -> None:
+        assert queries.until is not None, "checked"
+        device, self.most_nodes = workspace.device, queries.num_queries
+        self.nodes = device.put(np.arange(self.most_nodes) << 32 | queries.until)
+        counts = np.zeros(num_hops + 1, np.int64)
+        counts[0] = self.most_nodes
+        self._counts = device.put(counts)
+        if "paths" not in workspace.kept:
+            workspace.kept["paths"] = DeviceWorkspace(device, workspace.num_nodes, "hash")
+        self.known: DeviceWorkspace = workspace.kept["paths"]
+        self._path_end = queries.path_end
+        self._hop: HopBuilder | None = None  # in the making, of pairs in the place of nodes
+
+    def begin_hop(self, batch: DeviceBatch, hop: HopBuilder) -> Along:
+        """Makes room for a pair of each edge that is picked."""
+        device, num_known = batch.device, self._counts[hop.index : hop.index + 1]
+        self.error = batch.error
+        most_after = self.most_nodes + hop.most_edges
+        if most_after > codes.MAX_POSITIONS:
+            batch.fail(codes.TOO_MANY_EDGES)
+        pairs, numbers = (device.empty(hop.most_edges, dtype) for dtype in (torch.int64, torch.int32))
+        self._hop = replace(hop, num_dst=num_known, picked=pairs, indices=numbers)
+        if hop.index == 0:
+            self.known.begin(most_after, most_after)
+            batch.note_known(self._hop, self)
+        elif self.known.widen(most_after, most_after):
+            batch.note_known(self._hop, self)
+        return Along(self.known, pairs, num_known, self._path_end)
+
+    def end_hop(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        """Puts each neighbour below the number of its pair, and lets it occur."""
+        assert self._hop is not None, "begun"
+        assert batch.queries is not None, "these"
+        self.most_nodes += hop.most_edges
+        self.nodes = batch.grown(self.nodes, self.most_nodes, torch.int64)
+        batch.number_nodes(self._hop, self.nodes, self._counts[hop.index + 1 : hop.index + 2], self)
+        edges = replace(hop, indices=self._hop.indices)
+        blocks = batch.blocks(hop.most_edges)
+        batch.launch("sample_typed", "ask_along", blocks=blocks, hop=hop, edges=edges, shift=batch.queries.shift)

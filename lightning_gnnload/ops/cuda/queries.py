@@ -1,0 +1,107 @@
+"""DeviceQueries: what the seeds of a mini-batch ask for, where a device's kernels read it.
+
+Shapes: S seeds, V nodes of the batch, Q queries, X excluded edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..queries import Queries, check_queries
+from .device import Device
+from .topology import Topology
+from .workspace import NumberTable
+
+_NO_QUERIES_SHIFT = 62  # of kernels/sample_typed/queries.h: bits of a node and of a position
+
+
+@dataclass(frozen=True)
+class DeviceQueries:
+    """:class:`.Queries` on a device: ``Asked`` of ``kernels/sample_typed/sample_typed_cuda.cu``.
+
+    Attributes:
+        num_queries: Q.
+        num_seeds: S.
+        shift: the number of a query stands so many bits above a node, and above the position of an edge.
+        above_seeds: the query of each seed, so many bits up, int64 ``[S]``, on the host.
+        by_row: draws are named by rows.
+        name, since, until: uint32 as int32 ``[Q]``, or None.
+        values: the edges that are left out, ascending, each below its query, int64 ``[X]``, or None.
+        paths: what queries become along paths; None where they stay as they are.
+        are_told: nodes are to say which query they belong to.
+    """
+
+    num_queries: int
+    num_seeds: int
+    shift: int
+    above_seeds: np.ndarray
+    by_row: bool = False
+    name: torch.Tensor | None = None
+    since: torch.Tensor | None = None
+    until: torch.Tensor | None = None
+    values: torch.Tensor | None = None
+    paths: NumberTable | None = None
+    are_told: bool = True
+
+    @classmethod
+    def of(cls, queries: Queries | None, num_seeds: int, topology: Topology, device: Device) -> DeviceQueries:
+        """Checks queries and puts them on a device; of None, one that asks for every edge. Those along paths need
+        ``paths`` as well.
+
+        Raises:
+            SeedError, SamplerConfigError: as :func:`.check_queries`.
+        """
+        if queries is None:
+            return cls(1, num_seeds, _NO_QUERIES_SHIFT, np.zeros(num_seeds, np.int64), are_told=False)
+        has_times = topology.edge_time is not None
+        shift = check_queries(queries, num_seeds, topology.num_nodes, topology.num_edges, has_times)
+        values = None
+        if queries.excluded is not None and len(queries.excluded):
+            assert queries.excluded_query is not None
+            values = device.put(np.unique((queries.excluded_query.astype(np.int64) << shift) | queries.excluded))
+
+        def put(codes: np.ndarray | None) -> torch.Tensor | None:
+            return None if codes is None else device.put(codes.view(np.int32))
+
+        return cls(
+            queries.num_queries,
+            num_seeds,
+            shift,
+            queries.of_seed.astype(np.int64) << shift,
+            queries.by_row,
+            put(queries.name),
+            put(queries.since) if has_times else None,
+            put(queries.until) if has_times else None,
+            values,
+            are_told=queries.differ,
+        )
+
+    @property
+    def pairs(self) -> torch.Tensor | None:
+        return None if self.paths is None else self.paths.nodes
+
+    @property
+    def excluded(self) -> _Excluded:
+        return _Excluded(self.values, 0 if self.values is None else len(self.values))
+
+    def nodes(self, found: torch.Tensor) -> torch.Tensor:
+        """Returns the ids of a batch's nodes, int64 ``[V]``."""
+        return found & ((1 << self.shift) - 1) if self.are_told else found
+
+    def numbers(self, found: torch.Tensor) -> torch.Tensor | None:
+        """Returns the numbers of their queries, int32 ``[V]``; None where they are not to be told."""
+        if not self.are_told:
+            return None
+        numbers = found >> self.shift
+        return (numbers if self.paths is None else self.paths.nodes[numbers] >> 32).int()
+
+
+@dataclass(frozen=True)
+class _Excluded:
+    """``ExcludedEdges`` of ``kernels/sample_typed/excluded.h``."""
+
+    values: torch.Tensor | None
+    count: int

@@ -1,0 +1,220 @@
+"""Ops on graphs, rows and parts: sound arguments of each."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload import ops
+from tests.fuzz.sound import INDPTR, LISTS, TYPES, WEIGHTS, Arguments, Ops, graph, graph_first
+
+
+def _build_runs(code: Any, weight: Any, **ends: Any) -> None:
+    edges = ops.EdgeList("edges", **ends, num_src=4, num_dst=3, first_run=1, step=2, code=code, columns=[weight])
+    ops.build_runs([edges], 7, np.int32, order_dtype=np.int64)
+
+
+def _check_runs(**arguments: Any) -> None:
+    ops.check_csc(arguments["indptr"], arguments["indices"])
+    ops.check_runs(**arguments, node_types=[ops.NodesOfType(0, 4, 0, [range(4)] * 3)])
+
+
+def _split_edges(nodes: Any, first_node: Any, **arguments: Any) -> None:
+    ops.split_edges(**arguments, nodes=ops.split_nodes(nodes, first_node))
+
+
+def _read_rows(**arguments: Any) -> None:
+    """From a file of four rows, whose descriptor is right: a wrong one would be another open file."""
+    fd = os.memfd_create("rows")
+    try:
+        os.write(fd, bytes(4 * 24))
+        ops.read_rows(ops.RowReader(24, 1, 2, use_ring=False), ops.RowFile(fd, "rows", 0, 4, 24), **arguments)
+    finally:
+        os.close(fd)
+
+
+def _rows_of_four(random: Random) -> Arguments:
+    return {
+        "ids": np.array([3, 0]),
+        "positions": random.choice([None, np.array([1, 0])]),
+        "out": np.ones((2, 3)),
+    }
+
+
+DATA: Ops = {
+    "build_runs": (
+        _build_runs,
+        lambda random: {
+            "src": np.array([3, 0, 1]),
+            "dst": np.array([2, 2, 0]),
+            "code": random.choice([None, np.array([5, 1, 9], np.uint32)]),
+            "weight": np.ones(3, random.choice([np.float16, np.float32, np.longdouble])),
+        },
+    ),
+    "check_runs": (
+        _check_runs,
+        lambda random: graph(random) | {name: LISTS[name] for name in ("run_ptr", "edge_time")},
+    ),
+    "split_nodes": (ops.split_nodes, lambda random: {"nodes": np.array([3, 0]), "first_node": np.array([0, 1, 4])}),
+    "split_edges": (
+        _split_edges,
+        lambda random: {
+            "nodes": np.array([3, 0, 2]),
+            "first_node": np.array([0, 1, 4]),
+            "indptr": np.array([0, 2], np.int32),
+            "indices": np.array([1, 2], np.int32),
+            "edge_type": np.array([0, 1], np.int32),
+            "edge_ids": random.choice([None, np.array([7, 2])]),
+            "src_type": np.array([0, 1], np.int32),
+            "dst_type": np.array([1, 1], np.int32),
+        },
+    ),
+    "index_edge_types": (
+        graph_first(ops.index_edge_types),
+        lambda random: {"indptr": INDPTR, "edge_type": TYPES},
+    ),
+    "build_alias": (
+        graph_first(ops.build_alias),
+        lambda random: {"indptr": INDPTR, "weights": WEIGHTS},
+    ),
+    "gather_rows": (
+        ops.gather_rows,
+        lambda random: {"table": np.ones((4, 3)), "ids": np.array([3, 0]), "out": np.ones((2, 3))},
+    ),
+    "gather_tiered": (
+        ops.gather_tiered,
+        lambda random: {
+            "location": np.array([-1, 0, 1, 1 << 28], np.int32),
+            "shards": [np.ones((2, 3)), np.ones((1, 3))],
+            "backing": random.choice([None, np.ones((4, 3))]),
+            "ids": np.array([3, 0]),
+            "out": np.ones((2, 3)),
+            "missed_ids": np.zeros(2, int),
+            "missed_positions": np.zeros(2, int),
+            "positions": random.choice([None, np.array([1, 0])]),
+        },
+    ),
+    "gather_quantized": (
+        ops.gather_quantized,
+        lambda random: {
+            "codes": np.ones((4, 3), np.int8),
+            "scale": np.ones(3, np.float32),
+            "offset": np.ones(3, np.float32),
+            "ids": np.array([3, 0]),
+            "out": np.ones((2, 3), random.choice([np.float32, np.float16, np.uint16])),
+            "positions": random.choice([None, np.array([1, 0])]),
+        },
+    ),
+    "DynamicCache": (
+        ops.DynamicCache,
+        lambda random: {"num_nodes": 4, "num_slots": 2, "row_bytes": 24, "eviction": random.choice(ops.EVICTIONS)},
+    ),
+    "DynamicCache.read": (
+        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").read(**arguments),
+        lambda random: {
+            "ids": np.array([3, 0]),
+            "out": np.ones((2, 3)),
+            "missed_ids": np.zeros(2, int),
+            "missed_positions": np.zeros(2, int),
+            "positions": random.choice([None, np.array([1, 0])]),
+        },
+    ),
+    "DynamicCache.admit": (
+        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").admit(**arguments),
+        lambda random: {"ids": np.array([3, 0]), "out": np.ones((2, 3)), "positions": np.array([1, 0])},
+    ),
+    "DynamicCache.visit": (
+        lambda **arguments: ops.DynamicCache(4, 2, 0, "s3fifo").visit(**arguments),
+        lambda random: {"ids": np.array([3, 0])},
+    ),
+    "RowFile": (
+        ops.RowFile,
+        lambda random: {"fd": 0, "name": "rows", "offset": 0, "num_rows": 4, "row_bytes": 24, "unit": 512},
+    ),
+    "RowReader": (
+        ops.RowReader,
+        lambda random: {"row_bytes": 24, "unit": 512, "in_flight": 2, "use_ring": random.choice([True, False])},
+    ),
+    "read_rows": (_read_rows, _rows_of_four),
+    "gather_mapped": (ops.gather_mapped, lambda random: {"table": np.ones((4, 3)), **_rows_of_four(random)}),
+    "coo_to_csc": (
+        ops.coo_to_csc,
+        lambda random: {"src": np.array([3, 0]), "dst": np.array([1, 1]), "num_nodes": 4, "keep_order": True},
+    ),
+    "check_csc": (ops.check_csc, graph),
+    "breadth_first": (
+        graph_first(ops.breadth_first),
+        lambda random: (
+            graph(random) | {"position": np.array([1, -1, 0, -1], np.int32), "roots": np.array([3, 0]), "num_seeds": 2}
+        ),
+    ),
+    "round_robin": (
+        ops.round_robin,
+        lambda random: {"sequences": [np.array([0, 2, 1], np.int32)] * 2, "starts": np.array([2, 0])},
+    ),
+    "spread_parts": (
+        graph_first(ops.spread_parts),
+        lambda random: (
+            graph(random) | {"fresh": np.array([1, 0, 2, 1 << 63], np.uint64), "held": np.ones(4, np.uint64)}
+        ),
+    ),
+    "deal_seeds": (
+        graph_first(ops.deal_seeds),
+        lambda random: (
+            graph(random)
+            | {"seeds": np.array([3, 0]), "quotas": np.array([1, 1]), "dealt": ops.DealtSeeds.none_of(4, 2)}
+            | {
+                "hops": 2,
+                "overlap": random.choice(["seeds", "nodes"]),
+                "overlap_weight": 1,
+                "smoothing": 0,
+                "max_edges": 9,
+            }
+        ),
+    ),
+    "vote_nodes": (
+        graph_first(ops.vote_nodes),
+        lambda random: (
+            graph(random)
+            | {"part": np.array([1, -1, 0, -1], np.int32), "is_open": np.array([False, True, False, True])}
+            | {"held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]), "num_parts": 2}
+            | {"capacity": 3, "begin": 0, "end": 4}
+        ),
+    ),
+    "deal_nodes": (
+        graph_first(ops.deal_nodes),
+        lambda random: (
+            graph(random)
+            | {"is_seed": np.array([1, 0, 0, 1], np.uint8), "part_of": np.array([1, -1, 0, -1], np.int32)}
+            | {"num_parts": 2, "node_capacity": 3, "seed_capacity": 1}
+        ),
+    ),
+    "grow_blocks": (
+        graph_first(ops.grow_blocks),
+        lambda random: graph(random) | {"sources": np.array([3]), "most": 3},
+    ),
+    "join_blocks": (
+        graph_first(ops.join_blocks),
+        lambda random: (
+            graph(random)
+            | {"block_of": np.array([1, 0, 0, 2], np.int32), "sizes": np.array([2, 1, 1], np.int32)}
+            | {"is_large": np.array([1, 0, 0], np.uint8), "most": 3}
+        ),
+    ),
+    "link_blocks": (
+        graph_first(ops.link_blocks),
+        lambda random: graph(random) | {"block_of": np.array([1, 0, 0, 2], np.int32), "num_blocks": 3},
+    ),
+    "settle_nodes": (
+        ops.settle_nodes,
+        lambda random: {
+            "part": np.array([1, -1, 0, -1], np.int32),
+            "held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]),
+            "num_parts": 2,
+        },
+    ),
+    "random_keys": (ops.random_keys, lambda random: {"seed": 1, "epoch": 2, "ids": np.array([3, 0])}),
+}
