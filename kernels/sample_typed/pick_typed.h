@@ -15,9 +15,6 @@
 
 namespace lg {
 
-// Draws of different types at one hop are those of different hops: 16 hops below, types above.
-inline uint32_t typed_hop(uint32_t hop, int32_t type) { return hop | uint32_t(type + 1) << 4; }
-
 struct TypedScratch {
   // The in-neighbours of one destination by edges of one type.
   struct Run {
@@ -33,7 +30,7 @@ struct TypedScratch {
   // A run whose positions change once they are drawn.
   struct Skip {
     int64_t first, count;  // in the chunk's positions
-    Exclusion::Part part;
+    ExcludedPart part;
   };
 
   Part parts[2];
@@ -169,9 +166,9 @@ class TypedPicker {
       const Run& run = runs[r];
       const int64_t fanout = fanouts_[run.type];
       int64_t start = run.start, degree = run.degree;
-      Exclusion::Part left_out{nullptr, nullptr};
+      ExcludedPart left_out{nullptr, nullptr};
       if (excludes && chunk.begin + run.dst < num_seeds) {
-        left_out = scratch_.exclusion.within(start, start + degree);
+        left_out = scratch_.exclusion.edges().within(start, start + degree);
         degree -= left_out.size();
       }
       if (newest && is_timed(run.type) && fanout != kAllNeighbors && degree > fanout) {
@@ -196,7 +193,7 @@ class TypedPicker {
   void change(const int64_t* nodes, const Run* runs, int64_t* position) {
     for (const TypedScratch::Skip& skip : scratch_.skips) {
       for (int64_t j = skip.first; j < skip.first + skip.count; ++j) {
-        position[j] = Exclusion::skip(skip.part, position[j]);
+        position[j] = skip.part.skip(position[j]);
       }
     }
     if (Runs::kFollows && runs_.follows()) follow_order(nodes, runs, position);
