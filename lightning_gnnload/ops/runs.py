@@ -146,12 +146,13 @@ def build_runs(
     edge_time = np.empty(num_edges, np.uint32) if has_times else None
     dtypes = [values.dtype for values in lists[0].columns] if lists else []
     columns = [np.empty(num_edges, dtype) for dtype in ([] if order_dtype is None else [order_dtype]) + dtypes]
+    bits = [_bits(values) for values in columns]
     run = np.empty(num_edges, np.uint32)
     following = parts.begin[:-1].copy()
     for each in lists:
         for begin in range(0, len(each.src), _PIECE_EDGES):
             piece = slice(begin, min(begin + _PIECE_EDGES, len(each.src)))
-            given = [values[piece] for values in each.columns]
+            given = [_bits(values[piece]) for values in each.columns]
             if order_dtype is not None:
                 given.insert(0, np.arange(piece.start, piece.stop, dtype=order_dtype))
             kernels.divide_edges(  # type: ignore[call-overload]
@@ -165,11 +166,16 @@ def build_runs(
                 run,
                 indices,
                 edge_time,
-                columns,
+                bits,
             )
-    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *columns], run_ptr)
+    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *bits], run_ptr)
     order = None if order_dtype is None else columns.pop(0)
     return Runs(run_ptr, indices, edge_time, order, columns)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Returns the values as numbers of their width that kernels know; of long doubles they do not."""
+    return values.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}[values.itemsize])
 
 
 def _ends(edges: EdgeList, piece: slice) -> Any:
