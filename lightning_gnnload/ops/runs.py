@@ -66,7 +66,13 @@ class EdgeList:
         """Returns the codes of some edges. Raises GraphFormatError: none that kernels take, or not one each."""
         if self.code is None:
             return None
-        codes: np.ndarray = self.code[piece]
+        try:
+            codes: np.ndarray = self.code[piece]
+        except (TypeError, IndexError) as error:
+            raise GraphFormatError(
+                f"{self.name}: times of type {type(self.code).__name__} give none for a slice of edges; uint32 [E_k] "
+                "are needed."
+            ) from error
         check_array(f"{self.name}: times", codes, (np.uint32,), 1, GraphFormatError)
         if len(codes) != piece.stop - piece.start:
             raise GraphFormatError(
