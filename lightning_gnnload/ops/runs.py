@@ -34,8 +34,8 @@ class EdgeList:
         first_src: the id in the graph of source 0.
         first_run: the run of target 0; that of target ``v`` is number ``first_run + v * step``.
         step: how many runs a target has.
-        code: uint32 ``[E_k]``, the times, or what makes them of the slice that it is indexed with; None where edges
-            have none.
+        code: uint32 ``[E_k]``, the times, or an object whose ``codes_of`` makes those of a slice of the edges; None where
+            edges have none.
         columns: other arrays ``[E_k]``, such as weights.
     """
 
@@ -66,14 +66,10 @@ class EdgeList:
         """Returns the codes of some edges. Raises GraphFormatError: none that kernels take, or not one each."""
         if self.code is None:
             return None
-        try:
-            codes: np.ndarray = self.code[piece]
-        except (TypeError, IndexError) as error:
-            raise GraphFormatError(
-                f"{self.name}: times of type {type(self.code).__name__} give none for a slice of edges; uint32 [E_k] "
-                "are needed."
-            ) from error
+        codes = self.code.codes_of(piece) if hasattr(self.code, "codes_of") else self.code
         check_array(f"{self.name}: times", codes, (np.uint32,), 1, GraphFormatError)
+        if codes is self.code:
+            codes = codes[piece]
         if len(codes) != piece.stop - piece.start:
             raise GraphFormatError(
                 f"{self.name}: sources {piece.start} to {piece.stop - 1} have {len(codes)} times; one each is needed."
