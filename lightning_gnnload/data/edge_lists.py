@@ -239,7 +239,7 @@ class EdgeCodes:
     of_nodes: np.ndarray | None
     src: np.ndarray
 
-    def __getitem__(self, piece: slice) -> np.ndarray:
+    def codes_of(self, piece: slice) -> np.ndarray:
         """Returns uint32 ``[n]``, of a slice of the edges, whose sources are nodes."""
         if self.of_nodes is None:
             assert self.time is not None

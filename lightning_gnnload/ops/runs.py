@@ -34,8 +34,8 @@ class EdgeList:
         first_src: the id in the graph of source 0.
         first_run: the run of target 0; that of target ``v`` is number ``first_run + v * step``.
         step: how many runs a target has.
-        code: uint32 ``[E_k]``, the times, or what makes them of the slice that it is indexed with; None where edges
-            have none.
+        code: uint32 ``[E_k]``, the times, or an object whose ``codes_of`` makes those of a slice of the edges; None where
+            edges have none.
         columns: other arrays ``[E_k]``, such as weights.
     """
 
@@ -66,8 +66,10 @@ class EdgeList:
         """Returns the codes of some edges. Raises GraphFormatError: none that kernels take, or not one each."""
         if self.code is None:
             return None
-        codes: np.ndarray = self.code[piece]
+        codes = self.code.codes_of(piece) if hasattr(self.code, "codes_of") else self.code
         check_array(f"{self.name}: times", codes, (np.uint32,), 1, GraphFormatError)
+        if codes is self.code:
+            codes = codes[piece]
         if len(codes) != piece.stop - piece.start:
             raise GraphFormatError(
                 f"{self.name}: sources {piece.start} to {piece.stop - 1} have {len(codes)} times; one each is needed."
@@ -146,12 +148,13 @@ def build_runs(
     edge_time = np.empty(num_edges, np.uint32) if has_times else None
     dtypes = [values.dtype for values in lists[0].columns] if lists else []
     columns = [np.empty(num_edges, dtype) for dtype in ([] if order_dtype is None else [order_dtype]) + dtypes]
+    bits = [_bits(values) for values in columns]
     run = np.empty(num_edges, np.uint32)
     following = parts.begin[:-1].copy()
     for each in lists:
         for begin in range(0, len(each.src), _PIECE_EDGES):
             piece = slice(begin, min(begin + _PIECE_EDGES, len(each.src)))
-            given = [values[piece] for values in each.columns]
+            given = [_bits(values[piece]) for values in each.columns]
             if order_dtype is not None:
                 given.insert(0, np.arange(piece.start, piece.stop, dtype=order_dtype))
             kernels.divide_edges(  # type: ignore[call-overload]
@@ -165,11 +168,16 @@ def build_runs(
                 run,
                 indices,
                 edge_time,
-                columns,
+                bits,
             )
-    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *columns], run_ptr)
+    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *bits], run_ptr)
     order = None if order_dtype is None else columns.pop(0)
     return Runs(run_ptr, indices, edge_time, order, columns)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Returns the values as numbers of their width that kernels know; of long doubles they do not."""
+    return values.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}[values.itemsize])
 
 
 def _ends(edges: EdgeList, piece: slice) -> Any:

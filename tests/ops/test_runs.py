@@ -70,6 +70,16 @@ def test_arrays_that_kernels_do_not_take(change, message):
         build_runs([EdgeList("e", **{**sound, **change}, num_src=1, num_dst=1)], 1, np.int32)
 
 
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16, np.float32, np.float64, np.longdouble])
+def test_columns_of_every_width_follow_their_edges(dtype):
+    values = np.array([1, 0, 1], dtype)
+    runs = build_runs(
+        [EdgeList("e", np.zeros(3, np.int32), np.array([1, 1, 0], np.int32), 1, 2, columns=[values])], 2, np.int32
+    )
+    np.testing.assert_array_equal(runs.columns[0], np.array([1, 1, 0], dtype))
+    assert runs.columns[0].dtype == dtype
+
+
 INDPTR = np.array([0, 0, 0, 3, 4])  # two nodes without runs, then two that have two each
 INDICES = np.array([0, 1, 2, 3], np.int32)
 TYPES = [NodesOfType(0, 2, 0, []), NodesOfType(2, 2, 0, [range(2), range(2, 4)])]
