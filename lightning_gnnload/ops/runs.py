@@ -34,8 +34,8 @@ class EdgeList:
         first_src: the id in the graph of source 0.
         first_run: the run of target 0; that of target ``v`` is number ``first_run + v * step``.
         step: how many runs a target has.
-        code: uint32 ``[E_k]``, the times, or an object whose ``codes_of`` makes those of a slice of the edges; None where
-            edges have none.
+        code: uint32 ``[E_k]``, the times, or an object whose ``codes_of`` makes those of a slice of the edges; None
+            where edges have none.
         columns: other arrays ``[E_k]``, such as weights.
     """
 
