@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -112,7 +112,7 @@ class HGT(TypedClassifier):
     """
 
     def __init__(
-        self, node_type: str, in_features: dict[str, int], num_classes: int, heads: int = 4, **settings: int | float
+        self, node_type: str, in_features: dict[str, int], num_classes: int, heads: int = 4, **settings: Any
     ) -> None:
         super().__init__(node_type, in_features, num_classes, **settings)
         self.head = nn.Linear(self.hparams["hidden"], num_classes)
