@@ -141,7 +141,9 @@ class Sampler(ABC):
             if given is not None and len(given) != len(ids):
                 raise SeedError(f"{name} has {len(given)} entries for {len(ids)} seeds; one each is needed.")
         local = local_seeds(graph, ids, self.reach, self)
-        if len(bad := np.flatnonzero((local < 0) | (local >= graph.num_nodes))):
+        # Samplers check their seeds, but times are looked up before.
+        is_timed = times is not None or graph.clock is not None
+        if is_timed and len(bad := np.flatnonzero((local < 0) | (local >= graph.num_nodes))):
             raise SeedError(
                 f"seeds[{bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in [0, {graph.num_nodes})."
             )
