@@ -24,8 +24,8 @@ from lightning_gnnload.data.tables import EDGE_PREFIX, RESERVED
 from lightning_gnnload.errors import GraphDataError
 
 _TABLE_DTYPES = frozenset(
-    (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool)
-    + (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+    getattr(torch, name)
+    for name in "float16 bfloat16 float32 float64 complex64 complex128 bool int8 int16 int32 int64 uint8".split()
 )
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 
@@ -91,9 +91,7 @@ class Attributes:
         try:
             self.tables = GraphData(graph, of_nodes.pop("x", None), tables=of_nodes, edge_tables=of_edges)
         except GraphDataError as error:
-            raise GraphDataError(
-                f"the attributes do not fit the graph that the sampler was made of: {error}"
-            ) from error
+            raise GraphDataError(f"the attributes do not fit the sampler's graph: {error}") from error
 
     def rows_of(self, batch: MiniBatch) -> dict[str, torch.Tensor]:
         """Returns what kernels have gathered, by the tables' names."""

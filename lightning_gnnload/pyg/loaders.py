@@ -241,7 +241,7 @@ def _is_loaders_own(function: Any) -> bool:
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (
         lambda value: value == 0,
-        "it bounds the wait for a worker process; threads of this process need none.",
+        "it bounds the wait for a worker process; threads need none.",
     ),
     "multiprocessing_context": (_is_none, "it says how worker processes begin; workers are threads. Leave it out."),
     "in_order": (bool, "mini-batches come in order, so that they are the same for any number of workers."),

@@ -99,8 +99,8 @@ class GnnloadSampler(BaseSampler):
         self.is_weighted = weight_attr is not None
         if self.is_weighted and self.is_temporal:
             raise SamplerConfigError(
-                f"weight_attr={weight_attr!r} with time_attr={time_attr!r}: PyG has no weighted draws by time, nor have "
-                "we. Leave one out."
+                f"weight_attr={weight_attr!r} with time_attr={time_attr!r}: there are no weighted draws by time, here as "
+                "in PyG. Leave one out."
             )
         self.num_neighbors = num_neighbors
         self.subgraph_type = SubgraphType(subgraph_type)
@@ -170,7 +170,7 @@ class GnnloadSampler(BaseSampler):
             edge_ids=True,
             sharing="disjoint" if self.disjoint else "plain",
             before="<=" if self.is_temporal else None,
-            pick="last" if self.is_temporal and self.temporal_strategy == "last" else "uniform",  # type: ignore[arg-type]
+            pick="last" if self.is_temporal and self.temporal_strategy == "last" else "uniform",
         )
 
     # As PyG calls it.
@@ -262,8 +262,8 @@ class GnnloadSampler(BaseSampler):
             sound = weight.shape == (count,) and bool((weight.isfinite() & (weight >= 0)).all() and weight.sum() > 0)
             if not sound:
                 raise SamplerConfigError(
-                    f"neg_sampling: {name} must be [{count}], one number of 0 or more a node, not all of them 0, but it "
-                    f"is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
+                    f"neg_sampling: {name} must be [{count}], one number of 0 or more a node, not all of them 0, but "
+                    f"it is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
                 )
 
     def _flat(self, seed: Any, seed_time: Any) -> tuple[np.ndarray, np.ndarray | None]:
