@@ -8,6 +8,8 @@ from typing import Any
 
 _HOMES = {
     "GnnloadSampler": "sampler",
+    "LightningLinkData": "lightning",
+    "LightningNodeData": "lightning",
     "LinkNeighborLoader": "loaders",
     "NeighborLoader": "loaders",
 }
