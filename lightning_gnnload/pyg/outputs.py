@@ -46,7 +46,7 @@ def sampler_output(batch: MiniBatch, sampler: Settings) -> SamplerOutput | Heter
         sampler: whose settings say what PyG is given.
     """
     made = _hetero(batch, sampler) if sampler.graph.types is not None else _homogeneous(batch, sampler)
-    made.metadata = _metadata(batch.seed_columns)
+    made.metadata = metadata_of(batch.seed_columns)
     if made.batch is not None:
         made.batch = _of_rows(made.batch, made.metadata)
     if sampler.subgraph_type is SubgraphType.bidirectional:
@@ -134,7 +134,7 @@ def _uncounted(output: Any) -> Any:
     return replace(output, num_sampled_nodes=None, num_sampled_edges=None)
 
 
-def _metadata(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+def metadata_of(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
     """Returns PyG's metadata: of nodes two entries, of links four, of triplets five; None where one is not there."""
     held: list[torch.Tensor | None] = []
     for name, rows in columns.items():
