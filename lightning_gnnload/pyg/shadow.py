@@ -43,9 +43,9 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
     """PyG's ``ShaDowKHopSampler`` without torch-sparse, and the same mini-batches in every run.
 
     Each root gets a subgraph of its own: the nodes within ``depth`` hops, ``num_neighbors`` drawn for each of them, and
-    all edges between these. A mini-batch is a ``Batch`` of them with PyG's fields and in its order: ``ptr`` and
-    ``batch`` say which nodes are of which root, ascending within each; ``root_n_id`` where the roots are; edges are in
-    ascending order of source and target; ``y`` has a row for each root; other attributes have one for each node or edge.
+    all edges between these. A mini-batch is a ``Batch`` of them with PyG's fields, in its order: ``ptr`` and ``batch``
+    say which nodes are of which root, ascending within each; ``root_n_id`` where the roots are; edges are in ascending
+    order of source and target; ``y`` has a row for each root; other attributes have one for each node or edge.
 
     What is otherwise, beside what :class:`.NeighborLoader` has otherwise:
 
@@ -107,8 +107,10 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         )
         self.node_idx = _roots(node_idx, self._graph_sampler.graph.num_nodes)
         self.input_data = NodeSamplerInput(self.node_idx, self.node_idx)
+        roots: Any = self.node_idx.tolist()
+        # Not PyG's, which asks for torch-sparse.
         torch.utils.data.DataLoader.__init__(
-            self, self.node_idx.tolist(), collate_fn=self.__collate__, **self._honoured(kwargs, seed)
+            self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed)
         )
         self._begin()
 
@@ -262,6 +264,6 @@ def _check_sparse(adj_t: Any) -> None:
     is_sparse = torch_geometric.typing.WITH_TORCH_SPARSE and isinstance(adj_t, torch_geometric.typing.SparseTensor)
     if not is_sparse:
         raise LoaderConfigError(
-            f"data.adj_t is a {type(adj_t).__name__}: mini-batches with adj_t have a SparseTensor of torch-sparse. Give "
-            "data.edge_index, as torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0), instead."
+            f"data.adj_t is a {type(adj_t).__name__}, but mini-batches with adj_t have a SparseTensor of torch-sparse. "
+            "Give data.edge_index, as torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0), instead."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -32,7 +33,7 @@ def assert_equals_oracle(indptr: np.ndarray, indices: np.ndarray, groups: list[A
 
 def ascending(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same graph, each list sorted."""
-    lists = [np.sort(indices[begin:end]) for begin, end in zip(indptr, indptr[1:], strict=False)]
+    lists = [np.sort(indices[begin:end]) for begin, end in itertools.pairwise(indptr)]
     return indptr, np.concatenate([np.empty(0, indices.dtype), *lists])
 
 
@@ -161,8 +162,8 @@ def test_threads_find_the_same(num_threads):
 def test_bad_groups(nodes, ptr, message, table):
     indptr, indices = random_graph(10, 50, seed=0)
     workspace = Workspace(10, table)
+    given = None if ptr is None else np.array(ptr, np.int64)
     with pytest.raises(SeedError, match=message):
-        given = None if ptr is None else np.array(ptr, np.int64)
         induced_edges(indptr, indices, np.array(nodes, np.int64), given, workspace=workspace)
     assert_equals_oracle(indptr, indices, [[2, 3, 1]], workspace=workspace)  # it is clean again
 
