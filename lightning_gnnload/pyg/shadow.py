@@ -19,7 +19,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SeedError
 from lightning_gnnload.ops import (
     ARENA_ALIGNMENT,
     ArenaTooSmall,
@@ -65,8 +65,8 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         **kwargs: those of torch's DataLoader.
 
     Raises:
-        LoaderConfigError: keywords of DataLoader that mean nothing to threads; ``adj_t`` without torch-sparse; roots
-            that are neither ids nor a mask.
+        LoaderConfigError: keywords of DataLoader that mean nothing to threads; ``adj_t`` without torch-sparse.
+        SeedError: roots that are no nodes.
         GraphDataError, GraphFormatError, SamplerConfigError: as :class:`.GnnloadSampler`.
 
     Source: Zeng et al., "Decoupling the Depth and Scope of Graph Neural Networks" (NeurIPS'21), section 3.
@@ -248,13 +248,13 @@ def _laid(arena: np.ndarray, nodes: np.ndarray, rows: np.ndarray, edges: Induced
 
 
 def _roots(node_idx: Any, num_nodes: int) -> torch.Tensor:
-    """Returns the roots' ids, int64. Raises LoaderConfigError: these are no roots."""
+    """Returns the roots' ids, int64. Raises SeedError: these are neither ids nor a mask of the nodes."""
     if node_idx is None:
         return torch.arange(num_nodes)
     given = torch.as_tensor(node_idx).cpu()
     is_mask = given.dtype == torch.bool
     if given.ndim != 1 or given.is_floating_point() or given.is_complex() or (is_mask and len(given) != num_nodes):
-        raise LoaderConfigError(
+        raise SeedError(
             f"node_idx is {given.dtype} {list(given.shape)}, but must be ids [S], or a mask [{num_nodes}]."
         )
     return given.nonzero().view(-1) if is_mask else given.long()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.errors import CheckpointError, GraphDataError, LoaderConfigError, SamplerConfigError
+from lightning_gnnload.errors import CheckpointError, GraphDataError, LoaderConfigError, SamplerConfigError, SeedError
 from tests.runif import RunIf
 
 pytestmark = RunIf(extras="pyg")
@@ -212,8 +212,9 @@ def test_labels_that_are_of_no_node_and_no_batch_size() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"node_idx": torch.tensor([0.5])}, LoaderConfigError, "node_idx is torch.float32"),
-        ({"node_idx": torch.ones(5, dtype=torch.bool)}, LoaderConfigError, r"or a mask \[60\]"),
+        ({"node_idx": torch.tensor([0.5])}, SeedError, "node_idx is torch.float32"),
+        ({"node_idx": torch.ones(5, dtype=torch.bool)}, SeedError, r"or a mask \[60\]"),
+        ({"node_idx": torch.tensor([3, 60])}, SeedError, "seed 1 is 60"),
         ({"timeout": 3}, LoaderConfigError, "timeout"),
         ({"num_neighbors": -2}, SamplerConfigError, "-2"),
         ({"seed": -1}, LoaderConfigError, "seed=-1"),
