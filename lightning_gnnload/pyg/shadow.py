@@ -109,9 +109,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         self.input_data = NodeSamplerInput(self.node_idx, self.node_idx)
         roots: Any = self.node_idx.tolist()
         # Not PyG's, which asks for torch-sparse.
-        torch.utils.data.DataLoader.__init__(
-            self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed)
-        )
+        torch.utils.data.DataLoader.__init__(self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed))
         self._begin()
 
     def __collate__(self, n_id: Any) -> Batch:
@@ -254,9 +252,7 @@ def _roots(node_idx: Any, num_nodes: int) -> torch.Tensor:
     given = torch.as_tensor(node_idx).cpu()
     is_mask = given.dtype == torch.bool
     if given.ndim != 1 or given.is_floating_point() or given.is_complex() or (is_mask and len(given) != num_nodes):
-        raise SeedError(
-            f"node_idx is {given.dtype} {list(given.shape)}, but must be ids [S], or a mask [{num_nodes}]."
-        )
+        raise SeedError(f"node_idx is {given.dtype} {list(given.shape)}, but must be ids [S], or a mask [{num_nodes}].")
     return given.nonzero().view(-1) if is_mask else given.long()
 
 
