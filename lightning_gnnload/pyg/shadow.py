@@ -19,7 +19,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
     ARENA_ALIGNMENT,
     ArenaTooSmall,
@@ -99,6 +99,9 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         self.is_sparse_tensor = data.get("edge_index") is None and data.get("adj_t") is not None
         if self.is_sparse_tensor:
             _check_sparse(data.adj_t)
+        depth, num_neighbors = ops.as_integer("depth", depth), ops.as_integer("num_neighbors", num_neighbors)
+        if depth < 0:
+            raise SamplerConfigError(f"depth is {depth}, but must be 0 or more: the number of hops around each root.")
         self.data = copy(data)
         self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
         seed = drawn_seed(seed, None, kwargs)

@@ -217,12 +217,15 @@ def test_labels_that_are_of_no_node_and_no_batch_size() -> None:
         ({"node_idx": torch.tensor([3, 60])}, SeedError, "seed 1 is 60"),
         ({"timeout": 3}, LoaderConfigError, "timeout"),
         ({"num_neighbors": -2}, SamplerConfigError, "-2"),
+        ({"num_neighbors": 2.5}, SamplerConfigError, r"num_neighbors is 2\.5"),
+        ({"depth": -1}, SamplerConfigError, "depth is -1"),
+        ({"depth": "two"}, SamplerConfigError, "depth is 'two'"),
         ({"seed": -1}, LoaderConfigError, "seed=-1"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        loader_of(random_data(), 1, **({"num_neighbors": 2} | settings))
+        loader_of(random_data(), **({"depth": 1, "num_neighbors": 2} | settings))
 
 
 def test_other_graphs_are_refused() -> None:
