@@ -14,6 +14,7 @@ import torch_geometric.loader as pyg
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
 from lightning_gnnload.data.plan import BatchRequest
@@ -27,6 +28,7 @@ from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_links, check_nodes
 from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
+from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import Asked, Sharing
 from lightning_gnnload.sample.workload import Workload
 
@@ -169,24 +171,35 @@ class ThreadedLoader:
         sampler = self._sampler
         attributes = Attributes(self.data, sampler.graph, edges=_are_drawn(sampler)) if self._is_gathered() else None
         tables = GraphData(sampler.graph) if attributes is None else attributes.tables
+        threads = self._threads(tables, sampler.inner(), partial(self._converted, attributes))
+        return threads.made(self._requests(epoch, start))
+
+    def _threads(self, tables: GraphData, inner: Sampler, convert: Callable[[MiniBatch], Any]) -> SampledLoader:
+        """Returns what makes mini-batches of the rows that this loader lists.
+
+        Args:
+            tables: what is gathered.
+            inner: what draws.
+            convert: makes of a mini-batch what the loader yields.
+        """
+        sampler = self._sampler
         workload = _ListedWorkload(
             sampler.graph,
-            sampler.inner(),
+            inner,
             np.arange(len(self.dataset)),
             batch_size=1,
             order=Sequential(),
             seed=self.seed,
             rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
         )
-        threads = SampledLoader(
+        return SampledLoader(
             BatchSource(tables, workload),
             num_threads=self.num_workers,
             num_ahead=None if self.prefetch_factor is None else self.num_workers * self.prefetch_factor,
             on_thread=self.worker_init_fn,
-            convert=partial(self._converted, attributes),
+            convert=convert,
             pinned=self.pin_memory and torch.cuda.is_available(),
         )
-        return threads.made(self._requests(epoch, start))
 
     def _requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
         rows = self.sampler

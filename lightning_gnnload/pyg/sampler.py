@@ -27,7 +27,7 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.pyg.inputs import check_ids, check_rows
-from lightning_gnnload.pyg.outputs import metadata_columns, sampler_output
+from lightning_gnnload.pyg.outputs import UNTIL, metadata_columns, sampler_output
 from lightning_gnnload.pyg.topology import topology_of
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -50,7 +50,8 @@ class GnnloadSampler(BaseSampler):
         data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
         num_neighbors: how many neighbours are drawn for each node, by hop: a list, a dict of lists by edge type, or a
             ``NumNeighbors``; -1 takes all.
-        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        subgraph_type: ``"directional"``, ``"bidirectional"``, or ``"induced"``: all edges between what was drawn,
+            with ``disjoint`` those within each seed's own nodes, by time those not later than the seed.
         replace: draw with replacement.
         disjoint: each seed has nodes of its own; always so by time.
         temporal_strategy: ``"uniform"``, or ``"last"``, which takes the newest.
@@ -241,7 +242,10 @@ class GnnloadSampler(BaseSampler):
         [(seed, seed_time)] = seen
         nodes, times = self._flat(seed, seed_time)
         queries = self._queries(nodes, times, inputs, num_rows, key)
-        return Asked(nodes, queries, None, metadata_columns(output.metadata))
+        columns = metadata_columns(output.metadata)
+        if self.subgraph_type is SubgraphType.induced and queries is not None and queries.until is not None:
+            columns[UNTIL] = torch.from_numpy(queries.until.astype(np.int64))
+        return Asked(nodes, queries, None, columns)
 
     def ends_of(self, inputs: Any) -> np.ndarray:
         """Returns the nodes of these inputs by their ids in the graph, int64 ``[R, 1]``, of links ``[R, 2]``."""
