@@ -1,0 +1,121 @@
+// gather_tiered_cuda.cu: rows of a cached table, each from the shard that holds it: of this device, of
+// a peer, or from the host's memory, in one launch. What gather_tiered.h does on the CPU.
+//
+// Rows of the host come over the bus, where a few blocks fill the line and more would only hold what
+// the others need to wait in, so they have blocks of their own.
+// Source: GNNLab (EuroSys'22), section 6.1; blocks apart for slow memory: UGache (SOSP'23), section 5.
+#include "common/cuda/kernel.h"
+#include "common/cuda/move_rows.h"
+#include "common/cuda/scan.h"
+#include "gather_tiered/location.h"
+
+namespace lg {
+
+constexpr int kNoShard = kMaxShards;  // where rows of none are counted
+
+struct Shards {
+  uint64_t begin[kMaxShards];
+  int64_t num_rows[kMaxShards];
+};
+
+// What Python's TieredTable (ops/cuda/tiers.py) keeps.
+struct Tiers {
+  const int32_t* location;  // [num_nodes]: shard << 28 | slot of each row; negative: in no shard
+  int64_t num_nodes;
+  const int64_t* addresses;  // of the shards' first rows
+  const int64_t* num_rows;   // of each shard
+  int32_t num_shards;        // at most 8
+  const void* backing;  // all num_nodes rows, or null: places of rows in no shard are left alone
+};
+
+//   in   ids[count]
+//   in   host_blocks            the first blocks of the grid, which take rows of the backing: some if
+//                               there is one, and fewer than all
+//   out  out                    count rows; of zeros where there is no such id or location
+//   out  taken[9]               grows by the rows of each shard, and of none
+//   err  kBadId, kBadLocation: at i
+template <class Vector>
+__global__ void __launch_bounds__(kMoveThreads)
+    gather_tiered(Tiers table, const int64_t* ids, int64_t count, MoveShape shape,
+                  int32_t host_blocks, uint8_t* out, Word* taken, Word* error) {
+  __shared__ Shards shards;
+  __shared__ uint32_t taken_here[kMaxShards + 1];
+  if (threadIdx.x < kMaxShards) {
+    const bool is_there = int32_t(threadIdx.x) < table.num_shards;
+    shards.begin[threadIdx.x] = is_there ? uint64_t(table.addresses[threadIdx.x]) : 0;
+    shards.num_rows[threadIdx.x] = is_there ? table.num_rows[threadIdx.x] : 0;
+  }
+  if (threadIdx.x <= kMaxShards) taken_here[threadIdx.x] = 0;
+  __syncthreads();
+  const auto* const backing = static_cast<const uint8_t*>(table.backing);
+  const int64_t row_bytes = int64_t(shape.row_vectors) * int64_t(sizeof(Vector));
+  const bool takes_host = int32_t(blockIdx.x) < host_blocks;
+  const int64_t num_blocks = takes_host ? host_blocks : int64_t(gridDim.x) - host_blocks;
+  const int64_t block = int64_t(blockIdx.x) - (takes_host ? 0 : host_blocks);
+  const auto take = [&](int64_t i) {
+    RowMove move{nullptr, nullptr};
+    if (i >= 0) {
+      const int64_t id = ids[i];
+      const bool is_id = uint64_t(id) < uint64_t(table.num_nodes);
+      const int32_t at = is_id ? table.location[id] : 0;
+      const bool is_host = is_id && at < 0;
+      if (is_host == takes_host || (is_host && backing == nullptr)) {
+        const int shard = is_host ? kNoShard : at >> kSlotBits;
+        const int64_t slot = at & ((1 << kSlotBits) - 1);
+        uint8_t* const to = out + i * row_bytes;
+        if (!is_id) {
+          report(error, kBadId, i);
+          move = {nullptr, to};
+        } else if (is_host) {
+          if (backing != nullptr) move = {backing + id * row_bytes, to};
+        } else if (slot < shards.num_rows[shard]) {
+          move = {reinterpret_cast<const uint8_t*>(shards.begin[shard]) + slot * row_bytes, to};
+        } else {
+          report(error, kBadLocation, i);
+          move = {nullptr, to};
+        }
+        if (is_id) atomicAdd(&taken_here[shard], 1u);
+      }
+    }
+    move_rows<Vector>(move, shape.row_vectors);
+  };
+  for_each_of_warp(count, block * kMoveWarps + threadIdx.x / 32, num_blocks * kMoveWarps,
+                   shape.rows_a_warp, take);
+  __syncthreads();
+  if (threadIdx.x <= kMaxShards && taken_here[threadIdx.x] > 0) {
+    atomicAdd(taken + threadIdx.x, Word(taken_here[threadIdx.x]));
+  }
+}
+
+//   out  missed_ids, missed_positions   [count] each, of which the first are written: the ids that no
+//                                       shard holds, in the order of ids, and where they are among them
+//   out  num_missed
+//   tmp  words[1 + tiles]               zero
+//   err  none: an id that is none is not missed
+__global__ void __launch_bounds__(kScanThreads)
+    list_missed(const int32_t* location, int64_t num_nodes, const int64_t* ids, int64_t count,
+                int64_t* missed_ids, int64_t* missed_positions, int64_t* num_missed, Word* words) {
+  TileScan scan(words);
+  for (int64_t tile = scan.next_tile(); tile == 0 || tile * kScanThreads < count;
+       tile = scan.next_tile()) {
+    const int64_t i = tile * kScanThreads + int64_t(threadIdx.x);
+    const int64_t id = i < count ? ids[i] : -1;
+    const bool is_missed = uint64_t(id) < uint64_t(num_nodes) && location[id] < 0;
+    const BlockSum sum = block_sum(is_missed);
+    const int64_t before = scan.before(tile, sum.total);
+    if (is_missed) {
+      missed_ids[before + sum.before] = id;
+      missed_positions[before + sum.before] = i;
+    }
+    if ((tile + 1) * kScanThreads >= count && threadIdx.x == 0) *num_missed = before + sum.total;
+  }
+}
+
+}  // namespace lg
+
+LG_INSTANTIATE(gather_tiered<uint4>)
+LG_INSTANTIATE(gather_tiered<uint2>)
+LG_INSTANTIATE(gather_tiered<uint32_t>)
+LG_INSTANTIATE(gather_tiered<uint16_t>)
+LG_INSTANTIATE(gather_tiered<uint8_t>)
+LG_INSTANTIATE(list_missed)
