@@ -5,7 +5,7 @@
 ``path`` is a checkout of the release that is installed, up to its last number (``git checkout 2.8.0`` for 2.8.1). Of
 its tests these run: those of the loaders, samplers and data modules that ``lightning_gnnload.pyg`` has, and of what
 takes them. They run in a copy of the checkout's tests, with neither pyg-lib nor torch-sparse: the exchange is
-:mod:`tests.pyg_suite.stand_in`. RelBench must be installed for its own (``pip install relbench pytorch_frame``).
+:mod:`tests.pyg_suite.stand_in`. RelBench's need ``pip install relbench pytorch_frame``, and run the checkout's code.
 
 It ends with how many tests passed with a class of ours, and why others did not run; the table is written to
 ``docs/pyg_tests.md``. It fails if a test fails, if one passes that cannot apply, or if one passes without ours.
@@ -55,7 +55,12 @@ PYG_TESTS = (
     "nn/models/test_basic_gnn.py::test_basic_gnn_cache",
 )
 NOT_OURS = "data/lightning/test_datamodule.py::test_lightning_dataset"  # LightningDataset is of many small graphs
-RELBENCH_TESTS = ("modeling/test_loader.py", "modeling/test_node_nn.py", "modeling/test_link_nn.py")
+RELBENCH_TESTS = (
+    "modeling/test_loader.py",
+    "modeling/test_node_nn.py",
+    "modeling/test_link_nn.py",
+    "modeling/test_link_idgnn.py",
+)
 
 _OPTIONS = (
     *(
@@ -98,7 +103,9 @@ def main(arguments: Sequence[str]) -> int:
     found = run(Path(given.checkout, "test"), PYG_TESTS, selection, GNNLOAD_STAND_IN=stand_in)
     of_relbench: dict[str, Outcome] = {}
     if given.relbench:
-        of_relbench = run(Path(given.relbench, "test"), RELBENCH_TESTS, selection, GNNLOAD_STAND_IN=stand_in)
+        home = Path(given.relbench).resolve()
+        paths = f"{ROOT}{os.pathsep}{home}"
+        of_relbench = run(home / "test", RELBENCH_TESTS, selection, GNNLOAD_STAND_IN=stand_in, PYTHONPATH=paths)
     everything = found | of_relbench
     whole = not selection and not given.own
     entries = [entry for entry in {**LEFT_OUT, **NOTHING_OF_OURS} if given.relbench or "modeling/" not in entry]
@@ -109,7 +116,8 @@ def main(arguments: Sequence[str]) -> int:
     elif whole and not problems:
         write(PAGE, table(found, "PyG", version("torch-geometric")), "pyg")
         if of_relbench:
-            write(PAGE, table(of_relbench, "RelBench", version("relbench")), "relbench")
+            [line] = [line for line in (home / "pyproject.toml").read_text().splitlines() if line.startswith("version")]
+            write(PAGE, table(of_relbench, "RelBench", line.split('"')[1]), "relbench")
     return 1 if problems else 0
 
 
