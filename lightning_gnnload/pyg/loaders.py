@@ -211,10 +211,9 @@ class ThreadedLoader:
 
     def _is_gathered(self) -> bool:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
-        is_data = isinstance(self.data, Data | HeteroData)
-        return (
-            is_data and self.transform_sampler_output is None and not any("adj_t" in each for each in self.data.stores)
-        )
+        is_forward = self._sampler.sample_direction == "forward"  # types of edges are the graph's
+        is_data = isinstance(self.data, Data | HeteroData) and not any("adj_t" in each for each in self.data.stores)
+        return is_data and is_forward and self.transform_sampler_output is None
 
     def _converted(self, attributes: Attributes | None, batch: Any) -> Any:
         output = sampler_output(batch, self._sampler)
