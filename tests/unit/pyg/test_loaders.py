@@ -307,6 +307,11 @@ def test_a_loader_goes_on_where_it_was(shuffle: bool) -> None:
     for one, other in zip(rest, batches[5:], strict=True):
         check_equal(one, other)
     assert resumed.state_dict()["epoch"] == 2
+    last = iter(resumed)
+    for _ in range(len(resumed)):  # and no further, as Lightning
+        next(last)
+    assert (resumed.state_dict()["epoch"], resumed.state_dict()["step"]) == (3, 0)
+    last.close()
     other = NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=shuffle, seed=8)
     other.load_state_dict(state)
     with pytest.raises(CheckpointError, match="seed=9 then and 8 now"):
@@ -427,6 +432,7 @@ def test_what_cannot_be_in_a_typed_graph_is_refused(
         ({"edge_label_time": torch.zeros(E)}, ValueError, "'time_attr' is not set"),
         ({"time_attr": "time"}, ValueError, "'edge_label_time' is not set"),
         ({"edge_label_index": torch.tensor([[0], [N]])}, SeedError, f"is {N}, but nodes"),
+        ({"edge_label_index": torch.zeros(3, dtype=torch.long)}, SeedError, "must be .2, R."),
         ({"edge_label": torch.zeros(3)}, SeedError, f"3 entries for {E}"),
         ({"neg_sampling": NegativeSampling("binary", 1, -torch.ones(N))}, SamplerConfigError, "src_weight must be"),
         (
@@ -440,3 +446,19 @@ def test_what_cannot_be_in_a_typed_graph_is_refused(
 def test_links_that_cannot_be_are_refused(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         next(iter(LinkNeighborLoader(homogeneous(), [2], **settings)))
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        (None, "must name the type of the links"),
+        (torch.zeros(2, 3), "must name the type of the links"),
+        (("a", "no", "b"), "no edges of type"),
+        (("c", "to", "b"), "no edges of type"),
+        ((("c", "to", "b"), torch.zeros(2, 3, dtype=torch.long)), "seeds of type 'c'"),
+        ((A_TO_B, torch.tensor([[0], [40]])), "nodes of type 'b' are numbered from 0 to 39"),
+    ],
+)
+def test_typed_links_that_cannot_be_are_refused(links: Any, message: str) -> None:
+    with pytest.raises(SeedError, match=message):
+        LinkNeighborLoader(typed(), [2], links)
