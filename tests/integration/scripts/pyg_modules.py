@@ -103,10 +103,11 @@ def told(value: Any) -> Any:
 
 
 class Writer(pl.LightningModule):
-    """Writes down each mini-batch that it is given."""
+    """Writes down each mini-batch that it is given, in ranks that train."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
         super().__init__()
+        self.folder = folder
         self.layer = torch.nn.Linear(1, 1)
         self.seen: list[Any] = []
 
@@ -123,6 +124,10 @@ class Writer(pl.LightningModule):
 
     def validation_step(self, batch: Any) -> None:
         self.look("val", batch)
+
+    def on_fit_end(self) -> None:
+        Path(self.folder).mkdir(exist_ok=True)
+        Path(self.folder, f"trainer-{self.trainer.global_rank}.json").write_text(json.dumps(self.seen))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), 0.1)
@@ -147,16 +152,11 @@ def trainer(kind: str, devices: int, **options: Any) -> pl.Trainer:
 def main(kind: str, devices: int, names: list[str]) -> None:
     for name in names:
         pl.seed_everything(7, verbose=False)
-        model, module, path = Writer(), CASES[name](), None
+        module, path = CASES[name](), None
         if name == "resumed":
-            trainer(kind, devices, callbacks=[Save()], min_epochs=0).fit(Writer(), module)
+            trainer(kind, devices, callbacks=[Save()], min_epochs=0).fit(Writer("cut"), module)
             path = "cut.ckpt"
-        fit = trainer(kind, devices)
-        fit.fit(model, module, ckpt_path=path)
-        folder = Path.cwd() / name
-        folder.mkdir(exist_ok=True)
-        if model.seen:
-            (folder / f"trainer-{fit.global_rank}.json").write_text(json.dumps(model.seen))
+        trainer(kind, devices).fit(Writer(name), module, ckpt_path=path)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from torch_geometric.loader import ImbalancedSampler, NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
-from lightning_gnnload import CacheMonitor, FeatureCache, GraphDataModule
+from lightning_gnnload import CacheMonitor, FactoredStrategy, FeatureCache, GraphDataModule
 from lightning_gnnload.data.orders.proximity import ProximityOrder
-from lightning_gnnload.errors import LoaderConfigError, SeedError
+from lightning_gnnload.errors import CacheConfigError, LoaderConfigError, SeedError
 from lightning_gnnload.pyg import (
     GnnloadSampler,
     LightningLinkData,
@@ -300,11 +300,9 @@ def test_stores_are_taken() -> None:
     assert torch.equal(batch["a"].x, batch["a"].n_id.float())
     found = batch["a"].n_id[batch[A_TO_A].edge_label_index]
     assert sorted(found.t().tolist()) == sorted(edge_index.t().tolist())
-    assert "no features 'x'" in str(pytest.raises(Exception, fit_cached, (features, graph)).value)
-
-
-def fit_cached(data: Any) -> None:
-    LightningLinkData(data, A_TO_A, num_neighbors=[3], cache=FeatureCache(ratio=0.5)).train_dataloader()
+    cached = LightningLinkData((features, graph), A_TO_A, num_neighbors=[3], cache=FeatureCache(ratio=0.5))
+    with pytest.raises(CacheConfigError, match="no features 'x'"):
+        cached.train_dataloader()
 
 
 def test_seeds_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,3 +470,27 @@ def test_what_a_loader_cannot_begin_at_is_refused() -> None:
         LightningNodeData(homogeneous(), torch.tensor([500]), num_neighbors=[1]).train_dataloader()
     with pytest.raises(LoaderConfigError, match="cannot heed timeout=3"):
         LightningNodeData(homogeneous(), SEEDS, timeout=3, **SETTINGS).train_dataloader()
+
+
+IDLE: dict[str, tuple[dict[str, Any], str]] = {
+    "rows": ({"sampler": [1, 2], **SETTINGS}, "mini-batches of sampler=, which trainers read.*Give order="),
+    "sampler": ({"node_sampler": Alone()}, r"of node_sampler=Alone\(...\).*Give node_sampler=GnnloadSampler"),
+    "all": ({"loader": "full"}, "of loader='full'.*Give loader='neighbor'"),
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), IDLE.values(), ids=IDLE)
+def test_samplers_are_not_left_idle(settings: dict[str, Any], message: str) -> None:
+    module = LightningNodeData(homogeneous(), SEEDS, **settings)
+    module.trainer = quiet_trainer(strategy=FactoredStrategy(1), devices=2)
+    with pytest.raises(LoaderConfigError, match=message):
+        module.train_dataloader()
+    module.trainer = None
+
+
+def test_a_trainer_of_a_whole_graph_is_one() -> None:
+    module = LightningNodeData(homogeneous(), loader="full")
+    module.trainer = quiet_trainer(devices=2, strategy="ddp_spawn")
+    with pytest.raises(LoaderConfigError, match="trains on a single device, but there are 2"):
+        module.prepare_data()
+    module.trainer = None
