@@ -9,8 +9,11 @@ import csv
 import threading
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +23,11 @@ from lightning_gnnload.errors import DatasetError
 _PIECE = 1 << 16  # rows whose cells are held as texts at once
 _TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 _LONGEST_CELL = 1 << 30
-_limit = threading.Lock()  # of the csv module's one setting
+_limit = threading.RLock()  # of the csv module's one setting
 
 
 class CsvColumns:
-    """Reads a file once.
+    """Holds the columns of a CSV file with a header, which is read once.
 
     Args:
         file: comma-separated values in UTF-8, whose first line names the columns.
@@ -45,39 +48,68 @@ class CsvColumns:
     """
 
     def __init__(self, file: Path, separator: str, ids: Container[str]) -> None:
-        self.file = file
+        self.file, self._separator = file, separator
         self.ids: dict[str, np.ndarray] = {}
         self.values: dict[str, np.ndarray] = {}
         self.left_out: list[str] = []
+        self.num_rows = 0
         pieces: dict[str, list[np.ndarray]] = {}
-        self._lines: list[np.ndarray] = []
         try:
-            with open(file, encoding="utf-8-sig", newline="") as opened, _long_cells():
-                reader = csv.reader(opened, delimiter=separator, strict=True)
+            with (
+                self._opened() as (reader, bytes_read),
+                progress(f"Reading {file.name}", file.stat().st_size) as advance,
+            ):
                 names = self._names(next(reader, []))
                 kinds: dict[str, Callable[[list[str]], np.ndarray]] = {}
-                for lines, rows in _pieces(reader, opened, file, len(names)):
-                    self._lines.append(lines)
-                    for name, cells in zip(names, zip(*rows, strict=True), strict=True):
+                last = 0
+                while piece := list(islice(reader, _PIECE)):
+                    rows = self._whole(piece, len(names))
+                    for place, name in enumerate(names):
+                        if not rows or not name or name in self.left_out:
+                            continue
+                        cells = list(map(itemgetter(place), rows))
                         if name in ids:
                             pieces.setdefault(name, []).append(np.array(cells))
-                        elif name and name not in self.left_out:
-                            if name not in kinds and not _is_number(cells[0]):
-                                self.left_out.append(name)
-                                continue
+                        elif name not in kinds and not _is_number(cells[0]):
+                            self.left_out.append(name)
+                        else:
                             kind = kinds.setdefault(name, _reader_of(cells[0]))
-                            pieces.setdefault(name, []).append(self._numbers(kind, name, cells, lines))
+                            pieces.setdefault(name, []).append(self._numbers(kind, name, cells))
+                    self.num_rows += len(rows)
+                    advance((at := bytes_read()) - last)
+                    last = at
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise DatasetError(f"{file} cannot be read as CSV: {error}.") from error
-        self.num_rows = sum(map(len, self._lines))
         for name in filter(None, names):
             if name not in self.left_out:
                 held = self.ids if name in ids else self.values
                 held[name] = self._joined(name, pieces.get(name, [np.empty(0, np.int64)]))
 
     def line_of(self, row: int) -> int:
-        """Returns the line of the file that a row ends on, counted from 1."""
-        return int(np.concatenate(self._lines)[row])
+        """Returns the line of the file that a row ends on, counted from 1. Reads the file again: it is for errors."""
+        with self._opened() as (reader, _):
+            next(islice(filter(None, reader), row + 1, None), None)  # the header is one more
+            return int(reader.line_num)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Any, Callable[[], int]]]:
+        """Opens the file: a reader of rows, and what says how many bytes it has read."""
+        with open(self.file, "rb") as raw, _long_cells():
+            lines = TextIOWrapper(raw, encoding="utf-8-sig", newline="")  # skips a mark that spreadsheets write
+            yield csv.reader(lines, delimiter=self._separator, strict=True), raw.tell
+
+    def _whole(self, rows: list[list[str]], num_columns: int) -> list[list[str]]:
+        """Returns the rows without empty lines."""
+        if {*map(len, rows)} == {num_columns}:
+            return rows
+        rows = list(filter(None, rows))
+        odd = next((at for at, row in enumerate(rows) if len(row) != num_columns), None)
+        if odd is not None:
+            raise DatasetError(
+                f"{self.file}: line {self.line_of(self.num_rows + odd)} has {len(rows[odd])} cells, but the header "
+                f"names {num_columns} columns."
+            )
+        return rows
 
     def _names(self, header: list[str]) -> list[str]:
         names = [name.strip() for name in header]
@@ -87,18 +119,16 @@ class CsvColumns:
         self.left_out += [f"column {place} without a name" for place, name in enumerate(names, 1) if not name]
         return names
 
-    def _numbers(
-        self, kind: Callable[[list[str]], np.ndarray], name: str, cells: tuple[str, ...], lines: np.ndarray
-    ) -> np.ndarray:
+    def _numbers(self, kind: Callable[[list[str]], np.ndarray], name: str, cells: list[str]) -> np.ndarray:
         try:
-            return kind(list(cells))
+            return kind(cells)
         except (ValueError, KeyError, OverflowError):
             shape = _shape(kind, cells[0])
             row = next((at for at, cell in enumerate(cells) if shape is None or _shape(kind, cell) != shape), 0)
             what = f"{cells[row]!r:.80}" if cells[row].strip() else "nothing"
             raise DatasetError(
-                f"{self.file}: line {lines[row]}, column {name!r} has {what}, but began with {cells[0]!r:.80}. Write "
-                "as many numbers in each row: nan, or -1, where one is missing."
+                f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, but began with "
+                f"{cells[0]!r:.80}. Write as many numbers in each row: nan, or -1, where one is missing."
             ) from None
 
     def _joined(self, name: str, pieces: list[np.ndarray]) -> np.ndarray:
@@ -111,32 +141,6 @@ class CsvColumns:
                 "here, and of another from here on. Write as many numbers in each row."
             )
         return np.concatenate(pieces)
-
-
-def _pieces(
-    reader: Iterator[list[str]], opened: TextIO, file: Path, num_columns: int
-) -> Iterator[tuple[np.ndarray, list[list[str]]]]:
-    """Yields the lines that rows end on, int64, and the rows' cells; empty lines are passed over."""
-    num_bytes, last = file.stat().st_size, 0
-    with progress(f"Reading {file.name}", num_bytes) as advance:
-        lines: list[int] = []
-        rows: list[list[str]] = []
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != num_columns:
-                raise DatasetError(
-                    f"{file}: line {reader.line_num} has {len(row)} cells, but the header names {num_columns} columns."  # type: ignore[attr-defined]
-                )
-            lines.append(reader.line_num)  # type: ignore[attr-defined]
-            rows.append(row)
-            if len(rows) == _PIECE:
-                yield np.array(lines), rows
-                lines, rows = [], []
-                advance((at := opened.buffer.tell()) - last)
-                last = at
-        if rows:
-            yield np.array(lines), rows
 
 
 def _whole_or_fractions(cells: list[str]) -> np.ndarray:

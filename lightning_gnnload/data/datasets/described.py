@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from lightning_gnnload.errors import DatasetError
 
 _WORDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "fields by name"}
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = 200
 
 
 class Description:
@@ -131,4 +135,6 @@ class Description:
 
 
 def _shown(value: Any) -> str:
-    return f"{value!r:.200} ({type(value).__name__})" if not isinstance(value, str) else f"{value!r:.200}"
+    # Not all of it: a few lines of YAML can stand for more than memory holds.
+    short = _REPR.repr(value)
+    return short if isinstance(value, str) else f"{short} ({type(value).__name__})"

@@ -209,13 +209,14 @@ class _Tables:
     def _numbered(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
         """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
         known, ids = self._node_ids[node_type], columns.ids[name]
-        if known.dtype.kind == "i" and (numbers := _numbers_or_texts(ids)).dtype.kind != "i":
-            strangers = np.flatnonzero([_numbers_or_texts(np.array(text)).dtype.kind != "i" for text in ids.tolist()])
-            places = strangers
+        numbers = _numbers_or_texts(ids) if known.dtype.kind == "i" else ids
+        if numbers.dtype == known.dtype or known.dtype.kind != "i":
+            places = self._places(node_type, numbers)
+            strangers = np.flatnonzero(places < 0)
         else:
-            ids = numbers if known.dtype.kind == "i" else ids
-            places = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
-            strangers = np.flatnonzero(known[places] != ids) if len(known) else np.arange(len(ids))
+            places = strangers = np.flatnonzero(
+                [_numbers_or_texts(np.array(text)).dtype.kind != "i" for text in ids.tolist()]
+            )
         if len(strangers):
             row = int(strangers[0])
             raise DatasetError(
@@ -224,6 +225,14 @@ class _Tables:
                 "these nodes, or leave their edges out."
             )
         return places
+
+    def _places(self, node_type: str, ids: np.ndarray) -> np.ndarray:
+        """Returns the places of ids among those of a type's nodes, int64, -1 for those that are none."""
+        known = self._node_ids[node_type]
+        if not len(known):
+            return np.full(len(ids), -1)
+        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return np.where(known[places] == ids, places, -1)
 
     @property
     def _is_typed(self) -> bool:

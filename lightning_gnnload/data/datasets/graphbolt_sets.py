@@ -67,7 +67,7 @@ class SeedSet:
 
 @dataclass
 class SetReader:
-    """Reads the sets of a task.
+    """Reads the sets of a task of GraphBolt's, as labels and splits.
 
     Attributes:
         task: its description.

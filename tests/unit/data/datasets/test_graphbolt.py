@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from lightning_gnnload import GraphBolt, GraphData, GraphDataModule, Negatives, NeighborSampler
 from lightning_gnnload.errors import DatasetError
@@ -331,6 +333,38 @@ def test_a_broken_field_is_named_with_its_value(flat, change, message):
     (flat / "link.npy").symlink_to(flat.parent / "secret.npy")
     with pytest.raises(DatasetError, match=message):
         broken(flat, change)
+
+
+def places(value, path=()):
+    """The paths of all that YAML holds."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+ODD = st.sampled_from(
+    [None, -1, 2**70, 1.5, True, "", "a:b:c", "..", [], [None], {}, {"type": 1}, "feat", "e.npy", b"a"]
+)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not read.*")
+@given(data=st.data())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_change_of_the_metadata_is_read_or_a_dataset_error(typed, data):
+    """A description is not trusted: whatever it says, no other error comes of it."""
+    file = typed / "metadata.yaml"
+    before = file.read_text()
+    fields = yaml.safe_load(before)
+    path = data.draw(st.sampled_from(list(places(fields))))
+    put(*path, value=data.draw(ODD))(fields)
+    file.write_text(yaml.safe_dump(fields))
+    try:
+        read(typed, task="nodes")
+    except DatasetError:
+        pass  # which the tests above read
+    finally:
+        file.write_text(before)
 
 
 def write_archive(file):
