@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -211,10 +211,9 @@ class ThreadedLoader:
 
     def _is_gathered(self) -> bool:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
-        is_data = isinstance(self.data, Data | HeteroData)
-        return (
-            is_data and self.transform_sampler_output is None and not any("adj_t" in each for each in self.data.stores)
-        )
+        is_forward = self._sampler.sample_direction == "forward"  # types of edges are the graph's
+        is_data = isinstance(self.data, Data | HeteroData) and not any("adj_t" in each for each in self.data.stores)
+        return is_data and is_forward and self.transform_sampler_output is None
 
     def _converted(self, attributes: Attributes | None, batch: Any) -> Any:
         output = sampler_output(batch, self._sampler)
@@ -230,7 +229,10 @@ class ThreadedLoader:
         """Returns where the loader is: mini-batches that were given are done."""
         if self._resume_at is not None:
             return self._resume_at.to_state()
-        return self._resume_point(self._num_yielded).to_state()
+        # Lightning does not ask for what comes after the last mini-batch.
+        is_over = self._num_yielded > 0 and self._num_yielded == _length(self)
+        point = self._resume_point(0 if is_over else self._num_yielded)
+        return replace(point, epoch=self.epoch + is_over).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next iteration go on where :meth:`state_dict` was.
@@ -245,6 +247,14 @@ class ThreadedLoader:
         order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
         order = f"{order} of {type(self.sampler).__name__}"
         return ResumePoint(self.epoch, step, len(self.dataset), self.batch_size or 0, self.seed, order)
+
+
+def _length(loader: Any) -> int | None:
+    """Returns how many mini-batches an epoch has; None where the user's sampler does not say."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
 
 
 def _is_none(value: Any) -> bool:
