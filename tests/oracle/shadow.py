@@ -24,9 +24,16 @@ def sample_shadow(
 ) -> tuple[np.ndarray, list[Hop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.shadow.sample_shadow`."""
     nodes, _ = sample_neighbors(indptr, indices, seeds, fanouts, key, expand="new", names=names)
+    return nodes, hops_within(indptr, indices, nodes, len(seeds), num_layers)
+
+
+def hops_within(
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, num_seeds: int, num_layers: int
+) -> list[Hop]:
+    """The subgraph that nodes induce, as hops: the nearest has the seeds as destinations, the others all nodes."""
     local = {int(node): i for i, node in enumerate(nodes)}
     hops = []
-    for num_dst in [len(seeds)] + [len(nodes)] * (num_layers - 1):
+    for num_dst in [num_seeds] + [len(nodes)] * (num_layers - 1):
         edge_ids = [
             [edge for edge in range(indptr[node], indptr[node + 1]) if int(indices[edge]) in local]
             for node in nodes[:num_dst]
@@ -34,4 +41,4 @@ def sample_shadow(
         hop_indptr = np.cumsum([0, *map(len, edge_ids)])
         flat = np.array([*itertools.chain(*edge_ids)], np.int64)
         hops.append(Hop(len(nodes), hop_indptr, np.array([local[int(v)] for v in indices[flat]], np.int64), flat))
-    return nodes, hops
+    return hops
