@@ -18,15 +18,19 @@ from torch_geometric.loader.utils import index_select
 from torch_geometric.typing import TensorFrame
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import EDGE_PREFIX, RESERVED
 from lightning_gnnload.errors import GraphDataError
 
 _TABLE_DTYPES = frozenset(
-    (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bool)
-    + (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+    (
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    )
 )
+"""What kernels gather; PyG indexes numbers of other kinds."""
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 
 
@@ -91,15 +95,19 @@ class Attributes:
         try:
             self.tables = GraphData(graph, of_nodes.pop("x", None), tables=of_nodes, edge_tables=of_edges)
         except GraphDataError as error:
-            raise GraphDataError(
-                f"the attributes do not fit the graph that the sampler was made of: {error}"
-            ) from error
+            raise GraphDataError(f"the attributes do not fit the sampler's graph: {error}") from error
 
     def rows_of(self, batch: MiniBatch) -> dict[str, torch.Tensor]:
         """Returns what kernels have gathered, by the tables' names."""
-        edges = batch.blocks[0].tables if batch.blocks else {}
+        edges = {name: _no_rows(store) for name, store in self.tables.edge_stores.items()}
+        if batch.blocks:
+            edges = {EDGE_PREFIX + name: rows for name, rows in batch.blocks[0].tables.items()}
         x = {} if batch.x is None else {"x": batch.x}
-        return {**x, **batch.tables, **{EDGE_PREFIX + name: rows for name, rows in edges.items()}}
+        return {**x, **batch.tables, **edges}
+
+
+def _no_rows(store: FeatureStore) -> torch.Tensor:
+    return torch.empty((0, *store.row_shape), dtype=store.dtype)
 
 
 def _stores(data: Any) -> Iterator[tuple[Any, Any]]:

@@ -24,6 +24,7 @@ from lightning_gnnload.pipeline.resume import ResumePoint
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.batches import as_data
+from lightning_gnnload.pyg.inputs import check_nodes
 from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.rows import Asked, Sharing
@@ -87,6 +88,7 @@ class ThreadedLoader:
 
     # Set by PyG's loaders and torch's.
     data: Any
+    input_data: Any
     dataset: Any
     transform: Any
     transform_sampler_output: Any
@@ -120,16 +122,21 @@ class ThreadedLoader:
         return found
 
     def _begin(self) -> None:
-        """Does what can be done only when PyG's constructor has counted the rows."""
+        """Does what can be done only when PyG's constructor has read the rows."""
         if isinstance(self.sampler, ShuffledRows):
             self.sampler.num_rows = len(self.dataset)
-        if self.num_workers and isinstance(self._sampler, GnnloadSampler):
-            _say_once()
+        if isinstance(self._sampler, GnnloadSampler):
+            self._sampler.check_inputs(self.input_data, getattr(self, "neg_sampling", None))
+            if self.num_workers:
+                _say_once()
 
     @property
     def _sampler(self) -> Any:
         """The sampler of nodes or links."""
         raise NotImplementedError
+
+    def check_worker_number_rationality(self) -> None:
+        """Says nothing: torch counts worker processes, and these are threads."""
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of ``epoch``; otherwise each is the one after the last."""
@@ -169,7 +176,7 @@ class ThreadedLoader:
             batch_size=1,
             order=Sequential(),
             seed=self.seed,
-            rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),  # type: ignore[attr-defined]
+            rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
         )
         threads = SampledLoader(
             BatchSource(tables, workload),
@@ -200,10 +207,8 @@ class ThreadedLoader:
         output = sampler_output(batch, self._sampler)
         if attributes is None:
             return self.filter_fn(output)  # type: ignore[attr-defined]
-        inputs: Any = self.input_data  # type: ignore[attr-defined]
-        made = as_data(
-            output, attributes.rows_of(batch), attributes, inputs.input_type, getattr(self, "neg_sampling", None)
-        )
+        rows, negatives = attributes.rows_of(batch), getattr(self, "neg_sampling", None)
+        made = as_data(output, rows, attributes, self.input_data.input_type, negatives)
         return made if self.transform is None else self.transform(made)
 
     # Resuming, as torchdata's StatefulDataLoader has it.
@@ -241,7 +246,7 @@ def _is_loaders_own(function: Any) -> bool:
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (
         lambda value: value == 0,
-        "it bounds the wait for a worker process; threads of this process need none.",
+        "it bounds the wait for a worker process; threads need none.",
     ),
     "multiprocessing_context": (_is_none, "it says how worker processes begin; workers are threads. Leave it out."),
     "in_order": (bool, "mini-batches come in order, so that they are the same for any number of workers."),
@@ -335,6 +340,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         sampler = neighbor_sampler
         if sampler is None:
             sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed)
+        check_nodes(data, input_nodes)
         # Lightning makes a loader anew of its attributes.
         self.num_neighbors, self.neighbor_sampler, self.time_attr = num_neighbors, sampler, time_attr
         super().__init__(
@@ -435,8 +441,6 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
             neighbor_sampler=sampler,
             **self._honoured(kwargs, seed),
         )
-        if isinstance(sampler, GnnloadSampler):
-            sampler.check_links(self.input_data, self.neg_sampling)
         self._begin()
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
@@ -12,16 +12,29 @@ from torch_geometric.sampler.base import SubgraphType
 from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.adapters.pyg_stores import steps
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_parts import TypedParts
-
-if TYPE_CHECKING:
-    from lightning_gnnload.pyg.sampler import GnnloadSampler
 
 METADATA = "metadata_"
 """Begins the names of a mini-batch's columns that are the metadata of PyG's sampler output."""
 
 
-def sampler_output(batch: MiniBatch, sampler: GnnloadSampler) -> SamplerOutput | HeteroSamplerOutput:
+class Settings(Protocol):
+    """The interface of what says how a mini-batch was drawn: :class:`.GnnloadSampler`."""
+
+    graph: Graph
+    subgraph_type: SubgraphType
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether each seed has nodes of its own."""
+
+    @property
+    def num_hops(self) -> int:
+        """How many hops there are, with those that draw nothing."""
+
+
+def sampler_output(batch: MiniBatch, sampler: Settings) -> SamplerOutput | HeteroSamplerOutput:
     """Returns what PyG's own sampler would give: all types of the graph, edges nearest hop first, by the user's
     numbers, and the metadata that the batch's columns hold.
 
@@ -29,7 +42,7 @@ def sampler_output(batch: MiniBatch, sampler: GnnloadSampler) -> SamplerOutput |
         batch: of ``sampler.inner()`` for what ``sampler.asked`` returned.
         sampler: whose settings say what PyG is given.
     """
-    made = _hetero(batch, sampler) if sampler.is_hetero else _homogeneous(batch, sampler)
+    made = _hetero(batch, sampler) if sampler.graph.types is not None else _homogeneous(batch, sampler)
     made.metadata = _metadata(batch.seed_columns)
     if made.batch is not None:
         made.batch = _of_rows(made.batch, made.metadata)
@@ -45,7 +58,7 @@ def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     return base if is_joined and base.data_ptr() == row.data_ptr() else torch.stack([row, col])  # type: ignore[union-attr, return-value]
 
 
-def _homogeneous(batch: MiniBatch, sampler: GnnloadSampler) -> SamplerOutput:
+def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
     hops = batch.blocks[::-1]
     num_edges = hops[-1].num_edges if hops else 0
     edge_index = batch.nodes.new_empty((2, num_edges))
@@ -67,7 +80,7 @@ def _homogeneous(batch: MiniBatch, sampler: GnnloadSampler) -> SamplerOutput:
     )
 
 
-def _hetero(batch: MiniBatch, sampler: GnnloadSampler) -> HeteroSamplerOutput:
+def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
     graph, hops = sampler.graph, batch.blocks[::-1]
     types = graph.types
     assert types is not None, "the caller asked for it"
@@ -111,13 +124,13 @@ def _metadata(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
 
 
 def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
-    """Returns PyG's metadata as columns of a mini-batch's rows, which :func:`sampler_output` makes metadata of again."""
+    """Returns PyG's metadata as columns of a mini-batch's rows, of which :func:`sampler_output` makes it again."""
     named = {f"{METADATA}{at}_of_{len(metadata)}": rows for at, rows in enumerate(metadata)}
     return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
 
 
 def _of_rows(batch: Any, metadata: tuple[Any, ...]) -> Any:
-    """Returns which row each node belongs to: the seeds of a link are several, one after the other by blocks of rows."""
+    """Returns which row each node belongs to: all sources are seeds first, then all targets, and so on."""
     num_rows = len(metadata[0])
     if isinstance(batch, dict):
         return {kind: rows.long() % max(num_rows, 1) for kind, rows in batch.items()}

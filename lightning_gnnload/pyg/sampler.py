@@ -26,6 +26,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
+from lightning_gnnload.pyg.inputs import check_ids, check_rows
 from lightning_gnnload.pyg.outputs import metadata_columns, sampler_output
 from lightning_gnnload.pyg.topology import topology_of
 from lightning_gnnload.sample.base import Sampler
@@ -99,8 +100,8 @@ class GnnloadSampler(BaseSampler):
         self.is_weighted = weight_attr is not None
         if self.is_weighted and self.is_temporal:
             raise SamplerConfigError(
-                f"weight_attr={weight_attr!r} with time_attr={time_attr!r}: PyG has no weighted draws by time, nor have "
-                "we. Leave one out."
+                f"weight_attr={weight_attr!r} with time_attr={time_attr!r}: there are no weighted draws by time, as in "
+                "PyG. Leave one out."
             )
         self.num_neighbors = num_neighbors
         self.subgraph_type = SubgraphType(subgraph_type)
@@ -170,7 +171,7 @@ class GnnloadSampler(BaseSampler):
             edge_ids=True,
             sharing="disjoint" if self.disjoint else "plain",
             before="<=" if self.is_temporal else None,
-            pick="last" if self.is_temporal and self.temporal_strategy == "last" else "uniform",  # type: ignore[arg-type]
+            pick="last" if self.is_temporal and self.temporal_strategy == "last" else "uniform",
         )
 
     # As PyG calls it.
@@ -251,33 +252,42 @@ class GnnloadSampler(BaseSampler):
             ends = [(src, inputs.row), (dst, inputs.col)]
         return np.stack([self._flat({kind: ids} if self.is_hetero else ids, None)[0] for kind, ids in ends], axis=1)
 
-    def check_links(self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None) -> None:
-        """Raises SamplerConfigError: negatives are to be drawn by what are no weights of the nodes."""
-        kind = inputs.input_type
+    def check_inputs(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
+        """Checks all rows of a loader, before it makes the first mini-batch.
+
+        Raises:
+            SeedError: ends that are no nodes, or columns that have not one entry a row.
+            SamplerConfigError: negatives are to be drawn by what are no weights of the nodes.
+        """
+        ends = self.ends_of(inputs)
+        if isinstance(inputs, NodeSamplerInput):
+            check_rows(len(ends), input_time=inputs.time, input_id=inputs.input_id)
+        else:
+            check_rows(len(ends), edge_label=inputs.label, edge_label_time=inputs.time, input_id=inputs.input_id)
         for name, end in (("src_weight", 0), ("dst_weight", 2)):
             weight = getattr(neg_sampling, name, None)
             if weight is None:
                 continue
-            count = self.num_nodes if isinstance(self.num_nodes, int) else self.num_nodes[kind[end]]
+            count = self.num_nodes if isinstance(self.num_nodes, int) else self.num_nodes[inputs.input_type[end]]
             sound = weight.shape == (count,) and bool((weight.isfinite() & (weight >= 0)).all() and weight.sum() > 0)
             if not sound:
                 raise SamplerConfigError(
-                    f"neg_sampling: {name} must be [{count}], one number of 0 or more a node, not all of them 0, but it "
-                    f"is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
+                    f"neg_sampling: {name} must be [{count}], one number of 0 or more a node, not all of them 0, but "
+                    f"it is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
                 )
 
     def _flat(self, seed: Any, seed_time: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns the seeds by their ids in the graph, int64 ``[S]``, and their times, where these were given."""
         types = self.graph.types
         if types is None:
-            nodes = _checked(seed, self.graph.num_nodes, "nodes")
+            nodes = check_ids(seed, self.graph.num_nodes, None)
             return nodes, None if seed_time is None else _times(seed_time)
         parts = []
         for kind, ids in seed.items():
             if kind not in types.node_types:
                 raise SeedError(f"seeds of type {kind!r}, but the graph's types are {', '.join(types.node_types)}.")
             place = types.range_of(kind)
-            parts.append(_checked(ids, len(place), f"nodes of type {kind!r}") + place.start)
+            parts.append(check_ids(ids, len(place), kind) + place.start)
         times = None if seed_time is None else np.concatenate([_times(each) for each in seed_time.values()])
         return np.concatenate(parts), times
 
@@ -363,15 +373,6 @@ def _apart(nodes: np.ndarray, key: DrawKey) -> Queries | None:
     time[order] = np.arange(len(nodes)) - np.repeat(begins, np.diff([*begins, len(nodes)]))
     name = np.uint32(key.step & 0xFFFFFFFF) ^ hash32(np.arange(time.max() + 1, dtype=np.uint32))
     return Queries(time.astype(np.int32), name=name)
-
-
-def _checked(ids: torch.Tensor, count: int, what: str) -> np.ndarray:
-    """Returns ids as int64. Raises SeedError: one is none of so many."""
-    nodes: np.ndarray = ids.numpy().astype(np.int64, copy=False)
-    if nodes.size and not 0 <= nodes.min() <= nodes.max() < count:
-        bad = int(np.flatnonzero((nodes < 0) | (nodes >= count))[0])
-        raise SeedError(f"seed {bad} of the mini-batch is {nodes[bad]}, but {what} are numbered from 0 to {count - 1}.")
-    return nodes
 
 
 def _times(times: torch.Tensor) -> np.ndarray:

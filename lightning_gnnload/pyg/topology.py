@@ -50,8 +50,8 @@ def topology_of(data: Any, time_attr: str | None, weight_attr: str | None) -> To
         if isinstance(features, FeatureStore) and isinstance(graph, GraphStore):
             return _of_stores(features, graph, time_attr, weight_attr)
     raise GraphDataError(
-        f"a Data, a HeteroData, or a pair of a FeatureStore and a GraphStore is needed, but a {type(data).__name__} was "
-        "given."
+        f"a Data, a HeteroData, or a pair of a FeatureStore and a GraphStore is needed, but a {type(data).__name__} "
+        "was given."
     )
 
 
