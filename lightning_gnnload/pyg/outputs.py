@@ -24,6 +24,8 @@ class Settings(Protocol):
 
     graph: Graph
     subgraph_type: SubgraphType
+    counts_hops: bool
+    """Whether PyG is told how many nodes and edges each hop has found."""
 
     @property
     def disjoint(self) -> bool:
@@ -48,6 +50,8 @@ def sampler_output(batch: MiniBatch, sampler: Settings) -> SamplerOutput | Heter
         made.batch = _of_rows(made.batch, made.metadata)
     if sampler.subgraph_type is SubgraphType.bidirectional:
         made = made.to_bidirectional()
+    if not sampler.counts_hops:
+        made.num_sampled_nodes = made.num_sampled_edges = None
     return made
 
 

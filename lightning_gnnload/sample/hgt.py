@@ -41,16 +41,17 @@ class HGTSampler(Sampler):
             has it, with all types of the graph and as many hops for each. 0 draws none.
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
         num_layers: number of blocks, at least 1. None: as many as hops.
-        max_neighbors: where more edges of a type lead into a node, so many of them are drawn, uniformly, and these alone
-            give budgets, of ``1 / max_neighbors``: a hub would give very many nodes next to nothing. -1: no bound. The
-            authors' code has such a bound, too, which in their experiments is 520; torch-sparse has 50, and bounds the
-            edges of the subgraph by it as well, which here are all there.
+        max_neighbors: where more edges of a type lead into a node, so many of them are drawn, uniformly, and the sources
+            of these alone get budgets, ``1 / max_neighbors`` each: a hub would give very many nodes next to nothing. -1:
+            no bound. The authors' code has such a bound, too, by default 520; torch-sparse has 50, and bounds the edges
+            of the subgraph by it as well, which here are all there.
 
     It looks up every in-neighbour of every node of the mini-batch: a hub costs its degree.
 
     Raises:
-        SamplerConfigError: a number that is negative, no hops or differently many, or a bound that is none; on sampling,
-            a graph without types, node types that the graph does not have or that are not said, or more than 16 hops.
+        SamplerConfigError: a number that is negative, no hops or differently many, or a bound that is none; on
+            sampling, a graph without types, node types that it does not have or that are not said, or more than 16
+            hops.
 
     Source: Hu et al., "Heterogeneous Graph Transformer" (WWW'20), section 4.2, algorithms 1 and 2.
 
@@ -125,8 +126,8 @@ class HGTSampler(Sampler):
             table[:, types.node_type_number(name)] = counts
         if missing := [name for name in types.node_types if name not in self.num_samples]:
             raise SamplerConfigError(
-                f"num_samples={self.num_samples} lacks {', '.join(map(repr, missing))}, of the graph's node types. Give "
-                f"each a list; {{{missing[0]!r}: {[0] * self.num_hops}}} draws none."
+                f"num_samples={self.num_samples} lacks {', '.join(map(repr, missing))}, of the graph's node types. "
+                f"Give each a list; {{{missing[0]!r}: {[0] * self.num_hops}}} draws none."
             )
         return table
 

@@ -155,9 +155,15 @@ def test_budgets_by_hand() -> None:
     edge_type = np.array([edge.kind for edge in graph.stored])
     budgets = oracle.budgets_of(*graph.csc(), edge_type, [[0, 1]], KEY, 520)
     # Leaf 1 is an in-neighbour of both, of the second seed twice; a seed has no budget.
-    assert {node: budget / 2**32 for node, budget in budgets.items()} == {2: 1 / 2, 3: 1 / 2 + 2 / 4, 4: 1 / 4, 5: 1 / 4}
+    assert {node: budget / 2**32 for node, budget in budgets.items()} == {
+        2: 1 / 2,
+        3: 1 / 2 + 2 / 4,
+        4: 1 / 4,
+        5: 1 / 4,
+    }
     bounded = oracle.budgets_of(*graph.csc(), edge_type, [[1]], KEY, 2)
-    assert sum(bounded.values()) == 2**32 and set(bounded.values()) <= {2**31, 2**32}
+    assert sum(bounded.values()) == 2**32
+    assert set(bounded.values()) <= {2**31, 2**32}
 
 
 def test_seeds_and_taken_nodes_are_not_taken_again() -> None:
@@ -166,7 +172,8 @@ def test_seeds_and_taken_nodes_are_not_taken_again() -> None:
     assert sample(ring, [2], [[3]] * 8).nodes.tolist() == [2, 1, 0, 5, 4, 3]
     loops = typed([2], {(0, 0): [(0, 0), (0, 0), (1, 0)]})
     batch = sample(loops, [0], [[2], [2]])
-    assert batch.nodes.tolist() == [0, 1] and batch.hops[1].indices.tolist() == [0, 0, 1]
+    assert batch.nodes.tolist() == [0, 1]
+    assert batch.hops[1].indices.tolist() == [0, 0, 1]
 
 
 def test_types_that_no_edge_leads_from() -> None:
@@ -267,7 +274,8 @@ def test_arenas_of_every_size(table: str, edge_ids: bool) -> None:
             inputs = SamplerInput(workspace, *graph.csc(), seeds, KEY, arena.bytes)
             layout = sample_hgt(inputs, graph.lists(), counts, num_layers=2, edge_ids=edge_ids)
         except ArenaTooSmall as signal:
-            assert signal.needed_bytes > num_bytes and num_fits == 0
+            assert signal.needed_bytes > num_bytes
+            assert num_fits == 0
         else:
             num_fits += 1
             batch = read_batch(layout, arena.bytes)

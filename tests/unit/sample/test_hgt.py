@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, GraphData, GraphDataModule, HGTSampler, MiniBatch
-from lightning_gnnload.adapters.pyg_hetero import to_pyg_hetero
+from lightning_gnnload import Graph, GraphData, GraphDataModule, HGTSampler
+from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
 from lightning_gnnload.conform.contract import check_sampler
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
-from lightning_gnnload.errors import CudaUnavailableError, PartReachError, SamplerConfigError, SeedError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_graph
@@ -34,7 +34,9 @@ def test_blocks_are_parts_of_the_induced_subgraph(num_layers: int | None) -> Non
     batch = sampler.sample(GRAPH, [3, 0, 29], 1, 2, 3)
     batch.expect_layers(num_layers or 2)
     nearest, every = batch.blocks[-1], batch.blocks[0]
-    assert every.edge_ids is not None and nearest.edge_ids is not None and every.edge_type is not None
+    assert every.edge_ids is not None
+    assert nearest.edge_ids is not None
+    assert every.edge_type is not None
     edges = induced(GRAPH, batch.nodes)
     into_seeds = [edge for edge in edges if np.searchsorted(GRAPH.indptr, edge, side="right") - 1 in (3, 0, 29)]
     assert sorted(nearest.edge_ids.tolist()) == into_seeds
@@ -44,13 +46,11 @@ def test_blocks_are_parts_of_the_induced_subgraph(num_layers: int | None) -> Non
 
 
 def test_as_many_of_each_type_as_asked_for() -> None:
-    # Papers have budgets enough; no edge leads to a venue or from one; fields lead nowhere, so they are never found.
+    # Papers have budgets enough; no edge leads to a venue or from one; none leads from a field.
     batch = TypedMiniBatch.of(HGTSampler(BY_TYPE).sample(GRAPH, [3, 0, 29]), GRAPH)
-    assert {name: len(nodes) for name, nodes in batch.nodes.items()} == {"paper": 10, "author": 8, "venue": 0, "field": 0}
-    everywhere = TypedMiniBatch.of(HGTSampler([5, 5, 5]).sample(GRAPH, [3]), GRAPH)
-    assert {name: len(nodes) for name, nodes in everywhere.nodes.items()} == {
-        "paper": 16,
-        "author": 15,
+    assert {name: len(nodes) for name, nodes in batch.nodes.items()} == {
+        "paper": 10,
+        "author": 8,
         "venue": 0,
         "field": 0,
     }
@@ -60,19 +60,19 @@ def test_a_number_for_all_types_is_that_number_for_each() -> None:
     for_all, for_each = HGTSampler([3, 2]), HGTSampler({name: [3, 2] for name in reversed(NODES)})
     for step in range(5):
         one, other = (sampler.sample(GRAPH, [3, 0], step=step) for sampler in (for_all, for_each))
-        assert one.nodes.equal(other.nodes) and one.blocks[0].indices.equal(other.blocks[0].indices)
+        assert one.nodes.equal(other.nodes)
+        assert one.blocks[0].indices.equal(other.blocks[0].indices)
 
 
 def test_large_numbers_take_the_whole_neighbourhood() -> None:
-    edges = typed_edges()
-    reached = {("paper", 3)}
-    for _ in range(3):
+    edges, reached = typed_edges(), {("paper", 3)}
+    for num_hops in range(1, 4):
+        found = set(reached)
         for (src, _, dst), ends in zip(KINDS, edges.values(), strict=True):
-            reached |= {(src, int(u)) for u, v in ends.T if (dst, int(v)) in reached}
-        batch = TypedMiniBatch.of(HGTSampler([99] * 4, max_neighbors=-1).sample(GRAPH, [3]), GRAPH)
-    got = {(name, int(node)) for name, nodes in batch.nodes.items() for node in nodes}
-    assert reached <= got
-    assert len(got) == len(NODES) - 4 + 50 or len(got) <= 50  # papers and authors alone lead to papers
+            found |= {(src, int(u)) for u, v in ends.T if (dst, int(v)) in reached}
+        reached = found
+        batch = TypedMiniBatch.of(HGTSampler([99] * num_hops, max_neighbors=-1).sample(GRAPH, [3]), GRAPH)
+        assert {(name, int(node)) for name, nodes in batch.nodes.items() for node in nodes} == reached
 
 
 def test_a_hub_gives_budgets_to_so_many_alone() -> None:
@@ -89,7 +89,9 @@ def test_threads_make_the_mini_batches_of_the_sampler(num_threads: int) -> None:
     module = GraphDataModule(data, sampler, 7, num_threads=num_threads, seed=3)
     num_batches = 0
     for batch in module.train_dataloader():
-        alone = TypedMiniBatch.of(sampler.sample(GRAPH, batch.nodes["paper"][: batch.num_seeds["paper"]], 3, 0, batch.step), GRAPH)
+        alone = TypedMiniBatch.of(
+            sampler.sample(GRAPH, batch.nodes["paper"][: batch.num_seeds["paper"]], 3, 0, batch.step), GRAPH
+        )
         assert all(batch.nodes[name].equal(alone.nodes[name]) for name in NODES)
         assert all(
             block.edge_ids.equal(other.blocks[hop][kind].edge_ids)
@@ -106,7 +108,7 @@ def test_threads_make_the_mini_batches_of_the_sampler(num_threads: int) -> None:
 @RunIf(extras="pyg")
 def test_pyg_gets_one_subgraph() -> None:
     batch = HGTSampler(BY_TYPE, edge_ids=True).sample(GRAPH, [3, 0, 29])
-    data = to_pyg_hetero(batch, GRAPH)
+    data = to_hetero_data(batch, GRAPH)
     edges = typed_edges()
     total = 0
     for src, relation, dst in KINDS:
@@ -189,7 +191,8 @@ def test_parts_ranks_and_devices_are_refused_by_name() -> None:
         sampler.collective(None, "push")  # type: ignore[arg-type]
     with pytest.raises(CudaUnavailableError, match="HGTSampler has no kernels for a device"):
         sampler.sample_on_device(None, None, np.array([0]), DrawKey(0, 0, 0))  # type: ignore[arg-type]
-    assert sampler.reach is None and sampler.presence(GRAPH, np.ones(GRAPH.num_nodes)) is None
+    assert sampler.reach is None
+    assert sampler.presence(GRAPH, np.ones(GRAPH.num_nodes)) is None
 
 
 def test_repr() -> None:
