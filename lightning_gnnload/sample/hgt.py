@@ -41,8 +41,8 @@ class HGTSampler(Sampler):
             has it, with all types of the graph and as many hops for each. 0 draws none.
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
         num_layers: number of blocks, at least 1. None: as many as hops.
-        max_neighbors: where more edges of a type lead into a node, so many of them are drawn, uniformly, and the sources
-            of these alone get budgets, ``1 / max_neighbors`` each: a hub would give very many nodes next to nothing. -1:
+        max_neighbors: where more edges of a type lead into a node, so many of them are drawn, uniformly, and their
+            sources alone get budgets, ``1 / max_neighbors`` each: a hub would give very many nodes next to nothing. -1:
             no bound. The authors' code has such a bound, too, by default 520; torch-sparse has 50, and bounds the edges
             of the subgraph by it as well, which here are all there.
 

@@ -38,17 +38,16 @@ def test_batches_are_pygs(settings: dict[str, Any], num_workers: int) -> None:
 @pytest.mark.parametrize("num_hops", [1, 3])
 def test_batches_are_those_of_the_sampler_and_have_all_edges_among_their_nodes(num_hops: int) -> None:
     data = typed()
+    graph = Graph.from_hetero(
+        {name: store.num_nodes for name, store in data.node_items()},
+        {kind: tuple(store.edge_index) for kind, store in data.edge_items()},
+    )
+    assert graph.types is not None
+    first = {name: graph.types.range_of(name).start for name in data.node_types}
     for step, batch in enumerate(HGTLoader(data, [4] * num_hops, ("a", None), batch_size=30, seed=3)):
-        names = data.node_types
-        graph = Graph.from_hetero(
-            {name: data[name].num_nodes for name in names},
-            {kind: tuple(data[kind].edge_index) for kind in data.edge_types},
-        )
-        drawn = HGTSampler([4] * num_hops).sample(
-            graph, batch["a"].input_id + graph.types.range_of("a").start, 3, 0, step
-        )  # type: ignore[union-attr]
-        flat = torch.cat([batch[name].n_id + graph.types.range_of(name).start for name in names])  # type: ignore[union-attr]
-        assert flat.sort().values.equal(drawn.nodes.sort().values)
+        drawn = HGTSampler([4] * num_hops).sample(graph, batch["a"].input_id + first["a"], 3, 0, step)
+        nodes = torch.cat([batch[name].n_id + start for name, start in first.items()])
+        assert nodes.sort().values.equal(drawn.nodes.sort().values)
         for kind in data.edge_types:
             src, dst = data[kind].edge_index
             within = torch.isin(src, batch[kind[0]].n_id) & torch.isin(dst, batch[kind[2]].n_id)

@@ -48,12 +48,8 @@ def test_blocks_are_parts_of_the_induced_subgraph(num_layers: int | None) -> Non
 def test_as_many_of_each_type_as_asked_for() -> None:
     # Papers have budgets enough; no edge leads to a venue or from one; none leads from a field.
     batch = TypedMiniBatch.of(HGTSampler(BY_TYPE).sample(GRAPH, [3, 0, 29]), GRAPH)
-    assert {name: len(nodes) for name, nodes in batch.nodes.items()} == {
-        "paper": 10,
-        "author": 8,
-        "venue": 0,
-        "field": 0,
-    }
+    counts = {name: len(nodes) for name, nodes in batch.nodes.items()}
+    assert counts == {"paper": 10, "author": 8, "venue": 0, "field": 0}
 
 
 def test_a_number_for_all_types_is_that_number_for_each() -> None:
@@ -89,16 +85,11 @@ def test_threads_make_the_mini_batches_of_the_sampler(num_threads: int) -> None:
     module = GraphDataModule(data, sampler, 7, num_threads=num_threads, seed=3)
     num_batches = 0
     for batch in module.train_dataloader():
-        alone = TypedMiniBatch.of(
-            sampler.sample(GRAPH, batch.nodes["paper"][: batch.num_seeds["paper"]], 3, 0, batch.step), GRAPH
-        )
+        seeds = batch.nodes["paper"][: batch.num_seeds["paper"]]
+        alone = TypedMiniBatch.of(sampler.sample(GRAPH, seeds, 3, 0, batch.step), GRAPH)
         assert all(batch.nodes[name].equal(alone.nodes[name]) for name in NODES)
-        assert all(
-            block.edge_ids.equal(other.blocks[hop][kind].edge_ids)
-            for other in [alone]
-            for hop, of in enumerate(batch.blocks)
-            for kind, block in of.items()
-        )
+        for blocks, wanted in zip(batch.blocks, alone.blocks, strict=True):
+            assert all(block.edge_ids.equal(wanted[kind].edge_ids) for kind, block in blocks.items())
         assert batch.x["paper"].view(-1).equal(batch.nodes["paper"].float())
         num_batches += 1
     module.teardown()
