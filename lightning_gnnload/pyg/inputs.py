@@ -32,6 +32,28 @@ def check_nodes(data: Any, input_nodes: Any) -> None:
             )
 
 
+def check_links(data: Any, edge_label_index: Any) -> None:
+    """Raises SeedError: links without a type in a graph with types, of a type that is not there, or no ``[2, R]``."""
+    ends = edge_label_index
+    if isinstance(data, HeteroData):
+        is_type = isinstance(ends, list | tuple) and len(ends) > 1 and all(isinstance(name, str) for name in ends)
+        is_pair = isinstance(ends, list | tuple) and len(ends) == 2 and isinstance(ends[0], list | tuple)
+        if not is_type and not is_pair:
+            raise SeedError(
+                "edge_label_index must name the type of the links, edge_type or (edge_type, ends), but "
+                f"{edge_label_index!r:.100} was given. The types are {', '.join(map(str, data.edge_types))}."
+            )
+        kind, ends = (ends, None) if is_type else ends
+        kind = data._to_canonical(*kind)
+        if ends is None and kind not in data.edge_types:
+            raise SeedError(
+                f"edge_label_index: there are no edges of type {kind}. Those that there are: "
+                f"{', '.join(map(str, data.edge_types))}; or give the ends of the links: (edge_type, ends)."
+            )
+    if isinstance(ends, torch.Tensor) and (ends.ndim != 2 or len(ends) != 2):
+        raise SeedError(f"edge_label_index must be [2, R], sources above destinations, but is {list(ends.shape)}.")
+
+
 def check_rows(num_rows: int, **columns: Any) -> None:
     """Raises SeedError: a column has not one entry for each of the loader's rows."""
     for name, values in columns.items():

@@ -24,7 +24,7 @@ from lightning_gnnload.pipeline.resume import ResumePoint
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.batches import as_data
-from lightning_gnnload.pyg.inputs import check_nodes
+from lightning_gnnload.pyg.inputs import check_links, check_nodes
 from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.rows import Asked, Sharing
@@ -426,6 +426,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
             sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed)
         self.num_neighbors, self.neighbor_sampler, self.time_attr = num_neighbors, sampler, time_attr
         self.edge_label, self.edge_label_time = edge_label, edge_label_time
+        check_links(data, edge_label_index)
         super().__init__(
             data,
             num_neighbors,

@@ -427,6 +427,7 @@ def test_what_cannot_be_in_a_typed_graph_is_refused(
         ({"edge_label_time": torch.zeros(E)}, ValueError, "'time_attr' is not set"),
         ({"time_attr": "time"}, ValueError, "'edge_label_time' is not set"),
         ({"edge_label_index": torch.tensor([[0], [N]])}, SeedError, f"is {N}, but nodes"),
+        ({"edge_label_index": torch.zeros(3, dtype=torch.long)}, SeedError, "must be .2, R."),
         ({"edge_label": torch.zeros(3)}, SeedError, f"3 entries for {E}"),
         ({"neg_sampling": NegativeSampling("binary", 1, -torch.ones(N))}, SamplerConfigError, "src_weight must be"),
         (
@@ -440,3 +441,19 @@ def test_what_cannot_be_in_a_typed_graph_is_refused(
 def test_links_that_cannot_be_are_refused(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         next(iter(LinkNeighborLoader(homogeneous(), [2], **settings)))
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        (None, "must name the type of the links"),
+        (torch.zeros(2, 3), "must name the type of the links"),
+        (("a", "no", "b"), "no edges of type"),
+        (("c", "to", "b"), "no edges of type"),
+        ((("c", "to", "b"), torch.zeros(2, 3, dtype=torch.long)), "seeds of type 'c'"),
+        ((A_TO_B, torch.tensor([[0], [40]])), "nodes of type 'b' are numbered from 0 to 39"),
+    ],
+)
+def test_typed_links_that_cannot_be_are_refused(links: Any, message: str) -> None:
+    with pytest.raises(SeedError, match=message):
+        LinkNeighborLoader(typed(), [2], links)
