@@ -11,7 +11,7 @@
 // Budgets are counted in whole units of 2^-32, rounded down: sums are exact, in whatever order.
 //
 // Nodes are the seeds, then hop by hop those that it took, in ascending order. All hops of the layout
-// share one CSC, of induce_subgraph(): the first has the seeds as destinations, the others all nodes.
+// share one CSC, of lay_subgraph(): the first has the seeds as destinations, the others all nodes.
 // Source: Hu et al., "Heterogeneous graph transformer", WWW'20, section 4.2, algorithms 1 and 2;
 // Efraimidis & Spirakis, "Weighted random sampling with a reservoir", IPL 97(5), 2006.
 #pragma once

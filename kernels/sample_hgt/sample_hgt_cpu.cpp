@@ -1,7 +1,7 @@
 #include "sample_hgt/sample_hgt.h"
 
 #include "sample_hgt/node_budgets.h"
-#include "sample_shadow/induce_subgraph.h"
+#include "sample_shadow/lay_subgraph.h"
 
 namespace lg {
 namespace {
@@ -55,20 +55,13 @@ template <class Index, class Offset>
 SampleLayout sample_hgt(Workspace& workspace, const HgtRequest<Index, Offset>& request) {
   const EdgeColumns columns{/*ids=*/request.edge_ids, /*weights=*/false, /*types=*/true};
   return with_batch(workspace, request.graph.num_nodes, request.batch, columns, [&](auto& batch) {
-    const int64_t num_seeds = batch.num_nodes();
     HgtScratch& scratch = workspace.scratch<HgtScratch>();
     const int64_t num_taken = take_nodes(batch, request, scratch);
     batch.reserve_nodes(num_taken);
     for (int64_t i = 0; i < num_taken; ++i) batch.add(scratch.taken[size_t(i)]);
-
-    const int64_t num_dst = request.num_layers == 1 ? num_seeds : batch.num_nodes();
-    induce_subgraph(batch, request.graph, num_dst, /*edge_ids=*/true);
+    const int64_t num_dst =
+        lay_subgraph(batch, request.graph, request.num_layers, /*edge_ids=*/true);
     put_types(batch, request.runs, num_dst);
-    const int32_t* indptr = batch.edges().indptr.data();
-    batch.end_hop(num_seeds, indptr[num_seeds]);
-    for (int64_t layer = 1; layer < request.num_layers; ++layer) {
-      batch.end_hop(num_dst, indptr[num_dst]);
-    }
     batch.write_edges();
   });
 }

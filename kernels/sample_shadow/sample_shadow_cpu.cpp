@@ -3,7 +3,7 @@
 #include "sample_neighbors/node_wise.h"
 #include "sample_neighbors/pick_uniform.h"
 #include "sample_neighbors/sample_neighbors.h"
-#include "sample_shadow/induce_subgraph.h"
+#include "sample_shadow/lay_subgraph.h"
 
 namespace lg {
 
@@ -13,17 +13,9 @@ SampleLayout sample_shadow(Workspace& workspace, const ShadowRequest<Index>& req
   const SampleRequest<Index> scope{request, request.fanouts,
                                    /*replace=*/false, Expand::kNew, /*edge_ids=*/false};
   return with_batch(workspace, request.graph.num_nodes, request.batch, columns, [&](auto& batch) {
-    const int64_t num_seeds = batch.num_nodes();
     UniformPicker<Index> picker(workspace, scope);
     NodeWise(batch, request.graph, picker, scope.edge_ids).find_nodes(scope.fanouts.size());
-
-    const int64_t num_dst = request.num_layers == 1 ? num_seeds : batch.num_nodes();
-    induce_subgraph(batch, request.graph, num_dst, request.edge_ids);
-    const int32_t* indptr = batch.edges().indptr.data();
-    batch.end_hop(num_seeds, indptr[num_seeds]);
-    for (int64_t layer = 1; layer < request.num_layers; ++layer) {
-      batch.end_hop(num_dst, indptr[num_dst]);
-    }
+    lay_subgraph(batch, request.graph, request.num_layers, request.edge_ids);
     batch.write_edges();
   });
 }

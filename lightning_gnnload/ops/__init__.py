@@ -24,6 +24,7 @@ from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex, index_edge_types
 from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows, unwatch_map, watch_map
 from .hgt import sample_hgt
+from .induced import InducedEdges, induced_edges
 from .inputs import SamplerInput
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
@@ -66,6 +67,7 @@ __all__ = [
     "EdgeList",
     "EdgeTypeIndex",
     "HopLayout",
+    "InducedEdges",
     "NodesOfType",
     "Queries",
     "RowFile",
@@ -101,6 +103,7 @@ __all__ = [
     "grow_blocks",
     "importance_tree",
     "index_edge_types",
+    "induced_edges",
     "instruction_sets",
     "join_blocks",
     "link_blocks",

@@ -12,6 +12,7 @@ _HOMES = {
     "HGTLoader": "hgt",
     "LinkNeighborLoader": "loaders",
     "NeighborLoader": "loaders",
+    "ShaDowKHopSampler": "shadow",
 }
 
 __all__ = sorted(_HOMES)

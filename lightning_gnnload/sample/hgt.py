@@ -46,7 +46,7 @@ class HGTSampler(Sampler):
             no bound. The authors' code has such a bound, too, by default 520; torch-sparse has 50, and bounds the edges
             of the subgraph by it as well, which here are all there.
 
-    It looks up every in-neighbour of every node of the mini-batch: a hub costs its degree.
+    It looks up every in-neighbour of every node of the mini-batch, as :class:`.ShadowSampler` does for its scope.
 
     Raises:
         SamplerConfigError: a number that is negative, no hops or differently many, or a bound that is none; on

@@ -1,4 +1,4 @@
-"""Oracle of ShaDow sampling."""
+"""Oracle of ShaDow sampling, and of the edges that nodes induce."""
 
 from __future__ import annotations
 
@@ -31,14 +31,25 @@ def hops_within(
     indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, num_seeds: int, num_layers: int
 ) -> list[Hop]:
     """The subgraph that nodes induce, as hops: the nearest has the seeds as destinations, the others all nodes."""
-    local = {int(node): i for i, node in enumerate(nodes)}
+    indptr, indices, edge_ids = induced_edges(indptr, indices, nodes, np.array([0, len(nodes)]))
     hops = []
     for num_dst in [num_seeds] + [len(nodes)] * (num_layers - 1):
-        edge_ids = [
-            [edge for edge in range(indptr[node], indptr[node + 1]) if int(indices[edge]) in local]
-            for node in nodes[:num_dst]
-        ]
-        hop_indptr = np.cumsum([0, *map(len, edge_ids)])
-        flat = np.array([*itertools.chain(*edge_ids)], np.int64)
-        hops.append(Hop(len(nodes), hop_indptr, np.array([local[int(v)] for v in indices[flat]], np.int64), flat))
+        end = indptr[num_dst]
+        hops.append(Hop(len(nodes), indptr[: num_dst + 1], indices[:end], edge_ids[:end]))
     return hops
+
+
+def induced_edges(
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, ptr: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``indptr``, ``indices`` and ``edge_ids`` of the edges within each group; see :func:`.induced.induced_edges`."""
+    starts, places, edge_ids = [0], [], []
+    for first, end in itertools.pairwise(ptr):
+        place_of = {int(nodes[i]): i for i in range(first, end)}
+        for node in nodes[first:end]:
+            for edge in range(indptr[node], indptr[node + 1]):
+                if int(indices[edge]) in place_of:
+                    places.append(place_of[int(indices[edge])])
+                    edge_ids.append(edge)
+            starts.append(len(places))
+    return np.array(starts), np.array(places, np.int64), np.array(edge_ids, np.int64)
