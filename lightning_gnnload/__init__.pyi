@@ -61,6 +61,7 @@ from .sample.base import Sampler as Sampler
 from .sample.collective import CollectiveSampler as CollectiveSampler
 from .sample.collective import open_colleagues as open_colleagues
 from .sample.collective_walks import collective_random_walk as collective_random_walk
+from .sample.hgt import HGTSampler as HGTSampler
 from .sample.labor import LaborSampler as LaborSampler
 from .sample.layerwise import LayerSampler as LayerSampler
 from .sample.negatives import Negatives as Negatives
