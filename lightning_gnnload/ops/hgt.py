@@ -15,9 +15,8 @@ from .neighbors import MAX_TYPED_HOPS
 from .queries import TypedLists, check_lists
 from .shadow import check_num_layers
 
-MAX_NEIGHBORS = 520
-"""Of so many in-neighbours by edges of one type, at most, a node adds to the budgets: the sample width of the authors'
-own experiments, which there is that bound, too. torch-sparse has 50."""
+MAX_NEIGHBORS = 50
+"""Of so many in-neighbours by edges of one type, at most, a node adds to the budgets, as in torch-sparse."""
 
 
 def sample_hgt(

@@ -93,9 +93,8 @@ class HGTLoader(ThreadedLoader, pyg.HGTLoader):
     otherwise:
 
     - ``num_workers``, ``seed``, epochs and resuming are those of :class:`.NeighborLoader`.
-    - A node with more than 520 in-neighbours by edges of one type gives budgets to so many of them; PyG's gives to 50.
-      PyG's also leaves edges into such a node out of the mini-batch, and numbers those that it keeps as if they were
-      the node's first (``e_id``, ``edge_attr``): here all edges among the nodes are there, by their own numbers.
+    - All edges among the nodes are there, by their own numbers. PyG's leaves edges into a node of more than 50 by one
+      type out, and numbers those that it keeps as if they were the node's first (``e_id``, ``edge_attr``).
     - The nodes of a hop are in ascending order.
 
     Args:

@@ -43,8 +43,7 @@ class HGTSampler(Sampler):
         num_layers: number of blocks, at least 1. None: as many as hops.
         max_neighbors: where more edges of a type lead into a node, so many of them are drawn, uniformly, and their
             sources alone get budgets, ``1 / max_neighbors`` each: a hub would give very many nodes next to nothing. -1:
-            no bound. The authors' code has such a bound, too, by default 520; torch-sparse has 50, and bounds the edges
-            of the subgraph by it as well, which here are all there.
+            no bound. torch-sparse bounds the edges of the subgraph so, too, which here are all there.
 
     It looks up every in-neighbour of every node of the mini-batch, as :class:`.ShadowSampler` does for its scope.
 

@@ -139,7 +139,7 @@ def test_a_hub_keeps_its_edges() -> None:
     data[A_TO_A].edge_index = torch.stack([torch.arange(700), torch.zeros(700, dtype=torch.long)])
     data[A_TO_A].edge_attr = torch.arange(700) * 2
     [batch] = HGTLoader(data, [700], ("a", torch.tensor([0])), seed=1)
-    assert batch["a"].num_nodes in (520, 521)  # the hub is its own in-neighbour
+    assert batch["a"].num_nodes in (50, 51)  # the hub is its own in-neighbour
     assert batch[A_TO_A].edge_attr.equal(2 * batch["a"].n_id[batch[A_TO_A].edge_index[0]])
     assert batch[A_TO_A].num_edges == batch["a"].num_nodes
 
