@@ -5,6 +5,7 @@ from lightning_gnnload.data.datasets.debian import Debian
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
 from lightning_gnnload.data.datasets.ogb import OGB
 from lightning_gnnload.data.datasets.purchases import Purchases
+from lightning_gnnload.data.datasets.relbench import RelBench
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 
-__all__ = ["OGB", "Dataset", "Debian", "LinkSplit", "Purchases", "Synthetic"]
+__all__ = ["OGB", "Dataset", "Debian", "LinkSplit", "Purchases", "RelBench", "Synthetic"]

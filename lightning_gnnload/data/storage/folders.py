@@ -137,7 +137,10 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a tensor, without a copy where it is contiguous."""
     if tensor.numel() == 0:
         return memoryview(b"")
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+    flat = tensor.contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # as one row of a column may have, which counts as contiguous
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).numpy().data
 
 
 @contextmanager
