@@ -58,20 +58,32 @@ def edge_list(
     Raises:
         GraphDataError: neither is there, or attributes of edges beside ``adj_t``.
     """
+    src, dst, values = edge_ends(store)
     if store.get("edge_index") is not None:
-        src, dst = store["edge_index"]
         return src, dst, of_edges.get("edge_weight")
-    if store.get("adj_t") is None:
-        raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(store.keys())}.")
     if carried or edge_x is not None:
         raise GraphDataError(
             f"{min(of_edges)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
             f"edge_index, in the order of these rows, or leave them out: edge_tables=[]."
         )
-    (dst, src), weight = import_pyg("Reading a PyG graph").utils.to_edge_index(store["adj_t"])
     if adds_weight:
-        carried["edge_weight"] = weight
-    return src, dst, weight
+        carried["edge_weight"] = values
+    return src, dst, values
+
+
+def edge_ends(store: Any) -> tuple[Any, Any, Any]:
+    """Returns the sources and the targets of a store's edges and, of ``adj_t``, its values, in the order of edge ids.
+
+    Raises:
+        GraphDataError: the store has neither ``edge_index`` nor ``adj_t``.
+    """
+    if store.get("edge_index") is not None:
+        src, dst = store["edge_index"]
+        return src, dst, None
+    if store.get("adj_t") is None:
+        raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(store.keys())}.")
+    (dst, src), values = import_pyg("Reading a PyG graph").utils.to_edge_index(store["adj_t"])
+    return src, dst, values
 
 
 def check_rows(data: Any, store: Any, key: str) -> None:

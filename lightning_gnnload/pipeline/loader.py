@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -177,6 +178,8 @@ class SampledLoader(EpochLoader):
             brings their mini-batches to the device, unless that is None.
         make_again: makes this loader in another process, for a Trainer that spawns its ranks: it is pickled in the
             loader's place, whose threads, slots and mapped data stay here.
+        num_ahead: how many mini-batches are made or wait while one is consumed; None: as many as there are threads.
+        on_thread: called by each thread, with its number, before it makes any.
     """
 
     def __init__(
@@ -191,8 +194,12 @@ class SampledLoader(EpochLoader):
         on_device: Callable[[], DeviceBatches | None] = lambda: None,
         prefetcher: Callable[[], DevicePrefetcher | None] = lambda: None,
         make_again: Callable[[], SampledLoader] | None = None,
+        num_ahead: int | None = None,
+        on_thread: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__(source, num_ranks, rank)
+        self.num_ahead = num_ahead
+        self.on_thread = on_thread
         self.make_again = make_again
         self.num_threads = num_threads
         self.convert: Convert = convert or (lambda batch: batch)
@@ -210,24 +217,40 @@ class SampledLoader(EpochLoader):
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Yields the mini-batches of steps ``[start, stop)``."""
+        return self.made(BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
+
+    def made(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
+        """Yields these mini-batches, in their order. Requests are taken as threads come to them."""
         make, num_threads = self._open()  # here, where an interrupt can end it: threads would first have to finish
-        requests = (BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
         if num_threads == 0:
             for request in requests:
                 yield self._deliver(request, partial(make, request), QueueFill(ready=0))
             return
-        threads = ThreadPoolExecutor(num_threads, "gnnload-sample", self._slots.initializer())
-        # One more than there are threads: a batch waits to be consumed while each thread makes another.
+        threads = ThreadPoolExecutor(num_threads, "gnnload-sample", self._initializer())
+        # One more than are made: a batch waits to be consumed while each thread makes another.
+        num_ahead = num_threads if self.num_ahead is None else max(self.num_ahead, num_threads)
         ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]] = deque()
         try:
             for request in requests:
                 ahead.append((request, threads.submit(make, request)))
-                if len(ahead) > num_threads:
+                if len(ahead) > num_ahead:
                     yield self._next(ahead)
             while ahead:
                 yield self._next(ahead)
         finally:
             threads.shutdown(cancel_futures=True)
+
+    def _initializer(self) -> Callable[[], None]:
+        """Returns what each thread does first."""
+        of_slots, of_user, numbers = self._slots.initializer(), self.on_thread, count()
+
+        def begin() -> None:
+            if of_slots is not None:
+                of_slots()
+            if of_user is not None:
+                of_user(next(numbers))
+
+        return begin
 
     def _open(self) -> tuple[Callable[[BatchRequest], _Made | MadeOnDevice], int]:
         """Opens the source or the device. Returns what makes a mini-batch, and how many threads may call it at once."""

@@ -6,7 +6,7 @@ Shapes: R rows of a mini-batch, S seeds, Q queries.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -44,6 +44,28 @@ class Asked(NamedTuple):
     def takes_labels_of_nodes(self) -> bool:
         """Whether the graph's labels, if it has any, are those of the rows: nodes without labels of their own."""
         return self.y is None and "src" not in self.columns
+
+
+class AsksRows(Protocol):
+    """The interface of what turns the rows of a mini-batch into what they ask for: :class:`SeedRows`, or PyG's rules.
+
+    Attributes:
+        sharing: which rows share nodes.
+        is_timed: whether times count.
+    """
+
+    sharing: Sharing
+    is_timed: bool
+
+    @property
+    def has_queries(self) -> bool:
+        """Whether mini-batches are asked for by :class:`.Queries`."""
+
+    def nodes_of(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the nodes of rows, int64 ``[R, 1]``, of links ``[R, 2]``."""
+
+    def ask(self, rows: np.ndarray, key: DrawKey) -> Asked:
+        """Returns what these rows ask for."""
 
 
 class SeedRows:

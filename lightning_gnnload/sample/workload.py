@@ -16,7 +16,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import LinkSettings
-from lightning_gnnload.sample.rows import Asked, SeedRows
+from lightning_gnnload.sample.rows import Asked, AsksRows, SeedRows
 
 FIXED_DRAWS_EPOCH = 2**32 - 1
 """The epoch in the draw key of evaluation, which no training epoch reaches."""
@@ -40,6 +40,7 @@ class Workload:
         labels: of the nodes, ``[N]`` or ``[N, C]``, for orders that look at them.
         table: the rows that the seeds are; None where they are node ids.
         links: what else is asked, where the rows are links.
+        rows: what turns rows into what they ask for, where ``table`` and ``links`` do not say it.
 
     Raises:
         LoaderConfigError: the order needs other labels, or times.
@@ -61,6 +62,7 @@ class Workload:
         labels: torch.Tensor | None = None,
         table: SeedTable | None = None,
         links: LinkSettings | None = None,
+        rows: AsksRows | None = None,
     ) -> None:
         self.graph = graph
         self.sampler = sampler
@@ -74,7 +76,8 @@ class Workload:
         self.labels = labels
         self.table = table
         self.links = links
-        self.rows = SeedRows(graph, sampler, table, links)
+        self._given_rows = rows
+        self.rows: AsksRows = SeedRows(graph, sampler, table, links) if rows is None else rows
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
         self._bound_order(batch_size * num_ranks)  # an order that cannot be is refused here
@@ -82,7 +85,7 @@ class Workload:
     def settings(self) -> dict[str, Any]:
         """Returns the arguments that it was made with, by name, to make another one like it."""
         names = ("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks")
-        return {name: getattr(self, name) for name in (*names, "labels", "table", "links")}
+        return {name: getattr(self, name) for name in (*names, "labels", "table", "links")} | {"rows": self._given_rows}
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""

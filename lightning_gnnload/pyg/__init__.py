@@ -1,0 +1,26 @@
+"""PyG's loaders and data modules by one changed import, with neither pyg-lib nor torch-sparse.
+
+Names are those of ``__init__.pyi``; each is imported when it is first used, so that loaders load no Lightning.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "GnnloadSampler": "sampler",
+    "LinkNeighborLoader": "loaders",
+    "NeighborLoader": "loaders",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,189 @@
+"""Attributes: which columns of a Data or HeteroData mini-batches carry, and how each gets there.
+
+PyG's own rules say which attributes have a row for each node or edge. Dense ones in memory of the host are tables that
+kernels gather; what else there is (ragged columns of a TensorFrame, sparse or transposed tensors, tensors of a GPU) PyG
+itself indexes, in the thread that makes the mini-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader.utils import index_select
+from torch_geometric.typing import TensorFrame
+
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.tables import EDGE_PREFIX, RESERVED
+from lightning_gnnload.errors import GraphDataError
+
+_TABLE_DTYPES = frozenset(
+    (
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    )
+)
+"""What kernels gather; PyG indexes numbers of other kinds."""
+_STRUCTURE = ("edge_index", "adj_t", "num_nodes")
+
+
+Rebuild = Callable[[list[torch.Tensor], torch.Tensor], Any]
+
+
+class Attribute(NamedTuple):
+    """An attribute that has a row for each node, or each edge, of a store.
+
+    Attributes:
+        name: in the store.
+        of_edges: rather than of nodes.
+        tables: names of the tables that its parts are gathered from; :data:`.EDGE_PREFIX` begins those of edges.
+        rebuild: makes of the parts' rows, and of the ids of all rows, what a mini-batch gets; None: it is the one part.
+    """
+
+    name: str
+    of_edges: bool
+    tables: tuple[str, ...]
+    rebuild: Rebuild | None
+
+
+class Attributes:
+    """The attributes of a graph as they are when it is made, and the tables that kernels gather from.
+
+    Args:
+        data: a ``Data`` or ``HeteroData``, whose attributes may be others than when the sampler was made.
+        graph: what is sampled of it.
+        edges: whether rows of edges are gathered by kernels, too: not where PyG adds edges to those that were drawn.
+
+    Attributes:
+        data: the same.
+        tables: GraphData with the tables.
+        by_type: the attributes by node or edge type; of a ``Data`` under None.
+
+    Raises:
+        GraphDataError: a store that has grown or shrunk since the sampler was made.
+    """
+
+    def __init__(self, data: Any, graph: Graph, *, edges: bool) -> None:
+        self.data = data
+        self.by_type: dict[Any, list[Attribute]] = {}
+        of_nodes: dict[str, Any] = {}
+        of_edges: dict[str, Any] = {}
+        for kind, store in _stores(data):
+            held = self.by_type[kind] = []
+            for name, value in store.items():
+                if name in _STRUCTURE:
+                    continue
+                by_node = hasattr(store, "is_node_attr") and store.is_node_attr(name)
+                if not by_node and not (hasattr(store, "is_edge_attr") and store.is_edge_attr(name)):
+                    continue
+                tables = of_nodes if by_node else of_edges
+                dim = data.__cat_dim__(name, value, store)
+                parts, rebuild = _parts(value, dim) if by_node or edges else ([], _indexed(value, dim))
+                named = []
+                for part in parts:
+                    named.append(_table_name(name, part, kind, tables))
+                    tables[named[-1]] = part
+                prefix = "" if by_node else EDGE_PREFIX
+                held.append(Attribute(name, not by_node, tuple(prefix + table for table in named), rebuild))
+        try:
+            self.tables = GraphData(graph, of_nodes.pop("x", None), tables=of_nodes, edge_tables=of_edges)
+        except GraphDataError as error:
+            raise GraphDataError(f"the attributes do not fit the sampler's graph: {error}") from error
+
+    def rows_of(self, batch: MiniBatch) -> dict[str, torch.Tensor]:
+        """Returns what kernels have gathered, by the tables' names."""
+        edges = {name: _no_rows(store) for name, store in self.tables.edge_stores.items()}
+        if batch.blocks:
+            edges = {EDGE_PREFIX + name: rows for name, rows in batch.blocks[0].tables.items()}
+        x = {} if batch.x is None else {"x": batch.x}
+        return {**x, **batch.tables, **edges}
+
+
+def _no_rows(store: FeatureStore) -> torch.Tensor:
+    return torch.empty((0, *store.row_shape), dtype=store.dtype)
+
+
+def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(data, Data):
+        yield None, data._store
+        return
+    yield from data.node_items()
+    yield from data.edge_items()
+
+
+def _parts(value: Any, dim: int) -> tuple[list[Any], Rebuild | None]:
+    """Returns the tables of an attribute, and what makes it of their rows."""
+    if isinstance(value, TensorFrame):
+        return _frame_parts(value)
+    if _is_table(value) and (dim == 0 or value.ndim == 1):
+        return [value], None
+    return [], _indexed(value, dim)
+
+
+def _indexed(value: Any, dim: int) -> Rebuild:
+    """Returns what indexes an attribute as PyG does."""
+
+    def index(_: list[torch.Tensor], ids: torch.Tensor) -> Any:
+        return index_select(value, ids.to(value.device) if isinstance(value, torch.Tensor) else ids, dim=dim)
+
+    return index
+
+
+def _is_table(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        is_number = value.dtype.isnative and value.dtype.kind in "ifb" and value.dtype != np.longdouble
+        return value.ndim > 0 and value.flags.c_contiguous and (is_number or value.dtype == np.uint8)
+    # Subclasses of Tensor (PyG's Index and EdgeIndex) know more than their rows do.
+    is_dense = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
+    return is_dense and value.ndim > 0 and value.is_contiguous() and value.dtype in _TABLE_DTYPES
+
+
+def _frame_parts(frame: Any) -> tuple[list[Any], Rebuild]:
+    """Returns the dense parts of a TensorFrame, a tensor by stype, embeddings side by side; it indexes the others."""
+    from torch_frame.data import MultiEmbeddingTensor
+
+    values = {
+        stype: feat.values if isinstance(feat, MultiEmbeddingTensor) else feat
+        for stype, feat in frame.feat_dict.items()
+    }
+    dense = {stype: rows for stype, rows in values.items() if _is_table(rows)}
+    has_y = _is_table(frame.y)
+
+    def row_of(stype: Any, rows: dict[Any, torch.Tensor], ids: torch.Tensor) -> Any:
+        feat, part = frame.feat_dict[stype], rows.get(stype)
+        if part is None:
+            return {key: each[ids] for key, each in feat.items()} if isinstance(feat, dict) else feat[ids]
+        is_embedding = isinstance(feat, MultiEmbeddingTensor)
+        return MultiEmbeddingTensor(len(part), feat.num_cols, part, feat.offset) if is_embedding else part
+
+    def rebuild(parts: list[torch.Tensor], ids: torch.Tensor) -> Any:
+        rows = dict(zip(dense, parts, strict=False))
+        made = copy(frame)
+        made.feat_dict = {stype: row_of(stype, rows, ids) for stype in frame.feat_dict}
+        made.y = parts[-1] if has_y else None if frame.y is None else frame.y[ids]
+        made._num_rows = None if frame._num_rows is None else len(ids)
+        return made
+
+    return [*dense.values(), *([frame.y] if has_y else [])], rebuild
+
+
+def _table_name(name: str, rows: Any, kind: Any, taken: Mapping[str, Any]) -> str:
+    """Returns a new name for a table: the attribute's own where it can be one; one of a type's tables ends in it."""
+    own = name if name.isascii() and name.isidentifier() else "column"
+    if kind is None:
+        if own in RESERVED and (own != "x" or rows.ndim < 2):
+            own = f"{own}_"
+        suffix = ""
+    else:
+        suffix = f".{kind if isinstance(kind, str) else '__'.join(kind)}"
+    number = 0
+    while f"{own}{number or ''}{suffix}" in taken:
+        number += 1
+    return f"{own}{number or ''}{suffix}"

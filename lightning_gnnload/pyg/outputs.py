@@ -1,0 +1,137 @@
+"""Mini-batches as PyG's SamplerOutput and HeteroSamplerOutput: who was sampled, without a row of data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+from torch_geometric.sampler.base import SubgraphType
+
+from lightning_gnnload.adapters.columns import original_edge_ids
+from lightning_gnnload.adapters.pyg_stores import steps
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.typed_parts import TypedParts
+
+METADATA = "metadata_"
+"""Begins the names of a mini-batch's columns that are the metadata of PyG's sampler output."""
+
+
+class Settings(Protocol):
+    """The interface of what says how a mini-batch was drawn: :class:`.GnnloadSampler`."""
+
+    graph: Graph
+    subgraph_type: SubgraphType
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether each seed has nodes of its own."""
+
+    @property
+    def num_hops(self) -> int:
+        """How many hops there are, with those that draw nothing."""
+
+
+def sampler_output(batch: MiniBatch, sampler: Settings) -> SamplerOutput | HeteroSamplerOutput:
+    """Returns what PyG's own sampler would give: all types of the graph, edges nearest hop first, by the user's
+    numbers, and the metadata that the batch's columns hold.
+
+    Args:
+        batch: of ``sampler.inner()`` for what ``sampler.asked`` returned.
+        sampler: whose settings say what PyG is given.
+    """
+    made = _hetero(batch, sampler) if sampler.graph.types is not None else _homogeneous(batch, sampler)
+    made.metadata = _metadata(batch.seed_columns)
+    if made.batch is not None:
+        made.batch = _of_rows(made.batch, made.metadata)
+    if sampler.subgraph_type is SubgraphType.bidirectional:
+        made = made.to_bidirectional()
+    return made
+
+
+def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
+    """Returns int64 ``[2, E]`` of both; a mini-batch's own are joined already."""
+    base = row._base
+    is_joined = base is not None and base is col._base and base.shape == (2, len(row)) and base.is_contiguous()
+    return base if is_joined and base.data_ptr() == row.data_ptr() else torch.stack([row, col])  # type: ignore[union-attr, return-value]
+
+
+def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
+    hops = batch.blocks[::-1]
+    num_edges = hops[-1].num_edges if hops else 0
+    edge_index = batch.nodes.new_empty((2, num_edges))
+    edge = batch.nodes.new_empty(num_edges)
+    if hops:
+        outermost = hops[-1]
+        edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
+        assert outermost.edge_ids is not None, "the sampler has edge_ids=True"
+        edge = original_edge_ids(outermost.edge_ids, sampler.graph.edge_order)
+    missing = [0] * (sampler.num_hops - len(hops))
+    return SamplerOutput(
+        batch.nodes,
+        edge_index[0],
+        edge_index[1],
+        edge,
+        batch=batch.rows if sampler.disjoint else None,
+        num_sampled_nodes=[*steps([0, batch.num_seeds, *(block.num_src for block in hops)]), *missing],
+        num_sampled_edges=[*steps([0, *(block.num_edges for block in hops)]), *missing],
+    )
+
+
+def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
+    graph, hops = sampler.graph, batch.blocks[::-1]
+    types = graph.types
+    assert types is not None, "the caller asked for it"
+    parts = TypedParts(replace(batch, seed_columns={}), graph, {})
+    missing = [0] * (sampler.num_hops - len(hops))
+    totals = [parts.counts(number) for number in (0, batch.num_seeds, *(block.num_src for block in hops))]
+    made = HeteroSamplerOutput(
+        parts.nodes(),
+        {},
+        {},
+        {},
+        batch=parts.rows() if sampler.disjoint else None,
+        num_sampled_nodes={kind: [*steps([of[kind] for of in totals]), *missing] for kind in types.node_types},
+        num_sampled_edges={kind: [0] * sampler.num_hops for kind in types.edge_types},
+    )
+    # Hops are prefixes of the outermost one, whose rows of data are gathered elsewhere.
+    blocks = parts.cut(replace(hops[-1], tables={}, x=None)) if hops else {}
+    expanded = [parts.counts(block.num_dst) for block in hops]
+    for kind in types.edge_types:
+        block = blocks.get(kind)
+        edge_index = batch.nodes.new_empty((2, 0 if block is None else block.num_edges))
+        made.edge[kind] = edge_index.new_empty(0)
+        if block is not None:
+            edge_index[0], edge_index[1] = block.indices, block.edge_dst()
+            made.edge[kind] = original_edge_ids(block.edge_ids, graph.edge_order)  # type: ignore[arg-type]
+            ends = [0, *(int(block.indptr[of[kind[2]]]) for of in expanded)]
+            made.num_sampled_edges[kind] = [*steps(ends), *missing]
+        made.row[kind], made.col[kind] = edge_index[0], edge_index[1]
+    return made
+
+
+def _metadata(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+    """Returns PyG's metadata: of nodes two entries, of links four, of triplets five; None where one is not there."""
+    held: list[torch.Tensor | None] = []
+    for name, rows in columns.items():
+        if name.startswith(METADATA):
+            at, count = map(int, name.removeprefix(METADATA).split("_of_"))
+            held = held or [None] * count
+            held[at] = rows
+    return tuple(held)
+
+
+def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
+    """Returns PyG's metadata as columns of a mini-batch's rows, of which :func:`sampler_output` makes it again."""
+    named = {f"{METADATA}{at}_of_{len(metadata)}": rows for at, rows in enumerate(metadata)}
+    return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
+
+
+def _of_rows(batch: Any, metadata: tuple[Any, ...]) -> Any:
+    """Returns which row each node belongs to: all sources are seeds first, then all targets, and so on."""
+    num_rows = len(metadata[0])
+    if isinstance(batch, dict):
+        return {kind: rows.long() % max(num_rows, 1) for kind, rows in batch.items()}
+    return batch.long() % max(num_rows, 1)

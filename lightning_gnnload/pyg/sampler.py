@@ -1,0 +1,379 @@
+"""GnnloadSampler: PyG's neighbour sampler, drawn by our kernels, as a pure function of its seeds and a key."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+from torch_geometric.sampler import (
+    BaseSampler,
+    EdgeSamplerInput,
+    HeteroSamplerOutput,
+    NegativeSampling,
+    NodeSamplerInput,
+    SamplerOutput,
+)
+from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
+
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.clock import as_times
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, Queries
+from lightning_gnnload.ops.philox import hash32
+from lightning_gnnload.pyg.inputs import check_ids, check_rows
+from lightning_gnnload.pyg.outputs import metadata_columns, sampler_output
+from lightning_gnnload.pyg.topology import topology_of
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.rows import Asked
+from lightning_gnnload.sample.weighted import WeightedNeighborSampler
+
+
+class GnnloadSampler(BaseSampler):
+    """Samples neighbourhoods for PyG's own loaders and data modules, with neither pyg-lib nor torch-sparse.
+
+    The settings are those of ``torch_geometric.sampler.NeighborSampler``, and may be changed on a copy, as PyG's data
+    modules do for evaluation. Edges come with the numbers that they have in the user's graph, so that
+    ``edge_permutation`` is None.
+
+    In a loader of PyG a mini-batch depends on its seeds, the sampler's ``seed`` and, with worker processes, on the
+    seed of their epoch, which ``torch.manual_seed`` decides; without them, on how many were sampled before. In the
+    loaders of this package it is a pure function of (graph, settings, seed, epoch, step, seeds).
+
+    Args:
+        data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
+        num_neighbors: how many neighbours are drawn for each node, by hop: a list, a dict of lists by edge type, or a
+            ``NumNeighbors``; -1 takes all.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        replace: draw with replacement.
+        disjoint: each seed has nodes of its own; always so by time.
+        temporal_strategy: ``"uniform"``, or ``"last"``, which takes the newest.
+        time_attr: the attribute of nodes or edges that says since when they are there.
+        weight_attr: the attribute of edges in proportion to which they are drawn.
+        is_sorted: nothing: edges in any order are sorted in time linear in their number.
+        share_memory: nothing: threads share it, and forked processes do.
+        directed: False is ``subgraph_type="induced"``, as in old versions of PyG.
+        seed: random seed of the draws.
+
+    Raises:
+        GraphDataError, GraphFormatError: as :func:`.topology_of`.
+        SamplerConfigError: settings that cannot be.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.loader import NodeLoader
+        >>> data = Data(edge_index=torch.tensor([[1, 2, 3], [0, 0, 1]]), num_nodes=4)
+        >>> batch = next(iter(NodeLoader(data, GnnloadSampler(data, [-1, -1]), input_nodes=[0])))
+        >>> batch.n_id.tolist(), batch.e_id.tolist()
+        ([0, 1, 2, 3], [0, 1, 2])
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: NumNeighbors | Sequence[int] | Mapping[Any, Sequence[int]],
+        subgraph_type: SubgraphType | str = "directional",
+        replace: bool = False,
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        is_sorted: bool = False,
+        share_memory: bool = False,
+        directed: bool = True,
+        *,
+        seed: int = 0,
+    ) -> None:
+        if not directed:
+            warnings.warn("directed=False is subgraph_type='induced' in PyG's newer versions.", stacklevel=2)
+            subgraph_type = SubgraphType.induced
+        if temporal_strategy not in ("uniform", "last"):
+            raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")
+        self.graph, self.node_time, self.num_nodes = topology_of(data, time_attr, weight_attr)
+        self.is_weighted = weight_attr is not None
+        if self.is_weighted and self.is_temporal:
+            raise SamplerConfigError(
+                f"weight_attr={weight_attr!r} with time_attr={time_attr!r}: there are no weighted draws by time, as in "
+                "PyG. Leave one out."
+            )
+        self.num_neighbors = num_neighbors
+        self.subgraph_type = SubgraphType(subgraph_type)
+        self.replace = replace
+        self.disjoint = disjoint
+        self.temporal_strategy = temporal_strategy
+        self.seed = seed
+        self._num_sampled = 0
+        self.inner()  # refuses settings that cannot be
+
+    @property
+    def num_neighbors(self) -> NumNeighbors:
+        """How many neighbours are drawn, as PyG keeps it."""
+        return self._num_neighbors
+
+    @num_neighbors.setter
+    def num_neighbors(self, given: Any) -> None:
+        self._num_neighbors = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
+
+    @property
+    def is_hetero(self) -> bool:
+        return self.graph.types is not None
+
+    @property
+    def is_temporal(self) -> bool:
+        return self.graph.clock is not None
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether each seed has nodes of its own."""
+        return self._disjoint or self.is_temporal
+
+    @disjoint.setter
+    def disjoint(self, disjoint: bool) -> None:
+        self._disjoint = disjoint
+
+    @property
+    def edge_permutation(self) -> None:
+        """None: edges have the user's numbers."""
+        return
+
+    @property
+    def num_hops(self) -> int:
+        """How many hops are drawn, with those that draw nothing."""
+        return int(self.num_neighbors.num_hops)
+
+    def inner(self) -> Sampler:
+        """Makes the sampler that draws, of the settings as they are now.
+
+        Hops from the first one on that draws nothing find nothing, and are left out.
+
+        Raises:
+            SamplerConfigError: settings that cannot be.
+        """
+        fanouts = _fanouts(self.num_neighbors, self.graph)
+        if self.is_weighted:
+            if self.disjoint:
+                raise SamplerConfigError(
+                    "disjoint=True with weight_attr: the tables by which weighted edges are drawn are of all seeds "
+                    "together. Leave one out."
+                )
+            return WeightedNeighborSampler(fanouts, self.replace, expand="new", edge_ids=True)
+        return NeighborSampler(
+            fanouts,
+            self.replace,
+            expand="new",
+            edge_ids=True,
+            sharing="disjoint" if self.disjoint else "plain",
+            before="<=" if self.is_temporal else None,
+            pick="last" if self.is_temporal and self.temporal_strategy == "last" else "uniform",
+        )
+
+    # As PyG calls it.
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
+        """Samples around nodes.
+
+        Raises:
+            SeedError: a node that is not there, or without a time where times count.
+        """
+        return self._sampled(inputs, self._next_key(inputs.node), None)
+
+    def sample_from_edges(
+        self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
+    ) -> SamplerOutput | HeteroSamplerOutput:
+        """Samples around the ends of links, and of false ones where ``neg_sampling`` says so.
+
+        Raises:
+            SeedError: as :meth:`sample_from_nodes`.
+        """
+        return self._sampled(inputs, self._next_key(inputs.row), neg_sampling)
+
+    def _sampled(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None) -> Any:
+        asked = self.asked(inputs, key, neg_sampling)
+        arena, layout = self.inner().sample_here(self.graph, asked.seeds, key, asked.queries)
+        batch = MiniBatch.view(arena, layout, len(asked.seeds)).clone()
+        batch.seed_columns = asked.columns
+        return sampler_output(batch, self)
+
+    def _next_key(self, seeds: torch.Tensor) -> DrawKey:
+        worker = get_worker_info()
+        if worker is None:
+            self._num_sampled += 1
+            return DrawKey(self.seed, 0, self._num_sampled - 1)
+        # The seed of an epoch's workers is theirs together; which of them gets a mini-batch is of no account.
+        return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, _digest(seeds.numpy())[0])
+
+    # As the loaders of this package call it.
+
+    def asked(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None = None) -> Asked:
+        """Returns what a mini-batch of these inputs asks for: PyG's own rules say which seeds and which negatives.
+
+        Args:
+            inputs: a ``NodeSamplerInput``, or an ``EdgeSamplerInput``.
+            key: names the draws of negatives, too.
+            neg_sampling: how negatives are made.
+
+        Raises:
+            SeedError: a node that is not there, or without a time where times count.
+        """
+        seen: list[tuple[Any, Any]] = []
+
+        def see(seed: Any, seed_time: Any) -> SamplerOutput | HeteroSamplerOutput:
+            seen.append((seed, seed_time))
+            if isinstance(seed, dict):
+                return HeteroSamplerOutput({}, {}, {}, {}, batch={})
+            nothing = torch.empty(0, dtype=torch.long)
+            return SamplerOutput(nothing, nothing, nothing, nothing, batch=nothing)
+
+        if isinstance(inputs, NodeSamplerInput):
+            output = node_sample(inputs, see)
+            num_rows = len(inputs.node)
+        else:
+            named = None if neg_sampling is None else _NamedNegatives(neg_sampling, key, inputs)
+            output = edge_sample(inputs, see, self.num_nodes, self.disjoint, self.node_time, named)
+            num_rows = len(inputs.row)
+        [(seed, seed_time)] = seen
+        nodes, times = self._flat(seed, seed_time)
+        queries = self._queries(nodes, times, inputs, num_rows, key)
+        return Asked(nodes, queries, None, metadata_columns(output.metadata))
+
+    def ends_of(self, inputs: Any) -> np.ndarray:
+        """Returns the nodes of these inputs by their ids in the graph, int64 ``[R, 1]``, of links ``[R, 2]``."""
+        if isinstance(inputs, NodeSamplerInput):
+            ends = [(inputs.input_type, inputs.node)]
+        else:
+            src, _, dst = inputs.input_type or (None, None, None)
+            ends = [(src, inputs.row), (dst, inputs.col)]
+        return np.stack([self._flat({kind: ids} if self.is_hetero else ids, None)[0] for kind, ids in ends], axis=1)
+
+    def check_inputs(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
+        """Checks all rows of a loader, before it makes the first mini-batch.
+
+        Raises:
+            SeedError: ends that are no nodes, or columns that have not one entry a row.
+            SamplerConfigError: negatives are to be drawn by what are no weights of the nodes.
+        """
+        ends = self.ends_of(inputs)
+        if isinstance(inputs, NodeSamplerInput):
+            check_rows(len(ends), input_time=inputs.time, input_id=inputs.input_id)
+        else:
+            check_rows(len(ends), edge_label=inputs.label, edge_label_time=inputs.time, input_id=inputs.input_id)
+        for name, end in (("src_weight", 0), ("dst_weight", 2)):
+            weight = getattr(neg_sampling, name, None)
+            if weight is None:
+                continue
+            count = self.num_nodes if isinstance(self.num_nodes, int) else self.num_nodes[inputs.input_type[end]]
+            sound = weight.shape == (count,) and bool((weight.isfinite() & (weight >= 0)).all() and weight.sum() > 0)
+            if not sound:
+                raise SamplerConfigError(
+                    f"neg_sampling: {name} must be [{count}], one number of 0 or more a node, not all of them 0, but "
+                    f"it is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
+                )
+
+    def _flat(self, seed: Any, seed_time: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns the seeds by their ids in the graph, int64 ``[S]``, and their times, where these were given."""
+        types = self.graph.types
+        if types is None:
+            nodes = check_ids(seed, self.graph.num_nodes, None)
+            return nodes, None if seed_time is None else _times(seed_time)
+        parts = []
+        for kind, ids in seed.items():
+            if kind not in types.node_types:
+                raise SeedError(f"seeds of type {kind!r}, but the graph's types are {', '.join(types.node_types)}.")
+            place = types.range_of(kind)
+            parts.append(check_ids(ids, len(place), kind) + place.start)
+        times = None if seed_time is None else np.concatenate([_times(each) for each in seed_time.values()])
+        return np.concatenate(parts), times
+
+    def _queries(
+        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, key: DrawKey
+    ) -> Queries | None:
+        if not self.disjoint:
+            return _apart(nodes, key)
+        # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place.
+        at = np.arange(len(nodes))
+        numbers = inputs.input_id
+        rows = at % max(num_rows, 1) if numbers is None else numbers.numpy()[at % max(num_rows, 1)]
+        name = (rows & 0xFFFFFFFF).astype(np.uint32) ^ hash32((at // max(num_rows, 1)).astype(np.uint32))
+        until = None
+        if self.graph.clock is not None:
+            until = self.graph.clock.until(self._own_times(nodes) if times is None else times, "<=")
+        return Queries(at.astype(np.int32), name=name, by_row=True, until=until)
+
+    def _own_times(self, nodes: np.ndarray) -> np.ndarray:
+        """Returns the times of seeds that were given none."""
+        if self.node_time is None:
+            raise SeedError(
+                "the edges have times, but the seeds have none. Give NeighborLoader(..., input_time=times), or "
+                "LinkNeighborLoader(..., edge_label_time=times)."
+            )
+        assert self.graph.node_time is not None, "the nodes' times are its own"
+        return self.graph.node_time[nodes]
+
+    def __repr__(self) -> str:
+        return f"GnnloadSampler({self.num_neighbors}, {self.inner()!r})"
+
+
+class _NamedNegatives(NegativeSampling):
+    """Draws PyG's negatives by a generator of the mini-batch's own, named by its key and its rows."""
+
+    def __init__(self, settings: NegativeSampling, key: DrawKey, inputs: EdgeSamplerInput) -> None:
+        self.__dict__.update(settings.__dict__)
+        ends = np.concatenate([inputs.row.numpy(), inputs.col.numpy()])
+        self._generator = np.random.Generator(np.random.Philox([key.seed, key.epoch, key.step, *_digest(ends)]))
+
+    def sample(self, num_samples: int, endpoint: Any, num_nodes: int | None = None) -> torch.Tensor:
+        weight = self.src_weight if endpoint == "src" else self.dst_weight
+        if weight is None:
+            return torch.from_numpy(self._generator.integers(0, num_nodes, num_samples))
+        total = np.cumsum(weight.numpy(), dtype=np.float64)
+        drawn = np.searchsorted(total, self._generator.random(num_samples) * total[-1], side="right")
+        return torch.from_numpy(np.minimum(drawn, len(total) - 1))
+
+
+def _digest(ends: np.ndarray) -> tuple[int, int]:
+    mixed = hash32(
+        (ends & 0xFFFFFFFF).astype(np.uint32) + np.arange(len(ends), dtype=np.uint32) * np.uint32(0x9E3779B1)
+    )
+    return int(mixed.sum(dtype=np.uint64) & np.uint64(0xFFFFFFFF)), int(np.bitwise_xor.reduce(mixed, initial=0))
+
+
+def _fanouts(num_neighbors: NumNeighbors, graph: Graph) -> list[Any]:
+    """Returns the fanouts by hop, without the hops from the first one on that draws nothing."""
+    if graph.types is None:
+        hops: list[Any] = [int(fanout) for fanout in num_neighbors.get_mapped_values()]
+        is_empty = [fanout == 0 for fanout in hops]
+    else:
+        kinds = list(graph.types.edge_types)
+        values = num_neighbors.get_values(kinds)
+        by_type = {kind: values[kind] if isinstance(values, dict) else values for kind in kinds}
+        num_hops = int(num_neighbors.num_hops) if kinds else 0
+        hops = [{kind: int(of[hop]) for kind, of in by_type.items() if of[hop] != 0} for hop in range(num_hops)]
+        is_empty = [not hop for hop in hops]
+    return hops[: is_empty.index(True)] if True in is_empty else hops
+
+
+def _apart(nodes: np.ndarray, key: DrawKey) -> Queries | None:
+    """Returns queries that let a node be a seed more than once; None where none is.
+
+    PyG lets it. The first time it draws as ever; each further one has a neighbourhood of its own.
+    """
+    order = np.argsort(nodes, kind="stable")
+    same = np.concatenate([[False], np.diff(nodes[order]) == 0]) if len(nodes) else np.zeros(0, bool)
+    if not same.any():
+        return None
+    begins = np.flatnonzero(~same)
+    time = np.empty(len(nodes), np.int64)
+    time[order] = np.arange(len(nodes)) - np.repeat(begins, np.diff([*begins, len(nodes)]))
+    name = np.uint32(key.step & 0xFFFFFFFF) ^ hash32(np.arange(time.max() + 1, dtype=np.uint32))
+    return Queries(time.astype(np.int32), name=name)
+
+
+def _times(times: torch.Tensor) -> np.ndarray:
+    return as_times(times, what="the seeds' times", error=SeedError)

@@ -1,0 +1,459 @@
+"""Mini-batches of the drop-in loaders: field by field what PyG's own code makes of who was sampled."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, SequentialSampler
+from torch_frame import TensorFrame, stype
+from torch_frame.data import MultiEmbeddingTensor, MultiNestedTensor
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler.base import NumNeighbors
+
+from lightning_gnnload.errors import (
+    CheckpointError,
+    GraphDataError,
+    GraphFormatError,
+    LoaderConfigError,
+    SamplerConfigError,
+    SeedError,
+)
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.pyg import GnnloadSampler, LinkNeighborLoader, NeighborLoader
+
+N, E = 120, 900
+A_TO_B, B_TO_A, A_TO_A = ("a", "to", "b"), ("b", "to", "a"), ("a", "knows", "a")
+
+
+@cache
+def frame(num_rows: int) -> TensorFrame:
+    """A table with a column of each kind, ragged ones among them."""
+    generator = torch.Generator().manual_seed(num_rows)
+    ragged = [[torch.arange(i % 3), torch.arange((i + 1) % 2)] for i in range(num_rows)]
+    tokens = MultiNestedTensor.from_tensor_mat([[torch.arange(1 + i % 4)] for i in range(num_rows)])
+    embeddings = [torch.randn(num_rows, 3, generator=generator), torch.randn(num_rows, 2, generator=generator)]
+    return TensorFrame(
+        {
+            stype.numerical: torch.randn(num_rows, 2, generator=generator),
+            stype.categorical: torch.randint(-1, 4, (num_rows, 3), generator=generator),
+            stype.timestamp: torch.randint(0, 9, (num_rows, 1, 7), generator=generator),
+            stype.embedding: MultiEmbeddingTensor.from_tensor_list(embeddings),
+            stype.multicategorical: MultiNestedTensor.from_tensor_mat(ragged),
+            stype.text_tokenized: {"input_ids": tokens, "attention_mask": tokens},
+        },
+        {
+            stype.numerical: ["n0", "n1"],
+            stype.categorical: ["c0", "c1", "c2"],
+            stype.timestamp: ["t0"],
+            stype.embedding: ["e0", "e1"],
+            stype.multicategorical: ["m0", "m1"],
+            stype.text_tokenized: ["s0"],
+        },
+        y=torch.arange(num_rows),
+    )
+
+
+def homogeneous() -> Data:
+    return copy(_homogeneous())
+
+
+@cache
+def _homogeneous() -> Data:
+    generator = torch.Generator().manual_seed(1)
+    return Data(
+        edge_attr=torch.randn(E, 3, generator=generator),
+        x=torch.randn(N, 8, generator=generator),
+        edge_index=torch.randint(N, (2, E), generator=generator),
+        y=torch.randint(5, (N,), generator=generator),
+        edge_weight=torch.rand(E, generator=generator),
+        time=torch.randint(100, (N,), generator=generator),
+        edge_time=torch.randint(100, (E,), generator=generator),
+        train_mask=torch.rand(N, generator=generator) < 0.5,
+        history=torch.randn(N, 4, 2, generator=generator).to(torch.bfloat16),
+        signal=torch.randn(N, 2, dtype=torch.complex64, generator=generator),
+        counts=np.arange(N, dtype=np.int16),
+        transposed=torch.randn(5, N, generator=generator).t(),
+        node_index=torch.randint(9, (2, N), generator=generator),  # by node in its last dimension
+        edge_image=torch.randn(E, 2, 2, dtype=torch.float64, generator=generator),
+        tf=frame(N),
+        name="a graph",
+        mean=torch.zeros(3),
+        **{"not an identifier": torch.arange(N), "positions": torch.arange(N)},
+    )
+
+
+def typed() -> HeteroData:
+    return copy(_typed())
+
+
+@cache
+def _typed() -> HeteroData:
+    generator = torch.Generator().manual_seed(2)
+    data = HeteroData(name="typed")
+    data["a"].x = torch.randn(N, 4, generator=generator)
+    data["a"].y = torch.randint(3, (N,), generator=generator)
+    data["a"].time = torch.randint(100, (N,), generator=generator)
+    data["a"].tf = frame(N)
+    data["a"]["my column"] = torch.arange(N)
+    data["b"].num_nodes = 40
+    data["b"].y = torch.arange(40.0)
+    data["b"].train_mask = torch.arange(40) % 2 == 0
+    data["alone"].x = torch.ones(7, 2)
+    for kind, count in ((A_TO_B, E), (B_TO_A, E // 2), (A_TO_A, 2 * E), (("alone", "to", "alone"), 0)):
+        ends = [torch.randint(data[end].num_nodes, (count,), generator=generator) for end in kind[::2]]
+        data[kind].edge_index = torch.stack(ends)
+        data[kind].edge_attr = torch.randn(count, 2, generator=generator)
+        data[kind].weight = torch.rand(count, generator=generator)
+    data[A_TO_B].edge_label = torch.zeros(3)  # of no edge: it goes along as it is
+    return data
+
+
+def expected(loader: Any, epoch: int, step: int, index: Any) -> Any:
+    """What PyG makes of the same draws: its rules for seeds and negatives, and its filter of the data."""
+    key, negatives = DrawKey(loader.seed, epoch, step), getattr(loader, "neg_sampling", None)
+    return loader.filter_fn(loader._sampler._sampled(loader.input_data[index], key, negatives))
+
+
+def check_equal(found: Any, wanted: Any) -> None:
+    assert type(found) is type(wanted)
+    stores = zip(found.stores, wanted.stores, strict=True)
+    for mine, theirs in stores:
+        assert list(mine.keys()) == list(theirs.keys()), mine._key
+        for name, value in theirs.items():
+            check_value(mine[name], value, f"{name} of {mine._key}")
+
+
+def check_value(found: Any, wanted: Any, what: str) -> None:
+    assert type(found) is type(wanted), what
+    if isinstance(wanted, torch.Tensor):
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), what
+        assert torch.equal(found, wanted), what
+    elif isinstance(wanted, TensorFrame):
+        assert found == wanted, what
+        assert list(found.feat_dict) == list(wanted.feat_dict), what
+        assert found.num_rows == wanted.num_rows, what
+    elif isinstance(wanted, np.ndarray):
+        assert np.array_equal(found, wanted), what
+    else:
+        assert found == wanted, what
+
+
+def check_loader(loader: Any, epochs: int = 2) -> None:
+    for epoch in range(epochs):
+        lists = BatchSampler(SequentialSampler(loader.dataset), loader.batch_size, drop_last=False)
+        for step, (batch, index) in enumerate(zip(loader, lists, strict=True)):
+            check_equal(batch, expected(loader, epoch, step, index))
+
+
+NODES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "replace": {"replace": True},
+    "disjoint": {"disjoint": True},
+    "weights": {"weight_attr": "edge_weight"},
+    "times of nodes": {"time_attr": "time"},
+    "given times": {"time_attr": "time", "input_time": torch.arange(N) % 100},
+    "times of edges": {"time_attr": "edge_time", "input_time": torch.arange(N) % 100, "temporal_strategy": "last"},
+    "both ways": {"subgraph_type": "bidirectional"},
+    "all": {"num_neighbors": [-1, 2]},
+    "a hop of nothing": {"num_neighbors": [3, 0, 2]},
+    "no hop": {"num_neighbors": []},
+}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("settings", NODES.values(), ids=NODES)
+def test_batches_of_nodes_are_pygs(settings: dict[str, Any], num_workers: int) -> None:
+    settings = {"num_neighbors": [4, 3], "batch_size": 50, "seed": 3, **settings}
+    check_loader(NeighborLoader(homogeneous(), num_workers=num_workers, **settings))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_neighbors": {A_TO_B: [3, 2], B_TO_A: [2, 0], A_TO_A: [1, 1], ("alone", "to", "alone"): [1, 1]}},
+        {"num_neighbors": NumNeighbors({A_TO_B: [3, 2]}, default=[1, 1])},
+        {"input_nodes": ("a", torch.tensor([5, 3, 8])), "disjoint": True},
+        {"input_nodes": "alone"},
+        {"input_nodes": ("a", None), "time_attr": "time"},
+        {"time_attr": "time", "input_time": torch.arange(40)},
+        {"weight_attr": "weight"},
+        {"subgraph_type": "bidirectional"},
+    ],
+)
+def test_batches_of_typed_nodes_are_pygs(settings: dict[str, Any], num_workers: int) -> None:
+    settings = {"num_neighbors": [4, 3], "input_nodes": "b", "batch_size": 16, "seed": 3, **settings}
+    check_loader(NeighborLoader(typed(), num_workers=num_workers, **settings))
+
+
+LINKS: dict[str, dict[str, Any]] = {
+    "no negatives": {},
+    "labels": {"edge_label": torch.arange(E) % 3, "neg_sampling": "binary"},
+    "half": {"neg_sampling": NegativeSampling("binary", 0.5)},
+    "ratio": {"neg_sampling_ratio": 2.0},
+    "triplets": {"neg_sampling": {"mode": "triplet", "amount": 2}},
+    "weights": {"neg_sampling": NegativeSampling("binary", 1, torch.arange(N), torch.arange(N) + 1.0)},
+    "disjoint": {"neg_sampling": "triplet", "disjoint": True},
+    "times": {"neg_sampling": "binary", "edge_label_time": torch.full((E,), 60), "time_attr": "time"},
+    "times of triplets": {"neg_sampling": "triplet", "edge_label_time": torch.full((E,), 60), "time_attr": "edge_time"},
+}
+
+
+@pytest.mark.parametrize("settings", LINKS.values(), ids=LINKS)
+def test_batches_of_links_are_pygs(settings: dict[str, Any]) -> None:
+    check_loader(LinkNeighborLoader(homogeneous(), [3, 2], batch_size=300, seed=5, num_workers=2, **settings))
+
+
+@pytest.mark.parametrize("edge_type", [A_TO_B, A_TO_A])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"neg_sampling": "binary", "disjoint": True},
+        {"neg_sampling": {"mode": "triplet", "amount": 3}},
+        {"neg_sampling": "triplet", "edge_label_time": torch.full((30,), 60), "time_attr": "time"},
+    ],
+)
+def test_batches_of_typed_links_are_pygs(edge_type: Any, settings: dict[str, Any]) -> None:
+    data = typed()
+    links = edge_type, data[edge_type].edge_index[:, :30]
+    check_loader(LinkNeighborLoader(data, [3, 2], links, batch_size=20, seed=5, **settings))
+
+
+def test_what_is_sampled_are_edges_of_the_graph() -> None:
+    data = typed()
+    for batch in NeighborLoader(data, [4, 3], ("b", None), batch_size=16, seed=1):
+        for kind in data.edge_types:
+            src, dst = batch[kind].edge_index
+            ends = torch.stack([batch[kind[0]].n_id[src], batch[kind[2]].n_id[dst]])
+            assert torch.equal(ends, data[kind].edge_index[:, batch[kind].e_id])
+
+
+def test_a_node_may_be_a_seed_more_than_once() -> None:
+    data = homogeneous()
+    seeds = torch.tensor([7, 7, 3, 7])
+    [batch] = NeighborLoader(data, [-1, 2], seeds, batch_size=4, seed=1)
+    assert torch.equal(batch.n_id[:4], seeds)
+    degree = int((data.edge_index[1] == 7).sum())
+    found = batch.edge_index[1].bincount(minlength=4)[:4]
+    assert found.tolist() == [degree, degree, int((data.edge_index[1] == 3).sum()), degree]
+    assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+
+
+def test_nothing_later_than_its_seed_is_sampled() -> None:
+    data = homogeneous()
+    for batch in NeighborLoader(data, [-1, -1], input_time=torch.arange(N) % 100, time_attr="time", batch_size=60):
+        own = torch.arange(batch.num_nodes) < batch.batch_size  # a seed may itself be later than it is asked about
+        assert bool((batch.time <= batch.seed_time[batch.batch])[~own].all())
+
+
+def test_batches_are_the_same_for_any_number_of_workers_and_in_each_run() -> None:
+    made = [
+        [
+            batch
+            for _ in range(2)
+            for batch in NeighborLoader(homogeneous(), [4, 3], batch_size=32, shuffle=True, seed=9, num_workers=workers)
+        ]
+        for workers in (0, 1, 3)
+    ]
+    for others in made[1:]:
+        for one, other in zip(made[0], others, strict=True):
+            check_equal(one, other)
+
+
+def test_each_epoch_draws_and_shuffles_anew_and_can_be_chosen() -> None:
+    loader = NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=True, seed=9)
+    first, second = list(loader), list(loader)
+    assert not torch.equal(first[0].input_id, second[0].input_id)
+    assert sorted(torch.cat([batch.input_id for batch in second]).tolist()) == list(range(N))
+    loader.set_epoch(0)
+    check_equal(next(iter(loader)), first[0])
+
+
+def test_torchs_seed_decides_where_none_is_given() -> None:
+    def first(seed: int) -> Any:
+        torch.manual_seed(seed)
+        return next(iter(NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=True)))
+
+    check_equal(first(4), first(4))
+    assert not torch.equal(first(4).input_id, first(5).input_id)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_loader_goes_on_where_it_was(shuffle: bool) -> None:
+    def loader() -> NeighborLoader:
+        return NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=shuffle, seed=9, num_workers=1)
+
+    whole = loader()
+    batches = [*whole, *whole]
+    interrupted = loader()
+    list(interrupted)
+    second = iter(interrupted)
+    next(second)
+    state = interrupted.state_dict()
+    second.close()
+    resumed = loader()
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    rest = list(resumed)
+    assert len(rest) == 3
+    for one, other in zip(rest, batches[5:], strict=True):
+        check_equal(one, other)
+    assert resumed.state_dict()["epoch"] == 2
+    other = NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=shuffle, seed=8)
+    other.load_state_dict(state)
+    with pytest.raises(CheckpointError, match="seed=9 then and 8 now"):
+        next(iter(other))
+
+
+def test_rows_of_torchs_samplers_are_taken() -> None:
+    lists = [[5, 3], [8], [1, 2, 4]]
+    loader = NeighborLoader(homogeneous(), [2], batch_sampler=lists, num_workers=2, seed=1)
+    assert [batch.input_id.tolist() for batch in loader] == lists
+    loader = NeighborLoader(homogeneous(), [2], sampler=[9, 8, 7], batch_size=2, seed=1)
+    assert [batch.n_id[: batch.batch_size].tolist() for batch in loader] == [[9, 8], [7]]
+    loader = NeighborLoader(homogeneous(), [2], batch_size=50, drop_last=True)
+    assert len(loader) == len(list(loader)) == 2
+
+
+def test_attributes_are_those_that_the_data_has_when_an_epoch_begins() -> None:
+    data = homogeneous()
+    loader = NeighborLoader(data, [2], batch_size=N)
+    del loader.data.x
+    loader.data.n_id = torch.arange(N) * 10
+    [batch] = loader
+    assert "x" not in batch
+    assert sorted(batch.n_id.tolist()) == list(range(0, 10 * N, 10))
+
+
+def test_batches_outlive_the_loader() -> None:
+    kept = [(batch, batch.x.clone()) for batch in NeighborLoader(homogeneous(), [4], batch_size=8, num_workers=2)]
+    assert all(torch.equal(batch.x, copy) for batch, copy in kept)
+
+
+def test_transforms_are_called() -> None:
+    def mark(batch: Data) -> Data:
+        batch.mark = batch.x.sum()
+        return batch
+
+    def drop_edges(output: Any) -> Any:
+        output.row, output.col, output.edge = output.row[:1], output.col[:1], output.edge[:1]
+        return output
+
+    loader = NeighborLoader(homogeneous(), [4], batch_size=8, transform=mark, transform_sampler_output=drop_edges)
+    batch = next(iter(loader))
+    assert batch.mark == batch.x.sum()
+    assert batch.edge_attr.shape == (1, 3)
+
+
+def test_worker_init_fn_is_called_by_each_thread() -> None:
+    seen: list[int] = []
+    list(NeighborLoader(homogeneous(), [2], batch_size=8, num_workers=2, worker_init_fn=seen.append, prefetch_factor=3))
+    assert sorted(seen) in ([0], [0, 1])  # a pool starts a thread when those it has are busy
+
+
+def test_a_sampler_is_shared() -> None:
+    data = homogeneous()
+    sampler = GnnloadSampler(data, [2], seed=4)
+    loaders = [NeighborLoader(data, [2], neighbor_sampler=sampler, batch_size=32) for _ in range(2)]
+    assert all(loader.node_sampler.graph is sampler.graph for loader in loaders)
+    check_equal(*(next(iter(loader)) for loader in loaders))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"num_neighbors": [-2]}, SamplerConfigError, "must be positive, or -1"),
+        ({"input_nodes": torch.tensor([0, N])}, SeedError, f"is {N}, but nodes are numbered from 0 to {N - 1}"),
+        ({"input_nodes": torch.tensor([-1])}, SeedError, "is -1, but nodes are numbered"),
+        ({"input_nodes": torch.ones(N + 1, dtype=torch.bool)}, SeedError, f"mask has {N + 1} entries"),
+        ({"input_time": torch.arange(N)}, ValueError, "'time_attr' is not set"),
+        ({"input_time": torch.arange(N - 1), "time_attr": "time"}, SeedError, f"{N - 1} entries for {N}"),
+        ({"time_attr": "edge_time"}, SeedError, "the edges have times, but the seeds have none"),
+        ({"time_attr": "name"}, GraphDataError, "neither a node-level nor an edge-level"),
+        ({"time_attr": "nothing"}, GraphDataError, "neither a node-level nor an edge-level"),
+        ({"weight_attr": "nothing"}, GraphDataError, "no edges have such an attribute"),
+        ({"weight_attr": "minus"}, GraphFormatError, "must be finite and not negative"),
+        ({"weight_attr": "edge_weight", "time_attr": "time"}, SamplerConfigError, "no weighted draws by time"),
+        ({"weight_attr": "edge_weight", "disjoint": True}, SamplerConfigError, "disjoint=True with weight_attr"),
+        ({"temporal_strategy": "first"}, SamplerConfigError, "give 'uniform' or 'last'"),
+        ({"subgraph_type": "round"}, ValueError, "round"),
+        ({"seed": -1}, LoaderConfigError, "seed=-1"),
+        ({"timeout": 5}, LoaderConfigError, "cannot heed timeout=5"),
+        ({"multiprocessing_context": "spawn"}, LoaderConfigError, "workers are threads"),
+        ({"in_order": False}, LoaderConfigError, "come in order"),
+        ({"collate_fn": list}, LoaderConfigError, "Give transform="),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    data = homogeneous()
+    data.minus = -data.edge_weight
+    with pytest.raises(error, match=message):
+        next(iter(NeighborLoader(data, **{"num_neighbors": [2], **settings})))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"num_neighbors": {("a", "no", "b"): [2]}}, ValueError, "edge types"),
+        ({"num_neighbors": {A_TO_B: [2]}}, ValueError, "Missing number of neighbors"),
+        (
+            {"num_neighbors": {A_TO_B: [2], B_TO_A: [2, 3], A_TO_A: [1], ("alone", "to", "alone"): [1]}},
+            ValueError,
+            "hops must be the same across all",
+        ),
+        ({"input_nodes": "c"}, SeedError, "no nodes of type 'c'"),
+        ({"input_nodes": None}, SeedError, "the type of the seeds"),
+        ({"input_nodes": ("b", torch.tensor([40]))}, SeedError, "nodes of type 'b' are numbered from 0 to 39"),
+    ],
+)
+def test_what_cannot_be_in_a_typed_graph_is_refused(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        next(iter(NeighborLoader(typed(), **{"num_neighbors": [2], "input_nodes": "b", **settings})))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"edge_label_time": torch.zeros(E)}, ValueError, "'time_attr' is not set"),
+        ({"time_attr": "time"}, ValueError, "'edge_label_time' is not set"),
+        ({"edge_label_index": torch.tensor([[0], [N]])}, SeedError, f"is {N}, but nodes"),
+        ({"edge_label_index": torch.zeros(3, dtype=torch.long)}, SeedError, "must be .2, R."),
+        ({"edge_label": torch.zeros(3)}, SeedError, f"3 entries for {E}"),
+        ({"neg_sampling": NegativeSampling("binary", 1, -torch.ones(N))}, SamplerConfigError, "src_weight must be"),
+        (
+            {"neg_sampling": NegativeSampling("binary", 1, None, torch.ones(3))},
+            SamplerConfigError,
+            "dst_weight must be",
+        ),
+        ({"neg_sampling": "triplet", "edge_label": torch.zeros(E)}, ValueError, "'edge_label' needs to be undefined"),
+    ],
+)
+def test_links_that_cannot_be_are_refused(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        next(iter(LinkNeighborLoader(homogeneous(), [2], **settings)))
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        (None, "must name the type of the links"),
+        (torch.zeros(2, 3), "must name the type of the links"),
+        (("a", "no", "b"), "no edges of type"),
+        (("c", "to", "b"), "no edges of type"),
+        ((("c", "to", "b"), torch.zeros(2, 3, dtype=torch.long)), "seeds of type 'c'"),
+        ((A_TO_B, torch.tensor([[0], [40]])), "nodes of type 'b' are numbered from 0 to 39"),
+    ],
+)
+def test_typed_links_that_cannot_be_are_refused(links: Any, message: str) -> None:
+    with pytest.raises(SeedError, match=message):
+        LinkNeighborLoader(typed(), [2], links)
