@@ -209,7 +209,7 @@ class RelBench(StoredDataset):
 
     @property
     def _home(self) -> Path:
-        return Path(self.source)
+        return Path(self.source).expanduser()
 
     @property
     def _task_folder(self) -> Path:
