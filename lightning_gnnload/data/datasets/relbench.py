@@ -21,7 +21,7 @@ from lightning_gnnload.data.datasets.relational import (
 )
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.tables import check_name
 from lightning_gnnload.data.types import EdgeType
@@ -29,7 +29,6 @@ from lightning_gnnload.errors import DatasetError, GraphDataError
 
 LINKS = "links"
 """The relation of the edge type, without edges, that a recommendation task's links have."""
-_FILES = {"train": "train", "val": "val", "test": "test"}
 _RECIPE = 1  # part of the settings: raise it when the same files would give other arrays
 
 
@@ -118,13 +117,16 @@ class RelBench(StoredDataset):
 
     @property
     def folder(self) -> Path:
-        name = "gnnload" if self.task is None else f"gnnload-{self.task}"
-        return self._home / (name if self.until is None else f"{name}-until-{self.until}".replace("/", "-"))
+        changed = {"until": self.until, "target": self.target, "categories": self.max_categories}
+        if self.max_categories == RelBench.max_categories:
+            del changed["categories"]
+        parts = ["gnnload", *([] if self.task is None else [self.task])]
+        parts += [f"{name}-{value}" for name, value in changed.items() if value is not None]
+        return self._home / "-".join(parts).replace("/", "-")
 
     def prepare(self) -> None:
-        if self._of_files and not isinstance(self.task, str | None):
-            return  # a task that is an object has no name to keep a folder by
-        if self._of_files:
+        """Converts the folder, unless that is done; objects are converted when they are loaded."""
+        if self._is_kept:
             super().prepare()
 
     def load(self) -> GraphData:
@@ -133,9 +135,7 @@ class RelBench(StoredDataset):
         Raises:
             DatasetError: the folder was not prepared, or its tables cannot be converted.
         """
-        if self._of_files and isinstance(self.task, str | None):
-            return super().load()
-        return self._converted()
+        return super().load() if self._is_kept else self._converted()
 
     def build(self, scratch: Path) -> GraphData:
         return self._converted()
@@ -143,16 +143,17 @@ class RelBench(StoredDataset):
     def _converted(self) -> GraphData:
         left_out: list[str] = []
         relations = {each.name: each for each in self._relations(left_out)}
-        splits = {} if self.task is None else self._splits(left_out)
-        task = None if not splits else _Task.of(splits, self.target)
-        if task is not None and task.target_table is None and task.completes(relations, splits, left_out):
-            relations = _until(relations, self._until, left_out)
+        seeds: dict[str, SeedTable] = {}
+        if self.task is None:
+            relations, links = _until(relations, self._until, left_out), None
         else:
-            relations = _until(relations, self._last_time(splits), left_out)
-        seeds = (
-            {} if task is None else {name: task.seeds(name, each, relations, left_out) for name, each in splits.items()}
-        )
-        graph = _graph(relations, None if task is None else task.edge_type, left_out)
+            splits = self._splits(left_out)
+            task = _Task.of(splits, self.target)
+            completes = task.target_table is None and task.completes(relations, splits, left_out)
+            relations = _until(relations, self._until if completes else self._last_time(splits), left_out)
+            seeds = {name: task.seeds(name, each, relations, left_out) for name, each in splits.items()}
+            links = task.edge_type
+        graph = _graph(relations, links, left_out)
         tables = {name: _columns(each, self.max_categories, left_out) for name, each in relations.items()}
         if left_out:
             warnings.warn(f"RelBench: left out: {'; '.join(left_out)}.", stacklevel=4)
@@ -176,9 +177,9 @@ class RelBench(StoredDataset):
 
     def _splits(self, left_out: list[str]) -> dict[str, Relation]:
         if not isinstance(self.task, str):
-            tables = {split: self.task.get_table(split, mask_input_cols=False) for split in _FILES}
+            tables = {split: self.task.get_table(split, mask_input_cols=False) for split in SPLITS}
             return {name: as_relation(name, table, left_out) for name, table in tables.items() if table is not None}
-        files = {split: self._task_folder / f"{file}.parquet" for split, file in _FILES.items()}
+        files = {split: self._task_folder / f"{split}.parquet" for split in SPLITS}
         found = {split: read_relation(file) for split, file in files.items() if file.is_file()}
         if not found:
             tasks = self._home / "tasks"
@@ -202,6 +203,11 @@ class RelBench(StoredDataset):
             return None
         time = as_times(np.array([self.until]), what="RelBench: until", error=DatasetError)
         return time[0] if isinstance(self.until, int | float) else int(time[0]) // 10**9
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether what is converted has a name to be kept by: objects have none."""
+        return self._of_files and isinstance(self.task, str | None)
 
     @property
     def _of_files(self) -> bool:
