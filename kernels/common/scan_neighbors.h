@@ -21,8 +21,10 @@ struct NeighborRun {
 template <class Index>
 class NeighborScan {
  public:
-  NeighborScan(const Csc<Index>& graph, const int64_t* nodes, int64_t num_nodes)
-      : graph_(graph), nodes_(nodes), num_nodes_(num_nodes) {
+  // A list of more than `longest` in-neighbours is one run, and none of them is fetched.
+  NeighborScan(const Csc<Index>& graph, const int64_t* nodes, int64_t num_nodes,
+               int64_t longest = INT64_MAX)
+      : graph_(graph), nodes_(nodes), num_nodes_(num_nodes), longest_(longest) {
     for (int64_t i = 0; i < std::min(2 * kAhead, num_nodes); ++i) prefetch_indptr(i);
     for (int64_t i = 0; i < std::min(kAhead, num_nodes); ++i) prefetch_list(i);
   }
@@ -64,8 +66,9 @@ class NeighborScan {
         position_ = graph_.indptr[nodes_[next_]];
       }
       const int64_t list_end = graph_.indptr[nodes_[next_] + 1];
-      const int64_t end = std::min(list_end, position_ + room);
-      for (int64_t p = position_; p < end; ++p) prefetch(graph_.indices[p]);
+      const bool is_whole = !in_list_ && list_end - position_ > longest_;
+      const int64_t end = is_whole ? list_end : std::min(list_end, position_ + room);
+      for (int64_t p = position_; p < end && !is_whole; ++p) prefetch(graph_.indices[p]);
       part.runs[part.num_runs++] = {next_, position_, end};
       room -= end - position_;
       position_ = end;
@@ -76,7 +79,7 @@ class NeighborScan {
 
   const Csc<Index>& graph_;
   const int64_t* const nodes_;
-  const int64_t num_nodes_;
+  const int64_t num_nodes_, longest_;
   int64_t next_ = 0, position_ = 0;  // where the next run begins
   bool in_list_ = false;             // whether that is amid a list
 };

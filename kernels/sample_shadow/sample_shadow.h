@@ -1,8 +1,8 @@
 // sample_shadow.h: ShaDow sampling: a scope around the seeds, and the subgraph that it induces.
 //
 // The scope is found as sample_neighbors() with Expand::kNew finds its nodes, with the same draws.
-// All hops share one CSC, of induce_subgraph(): the first has the seeds as destinations, the others
-// all nodes.
+// All hops share one CSC, of induced_edges/induce.h: the first has the seeds as destinations, the
+// others all nodes.
 // Source: Zeng et al., "Decoupling the depth and scope of graph neural networks", NeurIPS'21,
 // section 3.
 #pragma once

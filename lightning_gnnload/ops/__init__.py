@@ -23,6 +23,7 @@ from .dispatch import (
 from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex, index_edge_types
 from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows, unwatch_map, watch_map
+from .induced import InducedEdges, induced_edges
 from .inputs import SamplerInput
 from .labor import sample_labor
 from .layers import LAYER_METHODS, importance_tree, sample_layers
@@ -65,6 +66,7 @@ __all__ = [
     "EdgeList",
     "EdgeTypeIndex",
     "HopLayout",
+    "InducedEdges",
     "NodesOfType",
     "Queries",
     "RowFile",
@@ -100,6 +102,7 @@ __all__ = [
     "grow_blocks",
     "importance_tree",
     "index_edge_types",
+    "induced_edges",
     "instruction_sets",
     "join_blocks",
     "link_blocks",

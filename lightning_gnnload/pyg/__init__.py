@@ -10,6 +10,7 @@ _HOMES = {
     "GnnloadSampler": "sampler",
     "LinkNeighborLoader": "loaders",
     "NeighborLoader": "loaders",
+    "ShaDowKHopSampler": "shadow",
 }
 
 __all__ = sorted(_HOMES)

@@ -80,22 +80,29 @@ class Attributes:
             for name, value in store.items():
                 if name in _STRUCTURE:
                     continue
-                by_node = hasattr(store, "is_node_attr") and store.is_node_attr(name)
-                if not by_node and not (hasattr(store, "is_edge_attr") and store.is_edge_attr(name)):
+                if (found := self.place_of(store, name, value)) is None:
                     continue
-                tables = of_nodes if by_node else of_edges
-                dim = data.__cat_dim__(name, value, store)
-                parts, rebuild = _parts(value, dim) if by_node or edges else ([], _indexed(value, dim))
+                by_edge, dim = found
+                tables = of_edges if by_edge else of_nodes
+                parts, rebuild = _parts(value, dim) if edges or not by_edge else ([], _indexed(value, dim))
                 named = []
                 for part in parts:
                     named.append(_table_name(name, part, kind, tables))
                     tables[named[-1]] = part
-                prefix = "" if by_node else EDGE_PREFIX
-                held.append(Attribute(name, not by_node, tuple(prefix + table for table in named), rebuild))
+                prefix = EDGE_PREFIX if by_edge else ""
+                held.append(Attribute(name, by_edge, tuple(prefix + table for table in named), rebuild))
         try:
             self.tables = GraphData(graph, of_nodes.pop("x", None), tables=of_nodes, edge_tables=of_edges)
         except GraphDataError as error:
             raise GraphDataError(f"the attributes do not fit the sampler's graph: {error}") from error
+
+    def place_of(self, store: Any, name: str, value: Any) -> tuple[bool, int] | None:
+        """Returns whether an attribute's rows are those of edges, and not of nodes, and the dimension that they lie in;
+        None where it has none."""
+        by_node = hasattr(store, "is_node_attr") and store.is_node_attr(name)
+        if not by_node and not (hasattr(store, "is_edge_attr") and store.is_edge_attr(name)):
+            return None
+        return not by_node, self.data.__cat_dim__(name, value, store)
 
     def rows_of(self, batch: MiniBatch) -> dict[str, torch.Tensor]:
         """Returns what kernels have gathered, by the tables' names."""

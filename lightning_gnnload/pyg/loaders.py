@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch_geometric.loader as pyg
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
 from lightning_gnnload.data.plan import BatchRequest
@@ -27,6 +28,7 @@ from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_links, check_nodes
 from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
+from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import Asked, Sharing
 from lightning_gnnload.sample.workload import Workload
 
@@ -169,24 +171,35 @@ class ThreadedLoader:
         sampler = self._sampler
         attributes = Attributes(self.data, sampler.graph, edges=_are_drawn(sampler)) if self._is_gathered() else None
         tables = GraphData(sampler.graph) if attributes is None else attributes.tables
+        threads = self._threads(tables, sampler.inner(), partial(self._converted, attributes))
+        return threads.made(self._requests(epoch, start))
+
+    def _threads(self, tables: GraphData, inner: Sampler, convert: Callable[[MiniBatch], Any]) -> SampledLoader:
+        """Returns what makes mini-batches of the rows that this loader lists.
+
+        Args:
+            tables: what is gathered.
+            inner: what draws.
+            convert: makes of a mini-batch what the loader yields.
+        """
+        sampler = self._sampler
         workload = _ListedWorkload(
             sampler.graph,
-            sampler.inner(),
+            inner,
             np.arange(len(self.dataset)),
             batch_size=1,
             order=Sequential(),
             seed=self.seed,
             rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
         )
-        threads = SampledLoader(
+        return SampledLoader(
             BatchSource(tables, workload),
             num_threads=self.num_workers,
             num_ahead=None if self.prefetch_factor is None else self.num_workers * self.prefetch_factor,
             on_thread=self.worker_init_fn,
-            convert=partial(self._converted, attributes),
+            convert=convert,
             pinned=self.pin_memory and torch.cuda.is_available(),
         )
-        return threads.made(self._requests(epoch, start))
 
     def _requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
         rows = self.sampler
@@ -198,10 +211,9 @@ class ThreadedLoader:
 
     def _is_gathered(self) -> bool:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
-        is_data = isinstance(self.data, Data | HeteroData)
-        return (
-            is_data and self.transform_sampler_output is None and not any("adj_t" in each for each in self.data.stores)
-        )
+        is_forward = self._sampler.sample_direction == "forward"  # types of edges are the graph's
+        is_data = isinstance(self.data, Data | HeteroData) and not any("adj_t" in each for each in self.data.stores)
+        return is_data and is_forward and self.transform_sampler_output is None
 
     def _converted(self, attributes: Attributes | None, batch: Any) -> Any:
         output = sampler_output(batch, self._sampler)
@@ -217,7 +229,10 @@ class ThreadedLoader:
         """Returns where the loader is: mini-batches that were given are done."""
         if self._resume_at is not None:
             return self._resume_at.to_state()
-        return self._resume_point(self._num_yielded).to_state()
+        # Lightning does not ask for what comes after the last mini-batch.
+        is_over = self._num_yielded > 0 and self._num_yielded == _length(self)
+        point = self._resume_point(0 if is_over else self._num_yielded)
+        return replace(point, epoch=self.epoch + is_over).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next iteration go on where :meth:`state_dict` was.
@@ -232,6 +247,14 @@ class ThreadedLoader:
         order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
         order = f"{order} of {type(self.sampler).__name__}"
         return ResumePoint(self.epoch, step, len(self.dataset), self.batch_size or 0, self.seed, order)
+
+
+def _length(loader: Any) -> int | None:
+    """Returns how many mini-batches an epoch has; None where the user's sampler does not say."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
 
 
 def _is_none(value: Any) -> bool:

@@ -11,12 +11,16 @@ from torch_geometric.sampler.base import SubgraphType
 
 from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.adapters.pyg_stores import steps
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_parts import TypedParts
+from lightning_gnnload.pyg.topology import Direction, turned
+from lightning_gnnload.sample.induced import induced_block
 
 METADATA = "metadata_"
 """Begins the names of a mini-batch's columns that are the metadata of PyG's sampler output."""
+UNTIL = "until"
+"""The column of what :func:`.induced_block` takes of each row, in a graph with times."""
 
 
 class Settings(Protocol):
@@ -24,6 +28,7 @@ class Settings(Protocol):
 
     graph: Graph
     subgraph_type: SubgraphType
+    sample_direction: Direction
 
     @property
     def disjoint(self) -> bool:
@@ -34,18 +39,26 @@ class Settings(Protocol):
         """How many hops there are, with those that draw nothing."""
 
 
-def sampler_output(batch: MiniBatch, sampler: Settings) -> SamplerOutput | HeteroSamplerOutput:
-    """Returns what PyG's own sampler would give: all types of the graph, edges nearest hop first, by the user's
-    numbers, and the metadata that the batch's columns hold.
+def sampler_output(
+    batch: MiniBatch, sampler: Settings, num_rows: int | None = None
+) -> SamplerOutput | HeteroSamplerOutput:
+    """Returns what PyG's own sampler would give: all types of the graph, edges by the user's numbers, nearest hop first
+    or, of induced subgraphs, in the order of their targets; and the metadata that the batch's columns hold.
 
     Args:
         batch: of ``sampler.inner()`` for what ``sampler.asked`` returned.
         sampler: whose settings say what PyG is given.
+        num_rows: how many nodes or links were asked for; None: as many as the metadata has ids.
     """
     made = _hetero(batch, sampler) if sampler.graph.types is not None else _homogeneous(batch, sampler)
-    made.metadata = _metadata(batch.seed_columns)
+    made.metadata = metadata_of(batch.seed_columns)
     if made.batch is not None:
-        made.batch = _of_rows(made.batch, made.metadata)
+        made.batch = _of_rows(made.batch, len(made.metadata[0]) if num_rows is None else num_rows)
+    if sampler.sample_direction == "backward":
+        made.row, made.col = made.col, made.row
+        if isinstance(made, HeteroSamplerOutput):
+            for name in ("row", "col", "edge", "num_sampled_edges"):
+                setattr(made, name, {turned(kind, "backward"): of for kind, of in getattr(made, name).items()})
     if sampler.subgraph_type is SubgraphType.bidirectional:
         made = made.to_bidirectional()
     return made
@@ -59,17 +72,16 @@ def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
 
 
 def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
-    hops = batch.blocks[::-1]
-    num_edges = hops[-1].num_edges if hops else 0
+    hops, block = batch.blocks[::-1], _edges(batch, sampler)
+    num_edges = 0 if block is None else block.num_edges
     edge_index = batch.nodes.new_empty((2, num_edges))
     edge = batch.nodes.new_empty(num_edges)
-    if hops:
-        outermost = hops[-1]
-        edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
-        assert outermost.edge_ids is not None, "the sampler has edge_ids=True"
-        edge = original_edge_ids(outermost.edge_ids, sampler.graph.edge_order)
+    if block is not None:
+        edge_index[0], edge_index[1] = block.indices, block.edge_dst()
+        assert block.edge_ids is not None, "the sampler has edge_ids=True"
+        edge = original_edge_ids(block.edge_ids, sampler.graph.edge_order)
     missing = [0] * (sampler.num_hops - len(hops))
-    return SamplerOutput(
+    made = SamplerOutput(
         batch.nodes,
         edge_index[0],
         edge_index[1],
@@ -78,6 +90,7 @@ def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
         num_sampled_nodes=[*steps([0, batch.num_seeds, *(block.num_src for block in hops)]), *missing],
         num_sampled_edges=[*steps([0, *(block.num_edges for block in hops)]), *missing],
     )
+    return _uncounted(made) if _is_induced(sampler) else made
 
 
 def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
@@ -96,8 +109,9 @@ def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
         num_sampled_nodes={kind: [*steps([of[kind] for of in totals]), *missing] for kind in types.node_types},
         num_sampled_edges={kind: [0] * sampler.num_hops for kind in types.edge_types},
     )
-    # Hops are prefixes of the outermost one, whose rows of data are gathered elsewhere.
-    blocks = parts.cut(replace(hops[-1], tables={}, x=None)) if hops else {}
+    whole = _edges(batch, sampler)
+    # Rows of data are gathered elsewhere.
+    blocks = {} if whole is None else parts.cut(replace(whole, tables={}, x=None))
     expanded = [parts.counts(block.num_dst) for block in hops]
     for kind in types.edge_types:
         block = blocks.get(kind)
@@ -109,10 +123,28 @@ def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
             ends = [0, *(int(block.indptr[of[kind[2]]]) for of in expanded)]
             made.num_sampled_edges[kind] = [*steps(ends), *missing]
         made.row[kind], made.col[kind] = edge_index[0], edge_index[1]
-    return made
+    return _uncounted(made) if _is_induced(sampler) else made
 
 
-def _metadata(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
+def _edges(batch: MiniBatch, sampler: Settings) -> Block | None:
+    """Returns all edges of a mini-batch: those of the outermost hop, of which the others are prefixes, if there is one;
+    or those that its nodes induce."""
+    if not _is_induced(sampler):
+        return batch.blocks[0] if batch.blocks else None
+    until = batch.seed_columns.get(UNTIL)
+    return induced_block(sampler.graph, batch, None if until is None else until.numpy())
+
+
+def _is_induced(sampler: Settings) -> bool:
+    return sampler.subgraph_type is SubgraphType.induced
+
+
+def _uncounted(output: Any) -> Any:
+    """Leaves out the counts by hop: edges of an induced subgraph are of none."""
+    return replace(output, num_sampled_nodes=None, num_sampled_edges=None)
+
+
+def metadata_of(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
     """Returns PyG's metadata: of nodes two entries, of links four, of triplets five; None where one is not there."""
     held: list[torch.Tensor | None] = []
     for name, rows in columns.items():
@@ -120,7 +152,7 @@ def _metadata(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
             at, count = map(int, name.removeprefix(METADATA).split("_of_"))
             held = held or [None] * count
             held[at] = rows
-    return tuple(held)
+    return tuple(held) or (None, None)
 
 
 def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
@@ -129,9 +161,8 @@ def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
     return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
 
 
-def _of_rows(batch: Any, metadata: tuple[Any, ...]) -> Any:
+def _of_rows(batch: Any, num_rows: int) -> Any:
     """Returns which row each node belongs to: all sources are seeds first, then all targets, and so on."""
-    num_rows = len(metadata[0])
     if isinstance(batch, dict):
         return {kind: rows.long() % max(num_rows, 1) for kind, rows in batch.items()}
     return batch.long() % max(num_rows, 1)

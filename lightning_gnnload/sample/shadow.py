@@ -44,7 +44,8 @@ class ShadowSampler(Sampler):
         num_layers: number of blocks, at least 1, whatever the depth of the scope.
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
 
-    It looks up every in-neighbour of every node of the scope: a hub costs its degree.
+    It looks up every in-neighbour of every node of the scope: a hub costs its degree; but where its list is much longer
+    than the scope and ascends, the scope is searched for in it.
 
     Raises:
         SamplerConfigError: a fanout that is neither positive nor -1, or no layers.

@@ -176,6 +176,14 @@ SAMPLING: Ops = {
     "sample_weighted": (graph_first(partial(sample_with, ops.sample_weighted)), _weighted),
     "sample_labor": (graph_first(partial(sample_with, ops.sample_labor)), _labor),
     "sample_shadow": (graph_first(partial(sample_with, ops.sample_shadow)), _shadow),
+    "induced_edges": (
+        graph_first(ops.induced_edges),
+        lambda random: (
+            graph(random)
+            | {"nodes": np.array([3, 0, 1, 0]), "ptr": np.array([0, 3, 3, 4])}
+            | {"workspace": random.choice([None, ops.Workspace(4, random.choice(["stamp", "hash"]))])}
+        ),
+    ),
     "sample_walks": (graph_first(partial(sample_with, ops.sample_walks)), _walks),
     "sample_layers": (graph_first(partial(sample_with, ops.sample_layers)), _layers),
     "add_hop": (growing(ops.add_hop), _hop),

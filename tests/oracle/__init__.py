@@ -15,7 +15,7 @@ from .negatives import Edge, draw_negatives, is_known
 from .neighbors import Hop, add_hop, expand_hops, sample_neighbors, sample_positions
 from .orders import breadth_first, round_robin
 from .parts import spread_parts
-from .shadow import sample_shadow
+from .shadow import induced_edges, sample_shadow
 from .tables import coo_to_csc, dequantized, gather_rows, gather_tiered, is_csc, random_keys
 from .typed import TypedEdge, TypedHop, TypedSampling
 from .walks import Lists, random_walk, sample_walks
@@ -47,6 +47,7 @@ __all__ = [
     "gather_tiered",
     "grow_blocks",
     "importance_tree",
+    "induced_edges",
     "is_csc",
     "is_known",
     "join_blocks",

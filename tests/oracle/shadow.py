@@ -1,4 +1,4 @@
-"""Oracle of ShaDow sampling."""
+"""Oracle of ShaDow sampling, and of the edges that nodes induce."""
 
 from __future__ import annotations
 
@@ -24,14 +24,25 @@ def sample_shadow(
 ) -> tuple[np.ndarray, list[Hop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.shadow.sample_shadow`."""
     nodes, _ = sample_neighbors(indptr, indices, seeds, fanouts, key, expand="new", names=names)
-    local = {int(node): i for i, node in enumerate(nodes)}
+    indptr, indices, edge_ids = induced_edges(indptr, indices, nodes, np.array([0, len(nodes)]))
     hops = []
     for num_dst in [len(seeds)] + [len(nodes)] * (num_layers - 1):
-        edge_ids = [
-            [edge for edge in range(indptr[node], indptr[node + 1]) if int(indices[edge]) in local]
-            for node in nodes[:num_dst]
-        ]
-        hop_indptr = np.cumsum([0, *map(len, edge_ids)])
-        flat = np.array([*itertools.chain(*edge_ids)], np.int64)
-        hops.append(Hop(len(nodes), hop_indptr, np.array([local[int(v)] for v in indices[flat]], np.int64), flat))
+        end = indptr[num_dst]
+        hops.append(Hop(len(nodes), indptr[: num_dst + 1], indices[:end], edge_ids[:end]))
     return nodes, hops
+
+
+def induced_edges(
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, ptr: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``indptr``, ``indices`` and ``edge_ids`` of the edges within each group; see :func:`.induced.induced_edges`."""
+    starts, places, edge_ids = [0], [], []
+    for first, end in itertools.pairwise(ptr):
+        place_of = {int(nodes[i]): i for i in range(first, end)}
+        for node in nodes[first:end]:
+            for edge in range(indptr[node], indptr[node + 1]):
+                if int(indices[edge]) in place_of:
+                    places.append(place_of[int(indices[edge])])
+                    edge_ids.append(edge)
+            starts.append(len(places))
+    return np.array(starts), np.array(places, np.int64), np.array(edge_ids, np.int64)

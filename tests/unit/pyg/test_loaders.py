@@ -307,6 +307,11 @@ def test_a_loader_goes_on_where_it_was(shuffle: bool) -> None:
     for one, other in zip(rest, batches[5:], strict=True):
         check_equal(one, other)
     assert resumed.state_dict()["epoch"] == 2
+    last = iter(resumed)
+    for _ in range(len(resumed)):  # and no further, as Lightning
+        next(last)
+    assert (resumed.state_dict()["epoch"], resumed.state_dict()["step"]) == (3, 0)
+    last.close()
     other = NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=shuffle, seed=8)
     other.load_state_dict(state)
     with pytest.raises(CheckpointError, match="seed=9 then and 8 now"):
