@@ -9,7 +9,7 @@ import torch
 from lightning_gnnload import GraphDataModule, Negatives, NeighborSampler
 from lightning_gnnload.data.datasets.ogb import OGB
 from lightning_gnnload.errors import DatasetError
-from tests.unit.data.datasets.ogb_folders import EDGES, csv_folder, link_folder, made, typed_csv_folder
+from tests.unit.data.datasets.ogb_folders import EDGES, csv_folder, link_folder, made, typed_csv_folder, write_csv
 
 PAIRS = {
     "train": {"edge": np.array([[0, 1], [1, 2], [4, 0]])},
@@ -31,6 +31,10 @@ def test_given_false_edges_are_rows_of_label_0(tmp_path, as_held) -> None:
     assert data.table("val").y.tolist() == [1, 0, 0]
     assert data.table("test").y.tolist() == [1, 0]
     assert data.y is None
+    module = GraphDataModule(data, NeighborSampler([-1]), batch_size=3, num_threads=0)
+    [batch] = module.val_dataloader()
+    ends = torch.stack([batch.seeds[batch.seed_columns[end]] for end in ("src", "dst")], 1)
+    assert (ends.tolist(), batch.y.tolist()) == ([[2, 3], [0, 3], [1, 4]], [1, 0, 0])
 
 
 def test_weights_and_years_are_of_edges_and_of_rows(tmp_path) -> None:
@@ -181,8 +185,6 @@ def test_years_are_asked_of_data_sets_that_have_some(tmp_path) -> None:
     with pytest.raises(DatasetError, match=r"ogbl-ddi has no years for times=True; these have: ogbn-arxiv"):
         OGB("ogbl-ddi", tmp_path, times=True)
     home = csv_folder(tmp_path)
-    from tests.unit.data.datasets.ogb_folders import write_csv
-
     write_csv(home / "raw" / "node_year.csv.gz", np.arange(2010, 2015)[:, None])
     data = made("ogbn-arxiv", tmp_path, times=True)
     assert data.graph.node_time.tolist() == [2010, 2011, 2012, 2013, 2014]
