@@ -26,6 +26,7 @@ from .data.datasets import Debian as Debian
 from .data.datasets import GraphBolt as GraphBolt
 from .data.datasets import LinkSplit as LinkSplit
 from .data.datasets import Purchases as Purchases
+from .data.datasets import RelBench as RelBench
 from .data.datasets import Synthetic as Synthetic
 from .data.features import FeatureStore as FeatureStore
 from .data.features import MemoryFeatureStore as MemoryFeatureStore

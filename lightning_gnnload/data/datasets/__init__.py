@@ -7,6 +7,17 @@ from lightning_gnnload.data.datasets.graphbolt import GraphBolt
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
 from lightning_gnnload.data.datasets.ogb import OGB
 from lightning_gnnload.data.datasets.purchases import Purchases
+from lightning_gnnload.data.datasets.relbench import RelBench
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 
-__all__ = ["DGLCSV", "OGB", "Dataset", "Debian", "GraphBolt", "LinkSplit", "Purchases", "Synthetic"]
+__all__ = [
+    "DGLCSV",
+    "OGB",
+    "Dataset",
+    "Debian",
+    "GraphBolt",
+    "LinkSplit",
+    "Purchases",
+    "RelBench",
+    "Synthetic",
+]
