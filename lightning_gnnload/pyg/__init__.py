@@ -7,7 +7,9 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "GnnloadHGTSampler": "hgt",
     "GnnloadSampler": "sampler",
+    "HGTLoader": "hgt",
     "LinkNeighborLoader": "loaders",
     "NeighborLoader": "loaders",
     "ShaDowKHopSampler": "shadow",

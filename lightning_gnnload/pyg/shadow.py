@@ -260,7 +260,7 @@ def _roots(node_idx: Any, num_nodes: int) -> torch.Tensor:
 
 
 def _check_sparse(adj_t: Any) -> None:
-    # Without torch-sparse, PyG has a class of this name of which no object can be made.
+    # Where torch-sparse is missing, PyG's class of this name cannot be made.
     if not isinstance(adj_t, torch_geometric.typing.SparseTensor):
         raise LoaderConfigError(
             f"data.adj_t is a {type(adj_t).__name__}, but mini-batches with adj_t have a SparseTensor of torch-sparse. "
