@@ -10,7 +10,7 @@ import torch_geometric.loader as pyg
 from torch_geometric.data import Data
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
-from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
+from lightning_gnnload.errors import SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.pyg.inputs import check_nodes
 from lightning_gnnload.pyg.loaders import ThreadedLoader, drawn_seed
@@ -33,7 +33,8 @@ class GnnloadHGTSampler(GnnloadSampler):
         seed: random seed of the draws.
 
     Raises:
-        GraphDataError, GraphFormatError: as :func:`.topology_of`; a ``Data``, which has no types.
+        SamplerUnsupportedError: a ``Data``, which has no types.
+        GraphDataError, GraphFormatError: as :func:`.topology_of`.
         SamplerConfigError: as :class:`.HGTSampler`.
     """
 
@@ -49,7 +50,7 @@ class GnnloadHGTSampler(GnnloadSampler):
         seed: int = 0,
     ) -> None:
         if isinstance(data, Data):
-            raise GraphDataError(
+            raise SamplerUnsupportedError(
                 "HGTLoader draws so many nodes of each type, but a Data has no types. Give a HeteroData, as "
                 "data.to_heterogeneous() makes it, or NeighborLoader."
             )
@@ -65,8 +66,8 @@ class GnnloadHGTSampler(GnnloadSampler):
         return self._inner
 
     def sample_from_edges(self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> Any:
-        """Raises SamplerConfigError: PyG's own draws around nodes alone, too."""
-        raise SamplerConfigError("HGT's budgets are of seeds that are nodes. For links, give a GnnloadSampler.")
+        """Raises SamplerUnsupportedError: PyG's own draws around nodes alone, too."""
+        raise SamplerUnsupportedError("HGT's budgets are of seeds that are nodes. For links, give a GnnloadSampler.")
 
     def _queries(
         self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, key: DrawKey

@@ -12,7 +12,7 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import EdgeSamplerInput
 
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, SeedError
+from lightning_gnnload.errors import LoaderConfigError, SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.pyg import GnnloadHGTSampler, HGTLoader
 from lightning_gnnload.sample.hgt import HGTSampler
 from tests.unit.pyg.test_loaders import A_TO_A, A_TO_B, check_equal, check_loader, homogeneous, typed
@@ -101,14 +101,14 @@ def test_the_sampler_in_pygs_own_loader() -> None:
     assert len(batches) == 3
     assert batches[0]["a"].num_nodes == 4 + 3
     assert batches[0]["b"].input_id.tolist() == list(range(16))
-    with pytest.raises(SamplerConfigError, match="seeds that are nodes"):
+    with pytest.raises(SamplerUnsupportedError, match="seeds that are nodes"):
         loader.node_sampler.sample_from_edges(EdgeSamplerInput(None, torch.tensor([0]), torch.tensor([0])))
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"data": homogeneous()}, GraphDataError, "a Data has no types"),
+        ({"data": homogeneous()}, SamplerUnsupportedError, "a Data has no types"),
         ({"num_samples": {"a": [1], "b": [1]}}, SamplerConfigError, "lacks 'alone'"),
         ({"num_samples": {"a": [1], "b": [1, 2], "alone": [1]}}, SamplerConfigError, "differs by type"),
         ({"num_samples": [-1]}, SamplerConfigError, "must be 0 or more"),
