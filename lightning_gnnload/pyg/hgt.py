@@ -140,8 +140,9 @@ class HGTLoader(ThreadedLoader, pyg.HGTLoader):
         sampler = GnnloadHGTSampler(data, num_samples, is_sorted, seed=seed)
         check_nodes(data, input_nodes)
         self.num_samples = num_samples  # Lightning makes a loader anew of its attributes
-        # PyG's own constructor would make its own sampler.
-        super(pyg.HGTLoader, self).__init__(
+        # The constructor of PyG's HGTLoader would make its own sampler.
+        pyg.NodeLoader.__init__(
+            self,
             data,
             sampler,
             input_nodes,
