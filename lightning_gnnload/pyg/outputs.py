@@ -29,6 +29,8 @@ class Settings(Protocol):
     graph: Graph
     subgraph_type: SubgraphType
     sample_direction: Direction
+    counts_hops: bool
+    """Whether PyG is told how many nodes and edges each hop has found."""
 
     @property
     def disjoint(self) -> bool:
@@ -61,6 +63,8 @@ def sampler_output(
                 setattr(made, name, {turned(kind, "backward"): of for kind, of in getattr(made, name).items()})
     if sampler.subgraph_type is SubgraphType.bidirectional:
         made = made.to_bidirectional()
+    if not sampler.counts_hops:
+        made.num_sampled_nodes = made.num_sampled_edges = None
     return made
 
 

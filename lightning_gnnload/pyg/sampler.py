@@ -78,6 +78,8 @@ class GnnloadSampler(BaseSampler):
         ([0, 1, 2, 3], [0, 1, 2])
     """
 
+    counts_hops = True
+
     def __init__(
         self,
         data: Any,

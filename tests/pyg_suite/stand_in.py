@@ -54,7 +54,7 @@ def _record(kind: type) -> None:
 
     @functools.wraps(make)
     def make_and_note(self: Any, *args: Any, **kwargs: Any) -> None:
-        _used.add(kind.__name__)
+        _used.add(type(self).__name__)
         make(self, *args, **kwargs)
 
     kind.__init__ = make_and_note  # type: ignore[misc]
