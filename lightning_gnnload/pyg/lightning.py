@@ -30,7 +30,8 @@ from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.pyg.attributes import Attributes
-from lightning_gnnload.pyg.loaders import AskedRows, ThreadedLoader, are_drawn
+from lightning_gnnload.pyg.inputs import check_links, check_nodes
+from lightning_gnnload.pyg.loaders import AskedRows, ThreadedLoader, are_drawn, can_gather
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -54,6 +55,7 @@ class _PhaseLoader(ThreadedLoader):
 
 class _PhaseNodeLoader(_PhaseLoader, pyg.NodeLoader):
     def __init__(self, data: Any, node_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
+        check_nodes(data, kwargs.get("input_nodes"))
         super().__init__(data, node_sampler, **self._honoured(kwargs, seed))
         self._begin()
 
@@ -64,6 +66,7 @@ class _PhaseNodeLoader(_PhaseLoader, pyg.NodeLoader):
 
 class _PhaseLinkLoader(_PhaseLoader, pyg.LinkLoader):
     def __init__(self, data: Any, link_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
+        check_links(data, kwargs.get("edge_label_index"))
         super().__init__(data, link_sampler, **self._honoured(kwargs, seed))
         self._begin()
 
@@ -528,10 +531,10 @@ class _PyGDataModule(GraphDataModule):
             return _ScriptsData(self._user_data, None, edges=False, is_gathered=False)
         assert isinstance(self.eval_graph_sampler, GnnloadSampler)
         edges = are_drawn(sampler) and are_drawn(self.eval_graph_sampler)
-        is_gathered = isinstance(self._user_data, Data | HeteroData) and any(
-            kwargs.get("transform_sampler_output") is None for kwargs in (self.loader_kwargs, self.eval_loader_kwargs)
+        kwargs = (self.loader_kwargs, self.eval_loader_kwargs)
+        is_gathered = can_gather(self._user_data, sampler) and any(
+            each.get("transform_sampler_output") is None for each in kwargs
         )
-        is_gathered = is_gathered and not any("adj_t" in store for store in self._user_data.stores)
         return _ScriptsData(self._user_data, sampler.graph, edges=edges, is_gathered=is_gathered)
 
 

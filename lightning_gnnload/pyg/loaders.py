@@ -211,9 +211,7 @@ class ThreadedLoader:
 
     def _is_gathered(self) -> bool:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
-        is_forward = self._sampler.sample_direction == "forward"  # types of edges are the graph's
-        is_data = isinstance(self.data, Data | HeteroData) and not any("adj_t" in each for each in self.data.stores)
-        return is_data and is_forward and self.transform_sampler_output is None
+        return self.transform_sampler_output is None and can_gather(self.data, self._sampler)
 
     def _converted(self, attributes: Attributes | None, batch: Any) -> Any:
         output = sampler_output(batch, self._sampler)
@@ -285,6 +283,12 @@ def _say_once() -> None:
         "num_workers means threads of this process here: they share its memory, and no worker processes are started.",
         stacklevel=6,
     )
+
+
+def can_gather(data: Any, sampler: GnnloadSampler) -> bool:
+    """Whether our kernels can gather these data's attributes for what the sampler finds."""
+    is_forward = sampler.sample_direction == "forward"  # types of edges are the graph's
+    return is_forward and isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
 
 
 def are_drawn(sampler: GnnloadSampler) -> bool:
