@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lightning_gnnload.pyg.hgt import GnnloadHGTSampler as GnnloadHGTSampler
     from lightning_gnnload.pyg.hgt import HGTLoader as HGTLoader
+    from lightning_gnnload.pyg.lightning import LightningLinkData as LightningLinkData
+    from lightning_gnnload.pyg.lightning import LightningNodeData as LightningNodeData
     from lightning_gnnload.pyg.loaders import LinkNeighborLoader as LinkNeighborLoader
     from lightning_gnnload.pyg.loaders import NeighborLoader as NeighborLoader
     from lightning_gnnload.pyg.sampler import GnnloadSampler as GnnloadSampler
@@ -18,6 +20,8 @@ _HOMES = {
     "GnnloadHGTSampler": "hgt",
     "GnnloadSampler": "sampler",
     "HGTLoader": "hgt",
+    "LightningLinkData": "lightning",
+    "LightningNodeData": "lightning",
     "LinkNeighborLoader": "loaders",
     "NeighborLoader": "loaders",
     "ShaDowKHopSampler": "shadow",

@@ -169,7 +169,7 @@ class ThreadedLoader:
 
     def _made(self, epoch: int, start: int) -> Iterator[Any]:
         sampler = self._sampler
-        attributes = Attributes(self.data, sampler.graph, edges=_are_drawn(sampler)) if self._is_gathered() else None
+        attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
         tables = GraphData(sampler.graph) if attributes is None else attributes.tables
         threads = self._threads(tables, sampler.inner(), partial(self._converted, attributes))
         return threads.made(self._requests(epoch, start))
@@ -287,7 +287,7 @@ def _say_once() -> None:
     )
 
 
-def _are_drawn(sampler: GnnloadSampler) -> bool:
+def are_drawn(sampler: GnnloadSampler) -> bool:
     """Whether a mini-batch's edges are those that were drawn."""
     return sampler.subgraph_type.value == "directional"
 
