@@ -185,7 +185,7 @@ def summary(found: Mapping[str, Outcome]) -> list[str]:
     lines = [f"{counts['passed']} of {len(found)} tests passed."]
     lines += [f"  {count:5} with {kind}" for kind, count in ours.most_common()]
     for words in ("skipped", "left out"):
-        reasons = Counter(_reason(each) for each in found.values() if each.outcome == words)
+        reasons = Counter(_reason(test, each) for test, each in found.items() if each.outcome == words)
         lines += [f"{counts[words]} {words}:", *(f"  {count:5} {why}" for why, count in reasons.most_common())]
     return lines
 
@@ -220,7 +220,7 @@ def table(found: Mapping[str, Outcome], whose: str, release: str) -> list[str]:
         if (why := entry_of(test, NOTHING_OF_OURS)) is not None:
             became = why
         else:
-            became = "passes" if each.outcome == "passed" else _reason(each)
+            became = "passes" if each.outcome == "passed" else _reason(test, each)
         functions[name][became].append(parameters.rstrip("]"))
     passed = sum(each.outcome == "passed" and bool(each.used) for each in found.values())
     lines = [
@@ -235,7 +235,7 @@ def table(found: Mapping[str, Outcome], whose: str, release: str) -> list[str]:
             which = ""
             if len(outcomes) > 1 and became != "passes":
                 which = " " + ", ".join(f"`[{each}]`" for each in parameters)
-            times = f", {len(parameters)} times" if len(parameters) > 1 else ""
+            times = f" ({len(parameters)} times)" if len(parameters) > 1 else ""
             lines.append(f"| {Path(file).name} `{function}`{which} | {became}{times} |")
     return lines
 
@@ -248,10 +248,12 @@ def write(page: Path, lines: Sequence[str], mark: str) -> None:
     page.write_text("\n".join([f"{before}{begin}", "", *lines, "", f"{end}{after}"]))
 
 
-def _reason(each: Outcome) -> str:
-    if each.outcome == "failed":
-        return "fails"
-    return each.why.removeprefix("reason: ").removeprefix("Skipped: ")
+def _reason(test: str, each: Outcome) -> str:
+    """Why it did not pass: our words, or those of the test's own authors."""
+    words = {"skipped": "skipped by its authors: ", "left out": "expected to fail by its authors: "}
+    is_ours = entry_of(test, LEFT_OUT) is not None
+    why = each.why.removeprefix("reason: ").removeprefix("Skipped: ").rstrip(".")
+    return "fails" if each.outcome == "failed" else f"{'' if is_ours else words[each.outcome]}{why}"
 
 
 if __name__ == "__main__":
