@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -174,12 +174,8 @@ class GnnloadSampler(BaseSampler):
         """
         fanouts = _fanouts(self.num_neighbors, self.graph, self.sample_direction)
         if self.is_weighted:
-            if self.disjoint:
-                raise SamplerConfigError(
-                    "disjoint=True with weight_attr: the tables by which weighted edges are drawn are of all seeds "
-                    "together. Leave one out."
-                )
-            return WeightedNeighborSampler(fanouts, self.replace, expand="new", edge_ids=True)
+            sharing: Literal["plain", "disjoint"] = "disjoint" if self.disjoint else "plain"
+            return WeightedNeighborSampler(fanouts, self.replace, expand="new", edge_ids=True, sharing=sharing)
         return NeighborSampler(
             fanouts,
             self.replace,
