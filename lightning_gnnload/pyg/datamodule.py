@@ -61,6 +61,8 @@ class _PhaseLoader(ThreadedLoader):
 
 
 class PhaseNodeLoader(_PhaseLoader, pyg.NodeLoader):
+    """Reads the nodes of a phase."""
+
     def __init__(self, data: Any, node_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
         check_nodes(data, kwargs.get("input_nodes"))
         super().__init__(data, node_sampler, **self._honoured(kwargs, seed))
@@ -72,6 +74,8 @@ class PhaseNodeLoader(_PhaseLoader, pyg.NodeLoader):
 
 
 class PhaseLinkLoader(_PhaseLoader, pyg.LinkLoader):
+    """Reads the links of a phase."""
+
     def __init__(self, data: Any, link_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
         check_links(data, kwargs.get("edge_label_index"))
         super().__init__(data, link_sampler, **self._honoured(kwargs, seed))
