@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "graph/typed_hop.h"
+
 namespace lg {
 
 //   in   nodes[V], first_node[T + 1]   the ids of type t are first_node[t] to first_node[t + 1] - 1;
@@ -15,26 +17,6 @@ namespace lg {
 //   out  position[V], local[V]         where each is in the batch; its id within its type
 void split_nodes(const int64_t* nodes, int64_t num_nodes, const int64_t* first_node,
                  int64_t num_types, int64_t* ptr, int32_t* rank, int64_t* position, int64_t* local);
-
-struct TypedHop {
-  const int32_t* indptr;     // [D + 1]
-  const int32_t* indices;    // [E]
-  const int32_t* edge_type;  // [E]
-  const int64_t* edge_ids;   // [E], or nullptr
-  int64_t num_dst, num_edges;
-};
-
-struct TypedNodes {
-  const int32_t* rank;  // [V], of split_nodes
-  const int64_t* ptr;   // [T + 1], likewise
-  int64_t num_nodes, num_types;
-};
-
-struct EdgeEnds {
-  const int32_t* src;  // [K], the node type that edges of a type come from
-  const int32_t* dst;  // [K], and the one that they end in
-  int64_t num_types;
-};
 
 //   in   begin[K + 1]  the indptr of edge type k is indptrs[begin[k]] to indptrs[begin[k + 1] - 1], one
 //                      more than the hop has destinations of the type's target

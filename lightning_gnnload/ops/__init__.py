@@ -21,6 +21,7 @@ from .dispatch import (
     use_instruction_set,
 )
 from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
+from .edge_lists import SplitEdgeList, list_edges, split_edge_list
 from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex, index_edge_types
 from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows, unwatch_map, watch_map
 from .hgt import sample_hgt
@@ -75,6 +76,7 @@ __all__ = [
     "Runs",
     "SampleLayout",
     "SamplerInput",
+    "SplitEdgeList",
     "SplitEdges",
     "SplitNodes",
     "TypedLists",
@@ -107,6 +109,7 @@ __all__ = [
     "instruction_sets",
     "join_blocks",
     "link_blocks",
+    "list_edges",
     "mark_edges",
     "num_corrupt_dst",
     "random_keys",
@@ -123,6 +126,7 @@ __all__ = [
     "sample_walks",
     "sample_weighted",
     "settle_nodes",
+    "split_edge_list",
     "split_edges",
     "split_nodes",
     "spread_parts",

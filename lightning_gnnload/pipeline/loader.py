@@ -9,19 +9,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.contributed import place_alone
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher, MadeOnDevice
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.resume import ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats, QueueFill
+
+if TYPE_CHECKING:  # of CUDA
+    from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher, MadeOnDevice
 
 Convert = Callable[[MiniBatch], Any]
 

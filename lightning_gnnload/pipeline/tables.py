@@ -18,7 +18,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import HopLayout, SampleLayout
+from lightning_gnnload.ops import HopLayout, SampleLayout, gather_rows
 from lightning_gnnload.sample.rows import Asked
 
 _ALIGN = 64
@@ -122,12 +122,15 @@ def place_tables(data: GraphData, batch: MiniBatch, layout: SampleLayout, asked:
         y = place(tuple(asked.y.shape), asked.y.dtype)
     elif data.y is not None and asked.takes_labels_of_nodes:
         y = place((batch.num_seeds, *data.y.shape[1:]), data.y.dtype)
+    nodes, of_ranges = batch.nodes.numpy(), dict[range, tuple[np.ndarray, torch.Tensor]]()
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):
-            nodes = batch.nodes.numpy()
-            places = np.flatnonzero((nodes >= table.nodes.start) & (nodes < table.nodes.stop))
+            if table.nodes not in of_ranges:  # a type's tables have one
+                places = np.flatnonzero((nodes >= table.nodes.start) & (nodes < table.nodes.stop))
+                of_ranges[table.nodes] = places, torch.from_numpy(nodes[places] - table.first)
+            places, rows = of_ranges[table.nodes]
             positions[name] = put(places)
-            tables[name] = gather(name, table.store, torch.from_numpy(nodes[places] - table.first))
+            tables[name] = gather(name, table.store, rows)
         else:
             tables[name] = gather(name, table, batch.nodes)
     edge_tables, edge_positions = dict[str, TableLayout](), dict[str, EdgePositions]()
@@ -198,16 +201,33 @@ class _Edges:
                     f"from_pyg(edge_tables=[])."
                 )
             self._ids[span] = block.edge_ids.numpy()
+        self._blocks = batch.blocks[::-1]
+        self._found: dict[int, tuple[torch.Tensor, np.ndarray, tuple[tuple[int, int], ...]]] = {}
 
     @cached_property
     def rows(self) -> torch.Tensor:
         """The rows of tables of all edges, int64."""
-        order = self._graph.flat_order
-        return torch.from_numpy(self._ids if order is None else order[self._ids].astype(np.int64, copy=False))
+        return _rows_at(self._ids, self._graph.flat_order)
 
     @cached_property
-    def _types(self) -> np.ndarray:
-        return self._graph.edge_types_of(self._ids)
+    def _kinds(self) -> np.ndarray:
+        """The number of each edge's type, of the smallest dtype, which is sorted the fastest."""
+        assert self._graph.types is not None
+        dtype = np.min_scalar_type(len(self._graph.types.edge_types))
+        if any(block.edge_type is None for block in self._blocks):
+            return self._graph.edge_types_of(self._ids).astype(dtype)
+        kinds = np.empty(len(self._ids), dtype)
+        for block, span in zip(self._blocks, self._spans, strict=True):
+            kinds[span] = block.edge_type.numpy()
+        return kinds
+
+    @cached_property
+    def _by_type(self) -> tuple[np.ndarray, np.ndarray]:
+        """The edges by type, ascending within each, and where the edges of each type begin and end."""
+        types = self._graph.types
+        assert types is not None
+        counts = np.bincount(self._kinds, minlength=len(types.edge_types))
+        return np.argsort(self._kinds, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     def of_type(self, table: EdgeTable) -> tuple[torch.Tensor, np.ndarray, tuple[tuple[int, int], ...]]:
         """Returns the rows of an edge type's table, the place of each one's edge in its hop, and each hop's span of
@@ -215,10 +235,24 @@ class _Edges:
         types, order = self._graph.types, self._graph.edge_order
         assert types is not None
         assert order is not None
-        found = np.flatnonzero(self._types == types.edge_type_number(table.edge_type))
-        where = found.copy()
-        for span in self._spans:  # hops that are prefixes of one array begin at one place
-            own = slice(*np.searchsorted(found, (span.start, span.stop)))
-            where[own] = found[own] - span.start
-        spans = tuple(tuple(np.searchsorted(found, (span.start, span.stop)).tolist()) for span in self._spans)
-        return torch.from_numpy(order[self._ids[found]].astype(np.int64, copy=False)), where, spans
+        kind = types.edge_type_number(table.edge_type)
+        if kind not in self._found:  # a type's tables have the same rows
+            by_type, ptr = self._by_type
+            found = by_type[ptr[kind] : ptr[kind + 1]]
+            where = found.copy()
+            spans = []
+            for span in self._spans:  # hops that are prefixes of one array begin at one place
+                own = slice(*np.searchsorted(found, (span.start, span.stop)).tolist())
+                where[own] = found[own] - span.start
+                spans.append((own.start, own.stop))
+            self._found[kind] = _rows_at(self._ids[found], order), where, tuple(spans)
+        return self._found[kind]
+
+
+def _rows_at(edges: np.ndarray, order: np.ndarray | None) -> torch.Tensor:
+    """Returns the rows of tables of these edges, int64; where there is no order, these are the edges."""
+    if order is None:
+        return torch.from_numpy(edges)
+    rows = np.empty(len(edges), order.dtype)
+    gather_rows(order, edges, rows)  # each is a miss of the caches
+    return torch.from_numpy(rows.astype(np.int64, copy=False))

@@ -167,7 +167,7 @@ class _RowOrder(SeedOrder):
 
 
 class PyGDataModule(GraphDataModule):
-    """What both data modules are: PyG's arguments and attributes, and a GraphDataModule that makes the mini-batches.
+    """Takes PyG's arguments, has its attributes, and makes its mini-batches as a GraphDataModule does.
 
     Args:
         data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 from torch_geometric.sampler.base import SubgraphType
 
-from lightning_gnnload.adapters.columns import original_edge_ids
+from lightning_gnnload import ops
 from lightning_gnnload.adapters.pyg_stores import steps
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.typed_parts import TypedParts
+from lightning_gnnload.data.typed_parts import TypedParts, edge_types
 from lightning_gnnload.pyg.topology import Direction, turned
 from lightning_gnnload.sample.induced import induced_block
 
@@ -76,14 +77,12 @@ def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
 
 
 def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
-    hops, block = batch.blocks[::-1], _edges(batch, sampler)
-    num_edges = 0 if block is None else block.num_edges
-    edge_index = batch.nodes.new_empty((2, num_edges))
-    edge = batch.nodes.new_empty(num_edges)
-    if block is not None:
-        edge_index[0], edge_index[1] = block.indices, block.edge_dst()
-        assert block.edge_ids is not None, "the sampler has edge_ids=True"
-        edge = original_edge_ids(block.edge_ids, sampler.graph.edge_order)
+    graph, hops, block = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
+    if block is None:
+        edge_index, edge = batch.nodes.new_empty((2, 0)), batch.nodes.new_empty(0)
+    else:
+        listed = ops.list_edges(*_columns(block), graph.edge_order, graph.num_edges)
+        edge_index, edge = map(torch.from_numpy, listed)
     missing = [0] * (sampler.num_hops - len(hops))
     made = SamplerOutput(
         batch.nodes,
@@ -98,7 +97,7 @@ def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
 
 
 def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
-    graph, hops = sampler.graph, batch.blocks[::-1]
+    graph, hops, whole = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
     types = graph.types
     assert types is not None, "the caller asked for it"
     parts = TypedParts(replace(batch, seed_columns={}), graph, {})
@@ -113,21 +112,25 @@ def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
         num_sampled_nodes={kind: [*steps([of[kind] for of in totals]), *missing] for kind in types.node_types},
         num_sampled_edges={kind: [0] * sampler.num_hops for kind in types.edge_types},
     )
-    whole = _edges(batch, sampler)
-    # Rows of data are gathered elsewhere.
-    blocks = {} if whole is None else parts.cut(replace(whole, tables={}, x=None))
-    expanded = [parts.counts(block.num_dst) for block in hops]
-    for kind in types.edge_types:
-        block = blocks.get(kind)
-        edge_index = batch.nodes.new_empty((2, 0 if block is None else block.num_edges))
-        made.edge[kind] = edge_index.new_empty(0)
-        if block is not None:
-            edge_index[0], edge_index[1] = block.indices, block.edge_dst()
-            made.edge[kind] = original_edge_ids(block.edge_ids, graph.edge_order)  # type: ignore[arg-type]
-            ends = [0, *(int(block.indptr[of[kind[2]]]) for of in expanded)]
-            made.num_sampled_edges[kind] = [*steps(ends), *missing]
+    listed = None
+    if whole is not None:
+        num_dst = np.array([whole.num_dst] if _is_induced(sampler) else [block.num_dst for block in hops])
+        indptr, indices, edge_ids = _columns(whole)
+        of_edges = (indptr, indices, edge_types(whole, graph), edge_ids)
+        listed = ops.split_edge_list(*of_edges, parts.by_type, *parts.ends, num_dst, graph.edge_order, graph.num_edges)
+    for k, kind in enumerate(types.edge_types):
+        if listed is None:
+            edge_index, made.edge[kind] = batch.nodes.new_empty((2, 0)), batch.nodes.new_empty(0)
+        else:
+            edge_index, made.edge[kind] = map(torch.from_numpy, listed.of_type(k))
+            made.num_sampled_edges[kind] = [*listed.counts[:, k].tolist(), *missing]
         made.row[kind], made.col[kind] = edge_index[0], edge_index[1]
     return _uncounted(made) if _is_induced(sampler) else made
+
+
+def _columns(block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    assert block.edge_ids is not None, "the sampler has edge_ids=True"
+    return block.indptr.numpy(), block.indices.numpy(), block.edge_ids.numpy()
 
 
 def _edges(batch: MiniBatch, sampler: Settings) -> Block | None:

@@ -18,7 +18,7 @@ from tests.benchmarks.contenders import GROWTH, TITLES, TYPED_TITLES
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.measure import Comparison
 from tests.benchmarks.scale import QUICK, Scale
-from tests.benchmarks.suites import TOPICS, suites
+from tests.benchmarks.suites import DEFAULT_TOPICS, TOPICS, suites
 from tests.benchmarks.workers import Worker, Workers
 
 _DEFAULT_GRAPHS = tuple(graph for graph in TITLES if graph not in ("g3", GROWTH, *TYPED_TITLES))
@@ -41,7 +41,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "own",
     )
     parser.add_argument(
-        "--topics", nargs="+", choices=TOPICS, default=TOPICS, help="what to measure; everything by default"
+        "--topics",
+        nargs="+",
+        choices=TOPICS,
+        default=DEFAULT_TOPICS,
+        help="what to measure; by default everything but pyg_loaders, which needs PyG with pyg-lib, and has a page of "
+        "its own",
     )
     for option, peer in (("--pyg-python", "PyG with pyg-lib or torch-sparse"), ("--graphbolt-python", "GraphBolt")):
         parser.add_argument(

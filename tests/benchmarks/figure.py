@@ -12,7 +12,14 @@ from tests.benchmarks.report import number
 
 # One colour a topic; topics without a peer of another library have no bars.
 _COLORS = {"Sampling": "#2a78d6", "Samplers": "#d6552a", "Gather": "#1baf7a", "Loader": "#eda100", "Memory": "#4a3aa7"}
-_COLORS |= {"By type": "#2a78d6", "By time": "#d6552a", "Links": "#1baf7a", "Link loader": "#eda100"}
+_COLORS |= {
+    "By type": "#2a78d6",
+    "By time": "#d6552a",
+    "Links": "#1baf7a",
+    "Link loader": "#eda100",
+    "PyG's loaders": "#2a78d6",
+}
+_LINEAR = {"PyG's loaders"}  # the others' figures span more than a power of ten
 _ROW_INCHES = 0.25
 
 
@@ -31,7 +38,16 @@ class Bar:
 
 
 def bars(comparison: Comparison) -> list[Bar]:
-    """Of every peer, and of those of ours that have to show something; of all of ours where none has."""
+    """Of pairs, where goals name one contender each; else of every peer, and of those of ours that have to show
+    something, or of all of ours where none has."""
+    peers = {contender.name for contender in comparison.measured if contender.role is Role.PEER}
+    pairs = [(goal, goal.judge(comparison)) for goal in comparison.goals if goal.at_least and goal.against in peers]
+    if pairs:
+        return [
+            Bar(f"{verdict.ours.name} / {goal.against}", verdict.figure, goal)
+            for goal, verdict in pairs
+            if verdict.figure is not None and verdict.ours is not None
+        ]
     ours = [contender for contender in comparison.measured if contender.role is Role.OURS]
     return [
         Bar(
@@ -60,7 +76,8 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
     num_rows = sum(len(shown) + 1 for _, shown in groups)
     figure, axes = pyplot.subplots(figsize=(10, _ROW_INCHES * num_rows + 1), layout="constrained")
     ticks: dict[int, str] = {}
-    row = 0
+    is_linear = {comparison.topic for comparison, _ in groups} <= _LINEAR
+    left, row = int(not is_linear), 0
     for comparison, shown in groups:
         title = f"{comparison.topic}: {comparison.setting}"
         in_margin = ("axes fraction", "data")
@@ -69,14 +86,14 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
         )
         for row, bar in enumerate(shown, row + 1):  # noqa: B020  counts on
             ticks[row] = bar.name
-            axes.barh(row, bar.ratio - 1, left=1, color=_COLORS[comparison.topic], height=0.7)
+            axes.barh(row, bar.ratio - left, left=left, color=_COLORS[comparison.topic], height=0.7)
             end = (max(bar.ratio, 1, *_asked(bar)), row)
             axes.annotate(number(bar.ratio), end, (4, 0), textcoords="offset points", va="center", fontsize=8)
             axes.vlines(_asked(bar), row - 0.45, row + 0.45, color="#222222", linewidth=1.2)
         row += 1
     ends = [end for _, shown in groups for bar in shown for end in (bar.ratio, *_asked(bar))]
-    axes.set_xscale("log")
-    axes.set_xlim(0.8 * min(1, *ends), 1.4 * max(1, *ends))
+    axes.set_xscale("linear" if is_linear else "log")
+    axes.set_xlim(*((0, 1.1 * max(1, *ends)) if is_linear else (0.8 * min(1, *ends), 1.4 * max(1, *ends))))
     axes.set_ylim(num_rows - 0.4, -0.8)
     axes.axvline(1, color="#555555", linewidth=1, zorder=0)
     for every in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
@@ -84,7 +101,8 @@ def draw(comparisons: Sequence[Comparison], file: Path) -> bool:
     axes.tick_params(axis="x", which="both", labelsize=8)
     axes.set_yticks(list(ticks), list(ticks.values()), fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("times better than the peer's best setting (logarithmic); black: least and aim", fontsize=8)
+    than = "than the other" if is_linear else "than the peer's best setting (logarithmic)"
+    axes.set_xlabel(f"times better {than}; black: least and aim", fontsize=8)
     axes.spines[["top", "right", "left"]].set_visible(False)
     figure.savefig(file, dpi=130)
     pyplot.close(figure)

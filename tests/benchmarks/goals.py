@@ -179,6 +179,11 @@ def of_link_loader(graph: str, ours_beside: Mapping[str, str]) -> list[Goal]:
     return [Goal((ours,), theirs, at_least=4) for theirs, ours in ours_beside.items()] if graph in _MARKETS else []
 
 
+def of_pyg_loaders(ours_beside: Mapping[str, str]) -> list[Goal]:
+    """Each contender of ours beside PyG's own loader with as many workers."""
+    return [Goal((ours,), theirs, at_least=4, aim=7) for theirs, ours in ours_beside.items()]
+
+
 def of_build(graph: str, ours: str, sort: str) -> list[Goal]:
     return [Goal((ours,), sort, at_least=2)] if graph in _MARKETS else []
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lightning_gnnload import Graph
 from lightning_gnnload.data.datasets.debian import Debian
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.datasets.synthetic import Synthetic
@@ -31,6 +32,12 @@ def wide_indices(name: str) -> Path:
     return folder.with_name(f"{folder.name}.int64-indices.npy")
 
 
+def ends_by_source(name: str) -> Path:
+    """The file of the edges' ends as int64 ``[2, E]``, by source and then by target: as PyG's ``coalesce`` has them."""
+    folder = GRAPHS[name].folder
+    return folder.with_name(f"{folder.name}.by-source.npy")
+
+
 def edge_weights(num_edges: int) -> np.ndarray:
     """float32 ``[E]`` in [0.1, 1.1), the same for every library."""
     weights = np.random.default_rng(0).random(num_edges, np.float32)
@@ -47,7 +54,9 @@ class Preparation:
         GRAPHS[graph].prepare()
         data = GRAPHS[graph].load()
         if graph != "growth":  # no peer runs there, and its int64 copy would be 13 GB
-            _widen(data.graph.indices, wide_indices(graph), made_from=GRAPHS[graph].folder / "manifest.json")
+            made_from = GRAPHS[graph].folder / "manifest.json"
+            _widen(data.graph.indices, wide_indices(graph), made_from)
+            _turn(data.graph, ends_by_source(graph), made_from)
         return {
             "num_nodes": data.num_nodes,
             "num_edges": data.graph.num_edges,
@@ -74,6 +83,19 @@ def _widen(indices: np.ndarray, file: Path, made_from: Path) -> None:
     for chunk in _chunks(len(wide)):
         wide[chunk] = indices[chunk]
     wide.flush()
+    partial.rename(file)
+
+
+def _turn(graph: Graph, file: Path, made_from: Path) -> None:
+    if file.exists() and file.stat().st_mtime >= made_from.stat().st_mtime:
+        return
+    targets = np.repeat(np.arange(graph.num_nodes, dtype=np.int32), np.diff(graph.indptr))
+    turned = Graph.from_coo(targets, np.asarray(graph.indices), graph.num_nodes)
+    partial = file.with_suffix(".partial")
+    ends = np.lib.format.open_memmap(partial, "w+", np.int64, (2, turned.num_edges))
+    ends[0] = np.repeat(np.arange(turned.num_nodes), np.diff(turned.indptr))
+    ends[1] = turned.indices
+    ends.flush()
     partial.rename(file)
 
 

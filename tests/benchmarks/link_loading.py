@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
-from lightning_gnnload.adapters import FORMATS
+from lightning_gnnload.adapters.formats import FORMATS
 from tests.benchmarks import goals
 from tests.benchmarks.contenders import FORCED_SETS, MALLOC_2MB, Setting, comparison, contender, count
 from tests.benchmarks.measure import Comparison, Report, Role, take_turns

@@ -13,6 +13,7 @@ from tests.benchmarks.link_loading import link_loaders
 from tests.benchmarks.loading import loaders, queue
 from tests.benchmarks.measure import Comparison, Report
 from tests.benchmarks.peaks import loader_memory, sampling_memory
+from tests.benchmarks.pyg_loading import pyg_loaders
 from tests.benchmarks.samplers import samplers
 from tests.benchmarks.sampling import sampling
 from tests.benchmarks.scale import Scale
@@ -20,7 +21,8 @@ from tests.benchmarks.typed import links, timed, typed
 from tests.benchmarks.workers import Workers
 
 TYPED = {"typed": typed, "timed": timed, "links": links, "link_loaders": link_loaders, "building": building}
-TOPICS = ("sampling", "samplers", "gather", "loaders", "queue", "memory", "growth", *TYPED)
+DEFAULT_TOPICS = ("sampling", "samplers", "gather", "loaders", "queue", "memory", "growth", *TYPED)
+TOPICS = (*DEFAULT_TOPICS, "pyg_loaders")
 Suite = Callable[[Scale, Workers, Report], Iterator[Comparison]]
 
 
@@ -33,8 +35,12 @@ def suites(graph: str, *, is_largest: bool) -> dict[str, list[Suite]]:
     if graph == GROWTH:
         return {"growth": [partial(growth, graph)]}
     if graph in TYPED_TITLES:
-        return {topic: [partial(suite, graph)] for topic, suite in TYPED.items()}
-    every: dict[str, list[Suite]] = {"sampling": [partial(sampling, graph)], "loaders": [partial(loaders, graph)]}
+        return {topic: [partial(suite, graph)] for topic, suite in {**TYPED, "pyg_loaders": pyg_loaders}.items()}
+    every: dict[str, list[Suite]] = {
+        "sampling": [partial(sampling, graph)],
+        "loaders": [partial(loaders, graph)],
+        "pyg_loaders": [partial(pyg_loaders, graph)],
+    }
     alone: dict[str, list[Suite]] = {
         "samplers": [partial(samplers, graph)],
         "gather": [gather],

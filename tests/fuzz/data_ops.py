@@ -22,6 +22,10 @@ def _check_runs(**arguments: Any) -> None:
     ops.check_runs(**arguments, node_types=[ops.NodesOfType(0, 4, 0, [range(4)] * 3)])
 
 
+def _split_edge_list(nodes: Any, first_node: Any, **arguments: Any) -> None:
+    ops.split_edge_list(**arguments, nodes=ops.split_nodes(nodes, first_node))
+
+
 def _split_edges(nodes: Any, first_node: Any, **arguments: Any) -> None:
     ops.split_edges(**arguments, nodes=ops.split_nodes(nodes, first_node))
 
@@ -70,6 +74,32 @@ DATA: Ops = {
             "edge_ids": random.choice([None, np.array([7, 2])]),
             "src_type": np.array([0, 1], np.int32),
             "dst_type": np.array([1, 1], np.int32),
+        },
+    ),
+    "list_edges": (
+        ops.list_edges,
+        lambda random: {
+            "indptr": np.array([0, 2], np.int32),
+            "indices": np.array([1, 2], np.int32),
+            "edge_ids": np.array([3, 2]),
+            "order": random.choice([None, np.arange(4), np.arange(4, dtype=np.int32)]),
+            "num_edges": 4,
+        },
+    ),
+    "split_edge_list": (
+        _split_edge_list,
+        lambda random: {
+            "nodes": np.array([3, 0, 2]),
+            "first_node": np.array([0, 1, 4]),
+            "indptr": np.array([0, 2], np.int32),
+            "indices": np.array([1, 2], np.int32),
+            "edge_type": np.array([0, 1], np.int32),
+            "edge_ids": np.array([3, 2]),
+            "src_type": np.array([0, 1], np.int32),
+            "dst_type": np.array([1, 1], np.int32),
+            "num_dst": np.array([0, 1]),
+            "order": random.choice([None, np.arange(4), np.arange(4, dtype=np.int32)]),
+            "num_edges": 4,
         },
     ),
     "index_edge_types": (

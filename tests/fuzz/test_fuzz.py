@@ -40,7 +40,7 @@ def test_every_op_is_a_target() -> None:
     others |= {"ENDS", "GOES_ON", "RESTARTS", "STUCK"}
     others |= {"DealtSeeds", "MAX_CLOSED_PARTS", "MAX_LINKED_BLOCKS"}
     others |= {"CORRUPT", "Corrupt", "num_corrupt_dst", "MAX_EDGE_TYPES", "MAX_NODES", "WalkRuns"}
-    others |= {"EdgeList", "NodesOfType", "Runs", "SplitEdges", "SplitNodes"}
+    others |= {"EdgeList", "NodesOfType", "Runs", "SplitEdgeList", "SplitEdges", "SplitNodes"}
     missing = set(ops.__all__) - others - OPS.keys()
     assert not missing, "add them to tests/fuzz/sampling_ops.py or data_ops.py, with arguments that are right"
 

@@ -9,6 +9,7 @@ import pytest
 
 import lightning_gnnload
 
+MOST_FOR_PYG = 105
 HEAVY = ("numpy", "torch", "pytorch_lightning", "lightning", "torchmetrics", "matplotlib", "rich", "yaml")
 # Prints which of HEAVY a process has after it imported these modules: a folder's are all its modules.
 IMPORT = f"""
@@ -55,6 +56,28 @@ def test_a_door_opens_onto_its_own_layer_alone(name: str, loads: str) -> None:
 def test_no_module_below_the_plugin_loads_lightning_or_what_draws_and_prints(layer: str, but: str) -> None:
     name = f"lightning_gnnload.{layer}"
     assert run(IMPORT, name, f"{name}.{but}") == "numpy torch"
+
+
+PYG = """
+import sys
+import torch_geometric.loader
+before = {*sys.modules}
+from lightning_gnnload.pyg import LinkNeighborLoader, NeighborLoader
+print(*({*sys.modules} - before))
+"""
+
+
+@pytest.mark.slow
+def test_loaders_of_pyg_bring_nothing_but_what_samples_and_gathers() -> None:
+    pytest.importorskip("torch_geometric")
+    loaded = run(PYG).split()
+    parts = {name.partition(".")[2] for name in loaded if name.startswith("lightning_gnnload.")}
+    # Another library that PyG itself did not load would be the user's to wait for.
+    assert {name.partition(".")[0] for name in loaded} == {"lightning_gnnload"}
+    for unneeded in ("plugin", "conform", "partition", "cache", "ops.cuda", "adapters.dgl", "adapters.formats"):
+        assert not [part for part in parts if part == unneeded or part.startswith(f"{unneeded}.")], unneeded
+    assert not [part for part in parts if part.startswith("pipeline.device_batches")]
+    assert len(parts) <= MOST_FOR_PYG  # each takes about a millisecond
 
 
 def test_every_name_is_there_and_no_other() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters import FORMATS, FormatName
+from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.adapters.links import LinkForm
 from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.arrays import as_ids

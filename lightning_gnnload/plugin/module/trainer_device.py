@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from lightning_gnnload.adapters import FORMATS
+from lightning_gnnload.adapters.formats import FORMATS
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest

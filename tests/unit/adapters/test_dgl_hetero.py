@@ -127,7 +127,7 @@ def test_ids_columns_and_labels_are_those_of_the_users_graph(expand: Any) -> Non
 
 
 def test_frames_of_all_types_are_converted() -> None:
-    from lightning_gnnload.adapters import FORMATS
+    from lightning_gnnload.adapters.formats import FORMATS
 
     graph, flat, columns = flat_with_columns()
     batch = FORMATS["dgl"].converted(ToTypedDGL(graph, columns)(flat), torch.Tensor.double)

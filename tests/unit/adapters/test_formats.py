@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphDataModule, MiniBatch, NeighborSampler
-from lightning_gnnload.adapters import FORMATS, FormatName
+from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from tests.unit.toy import toy_data
 
 ALL = [

@@ -38,6 +38,12 @@ def test_figure_shows_who_has_a_goal_to_show(compared):
     assert [bar.name for bar in bars(compared)] == ["ours / DGL", "ours, slow / DGL"]
 
 
+def test_figure_shows_pairs_where_goals_name_them(compared):
+    compared.goals = [Goal(["ours, slow"], "DGL", at_least=4), Goal(["ours"], "replay", at_most=4)]
+    compared.contenders[2].family = "another"  # whose name, not whose family, the goal tells
+    assert [(bar.name, bar.ratio) for bar in bars(compared)] == [("ours, slow / DGL", 0.5)]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"), [(0, "0"), (0.01234, "0.012"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1,234")]
 )

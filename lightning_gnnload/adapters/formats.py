@@ -1,0 +1,15 @@
+"""The formats that mini-batches are converted to: one a file, one row each."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from lightning_gnnload.adapters.base import BatchFormat
+from lightning_gnnload.adapters.dgl import DGLFormat
+from lightning_gnnload.adapters.pyg import PyGFormat
+
+FORMATS: Mapping[str, BatchFormat] = {
+    "blocks": BatchFormat(),
+    "dgl": DGLFormat(),
+    "pyg": PyGFormat(),
+}
+FormatName = Literal["blocks", "dgl", "pyg"]  # the rows' names, for checkers of types and the command line

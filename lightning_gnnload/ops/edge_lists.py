@@ -1,0 +1,164 @@
+"""The edges of a hop as pairs of 64-bit ends with the numbers that they have for their user, as PyG has them.
+
+Shapes: D destinations, E edges of the hop, H hops that they belong to, K edge types, N edges of the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import GraphFormatError
+from .by_type import SplitNodes
+from .checks import as_integer, check_array
+from .dispatch import kernels
+
+
+@dataclass(frozen=True)
+class SplitEdgeList:
+    """The edges of a hop by type: those of type ``k`` are entries ``ptr[k]`` to ``ptr[k + 1]``, in the hop's order.
+
+    Attributes:
+        ptr: int64 ``[K + 1]``.
+        counts: int64 ``[H, K]``, how many edges of each type each hop adds.
+        edge_index: int64 ``[2 * E]``: of each type the sources, then the targets, as places within their types.
+        edge_ids: int64 ``[E]``, their numbers.
+    """
+
+    ptr: np.ndarray
+    counts: np.ndarray
+    edge_index: np.ndarray
+    edge_ids: np.ndarray
+
+    def of_type(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ends of the edges of type ``k``, int64 ``[2, E_k]``, and their numbers, int64 ``[E_k]``."""
+        begin, end = self.ptr[k], self.ptr[k + 1]
+        return self.edge_index[2 * begin : 2 * end].reshape(2, end - begin), self.edge_ids[begin:end]
+
+
+def list_edges(
+    indptr: np.ndarray, indices: np.ndarray, edge_ids: np.ndarray, order: np.ndarray | None, num_edges: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lists the edges of a hop.
+
+    Args:
+        indptr: int32 ``[D + 1]``.
+        indices: int32 ``[E]``, sources as places in the mini-batch.
+        edge_ids: int64 ``[E]``, positions in the graph.
+        order: int32 or int64 ``[N]``, the number of the edge at each position; None: the position.
+        num_edges: N.
+
+    Returns:
+        Sources and targets, int64 ``[2, E]``, and numbers, int64 ``[E]``.
+
+    Raises:
+        GraphFormatError: a position that is not in the graph, or an ``indptr`` that does not ascend to E.
+
+    Example:
+        >>> hop = np.array([0, 2, 3], np.int32), np.array([1, 2, 2], np.int32), np.array([0, 1, 2])
+        >>> [rows.tolist() for rows in list_edges(*hop, np.array([7, 9, 8]), 3)]
+        [[[1, 2, 2], [0, 0, 1]], [7, 9, 8]]
+    """
+    num_edges = _checked(indptr, indices, edge_ids, order, num_edges)
+    edge_index, numbers = np.empty((2, len(indices)), np.int64), np.empty(len(indices), np.int64)
+    kernels.list_edges(indptr, indices, edge_ids, order, num_edges, edge_index.reshape(-1), numbers)
+    return edge_index, numbers
+
+
+def split_edge_list(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    edge_type: np.ndarray,
+    edge_ids: np.ndarray,
+    nodes: SplitNodes,
+    src_type: np.ndarray,
+    dst_type: np.ndarray,
+    num_dst: np.ndarray,
+    order: np.ndarray | None,
+    num_edges: int,
+) -> SplitEdgeList:
+    """Lists the edges of a hop by type.
+
+    Args:
+        indptr: as :func:`list_edges`, as are ``indices``, ``edge_ids``, ``order`` and ``num_edges``.
+        edge_type: int32 ``[E]``.
+        nodes: of the mini-batch, by type.
+        src_type: int32 ``[K]``, the node type that edges of a type come from.
+        dst_type: int32 ``[K]``, the one that they end in.
+        num_dst: int64 ``[H]``, how many destinations the hops up to each have, the last one all D.
+
+    Raises:
+        GraphFormatError: as :func:`list_edges` and :func:`split_edges`; ``num_dst`` that does not ascend to D.
+
+    Example:
+        >>> nodes = SplitNodes(np.array([0, 1, 3]), np.array([1, 0, 2], np.int32), np.array([1, 0, 2]), None)
+        >>> hop = [np.array([0, 2], np.int32), np.array([1, 2], np.int32), np.array([1, 0], np.int32), np.array([5, 6])]
+        >>> types = np.array([1, 0], np.int32), np.array([1, 1], np.int32)
+        >>> listed = split_edge_list(*hop, nodes, *types, np.array([1]), None, 7)
+        >>> [rows.tolist() for rows in listed.of_type(0)], listed.counts.tolist()
+        ([[[1], [0]], [6]], [[1, 1]])
+    """
+    num_edges = _checked(indptr, indices, edge_ids, order, num_edges)
+    for name, array in (("edge_type", edge_type), ("src_type", src_type), ("dst_type", dst_type)):
+        check_array(name, array, (np.int32,), 1, GraphFormatError)
+    check_array("num_dst", num_dst, (np.int64,), 1, GraphFormatError)
+    num_types, most_dst = len(nodes.ptr) - 1, len(indptr) - 1
+    if most_dst > len(nodes.rank):
+        raise GraphFormatError(f"the hop has {most_dst} destinations, but the mini-batch {len(nodes.rank)} nodes.")
+    if len(edge_type) != len(indices) or len(dst_type) != len(src_type):
+        raise GraphFormatError(
+            f"there are {len(indices)} edges with {len(edge_type)} types, and edge types with {len(src_type)} sources "
+            f"and {len(dst_type)} targets: give one of each."
+        )
+    for name, types in (("src_type", src_type), ("dst_type", dst_type)):
+        if types.size and not (types.min() >= 0 and types.max() < num_types):
+            raise GraphFormatError(f"{name} is {types.tolist()}, but the node types lie in [0, {num_types}).")
+    if not len(num_dst) or num_dst[0] < 0 or (num_dst[1:] < num_dst[:-1]).any() or num_dst[-1] != most_dst:
+        raise GraphFormatError(
+            f"num_dst is {num_dst.tolist()}, but must ascend to the number of destinations, {most_dst}."
+        )
+    made = SplitEdgeList(
+        np.empty(len(src_type) + 1, np.int64),
+        np.empty((len(num_dst), len(src_type)), np.int64),
+        np.empty(2 * len(indices), np.int64),
+        np.empty(len(indices), np.int64),
+    )
+    kernels.split_edge_list(
+        indptr,
+        indices,
+        edge_type,
+        edge_ids,
+        order,
+        num_edges,
+        nodes.rank,
+        nodes.ptr,
+        src_type,
+        dst_type,
+        num_dst,
+        made.counts.reshape(-1),
+        made.ptr,
+        made.edge_index,
+        made.edge_ids,
+    )
+    return made
+
+
+def _checked(
+    indptr: np.ndarray, indices: np.ndarray, edge_ids: np.ndarray, order: np.ndarray | None, num_edges: int
+) -> int:
+    """Checks the columns that all hops have; returns the number of the graph's edges as a plain integer."""
+    num_edges = as_integer("num_edges", num_edges, GraphFormatError)
+    for name, array in (("indptr", indptr), ("indices", indices)):
+        check_array(name, array, (np.int32,), 1, GraphFormatError)
+    check_array("edge_ids", edge_ids, (np.int64,), 1, GraphFormatError)
+    if not len(indptr) or len(edge_ids) != len(indices):
+        raise GraphFormatError(
+            f"indptr has {len(indptr)} entries, and there are {len(indices)} edges with {len(edge_ids)} ids: indptr "
+            "must have one more than there are destinations, and each edge its id."
+        )
+    if order is not None:
+        check_array("order", order, (np.int32, np.int64), 1, GraphFormatError)
+        if len(order) != num_edges:
+            raise GraphFormatError(f"order has {len(order)} entries, but the graph has {num_edges} edges.")
+    return num_edges
