@@ -38,8 +38,8 @@ from lightning_gnnload.pyg.keywords import (
     parted,
     reset_for_full_batches,
 )
-from lightning_gnnload.pyg.loaders import AskedRows, ThreadedLoader, are_drawn, can_gather
 from lightning_gnnload.pyg.sampler import GnnloadSampler
+from lightning_gnnload.pyg.threads import AskedRows, ThreadedLoader, are_drawn, can_gather
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.workload import Workload

@@ -222,7 +222,8 @@ class GnnloadSampler(BaseSampler):
         worker = get_worker_info()
         if worker is None:
             self._num_sampled += 1
-            return DrawKey(self.seed, 0, self._num_sampled - 1)
+            # An epoch each: rows that share no nodes draw by their numbers and the epoch, whatever the step.
+            return DrawKey(self.seed, (self._num_sampled - 1) & 0xFFFFFFFF, 0)
         # The seed of an epoch's workers is theirs together; which of them gets a mini-batch is of no account.
         return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, _digest(seeds.numpy())[0])
 
