@@ -51,17 +51,18 @@ WINGS = [
     Room("compat", "every private name of Lightning, once", 4, 0, 6),
 ]
 LAYERS = [
-    Room("plugin", "what a Lightning user sees", 0, 0, 6),
-    Room("pipeline", "loader, queue, processes", 1, 0, 1),
-    Room("cache", "feature rows kept near", 1, 1, 1),
-    Room("partition", "who owns which node", 1, 2, 1),
-    Room("conform", "tests for any sampler", 1, 3, 1),
-    Room("sample", "sampling algorithms, on CPUs and GPUs, alone and together", 2, 0, 4),
-    Room("adapters", "mini-batches as DGL or PyG wants them", 2, 4, 2),
-    Room("data", "graphs, features, seeds, files", 3, 0, 6),
-    Room("ops", "checked entry points to the kernels", 4, 0, 6),
-    Room("kernels", "C++ and CUDA, which know no torch", 5, 0, 3),
-    Room("errors", "every error that a user can meet", 5, 3, 3),
+    Room("pyg", "PyG's loaders and data modules, by one changed import", 0, 0, 6),
+    Room("plugin", "what a Lightning user sees", 1, 0, 6),
+    Room("pipeline", "loader, queue, processes", 2, 0, 1),
+    Room("cache", "feature rows kept near", 2, 1, 1),
+    Room("partition", "who owns which node", 2, 2, 1),
+    Room("conform", "tests for any sampler", 2, 3, 1),
+    Room("sample", "sampling algorithms, on CPUs and GPUs, alone and together", 3, 0, 4),
+    Room("adapters", "mini-batches as DGL or PyG wants them", 3, 4, 2),
+    Room("data", "graphs, features, seeds, files", 4, 0, 6),
+    Room("ops", "checked entry points to the kernels", 5, 0, 6),
+    Room("kernels", "C++ and CUDA, which know no torch", 6, 0, 3),
+    Room("errors", "every error that a user can meet", 6, 3, 3),
 ]
 
 Edges = set[tuple[str, str]]
@@ -226,8 +227,10 @@ def draw() -> str:
     picture.text(
         WIDTH / 2, 46, "An arrow is an import. Those that follow from others are left out; red is upward, a fault.", 12
     )
-    end = picture.rooms(LAYERS, layers, MARGIN, 60, WIDTH - 2 * MARGIN, {0: hall})
-    picture.rooms(WINGS, wings, MARGIN + GAP, 60 + HEADING, WIDTH - 2 * MARGIN - 2 * GAP, {})
+    above = next(room.row for room in LAYERS if room.name == "plugin")
+    end = picture.rooms(LAYERS, layers, MARGIN, 60, WIDTH - 2 * MARGIN, {above: hall})
+    top = 60 + above * (HEIGHT + ARROW) + HEADING
+    picture.rooms(WINGS, wings, MARGIN + GAP, top, WIDTH - 2 * MARGIN - 2 * GAP, {})
     stated = "\n".join(described(layers, wings))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {end + 16:.0f}" font-family="sans-serif">\n'

@@ -19,11 +19,14 @@ from .cache.rules import Clairvoyant as Clairvoyant
 from .cache.rules import PreSample as PreSample
 from .data.block import Block as Block
 from .data.block import MiniBatch as MiniBatch
+from .data.datasets import DGLCSV as DGLCSV
 from .data.datasets import OGB as OGB
 from .data.datasets import Dataset as Dataset
 from .data.datasets import Debian as Debian
+from .data.datasets import GraphBolt as GraphBolt
 from .data.datasets import LinkSplit as LinkSplit
 from .data.datasets import Purchases as Purchases
+from .data.datasets import RelBench as RelBench
 from .data.datasets import Synthetic as Synthetic
 from .data.features import FeatureStore as FeatureStore
 from .data.features import MemoryFeatureStore as MemoryFeatureStore
@@ -59,6 +62,7 @@ from .sample.base import Sampler as Sampler
 from .sample.collective import CollectiveSampler as CollectiveSampler
 from .sample.collective import open_colleagues as open_colleagues
 from .sample.collective_walks import collective_random_walk as collective_random_walk
+from .sample.hgt import HGTSampler as HGTSampler
 from .sample.labor import LaborSampler as LaborSampler
 from .sample.layerwise import LayerSampler as LayerSampler
 from .sample.negatives import Negatives as Negatives

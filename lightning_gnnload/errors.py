@@ -77,6 +77,10 @@ class SamplerConfigError(GnnLoadError, ValueError):
     """Sampler settings cannot work, alone or with the model or graph they meet."""
 
 
+class SamplerUnsupportedError(SamplerConfigError, NotImplementedError):
+    """Settings that could mean something together, but that neither PyG's sampler has nor ours."""
+
+
 class SeedError(GnnLoadError, ValueError):
     """Seeds are out of range, repeated, missing, or too few for the number of trainers."""
 

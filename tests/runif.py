@@ -9,7 +9,14 @@ from collections.abc import Sequence
 import pytest
 
 # Extra of pyproject.toml -> the module it brings.
-EXTRA_MODULES = {"dgl": "dgl", "pyg": "torch_geometric", "ogb": "ogb", "cuda": "cupy", "partition": "pymetis"}
+EXTRA_MODULES = {
+    "dgl": "dgl",
+    "pyg": "torch_geometric",
+    "ogb": "ogb",
+    "cuda": "cupy",
+    "partition": "pymetis",
+    "relbench": "pyarrow",
+}
 
 
 def RunIf(  # noqa: N802  reads as a mark, like pytest's own

@@ -20,6 +20,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.hgt import HGTSampler
 from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -128,6 +129,13 @@ def own_subjects() -> list[Subject]:
         Subject(
             "ShadowSampler",
             [Contract(ShadowSampler([4, 3], num_layers=3, edge_ids=True), Promise())],
+        ),
+        Subject(
+            "HGTSampler",
+            [
+                Contract(HGTSampler([9, 12], edge_ids=True), Promise(), by_type),
+                Contract(HGTSampler([7], num_layers=3, max_neighbors=5), Promise(), by_type),
+            ],
         ),
         Subject(
             "LayerSampler",

@@ -38,6 +38,7 @@ class StepPlan:
         batch_size: seeds per rank and step.
         num_ranks: trainer ranks.
         drop_last: leave out the last step when it is not full.
+        keep_rest: let a last step stand alone wherever it has a seed for every rank, as loaders of other libraries do.
 
     Raises:
         SeedError: some rank would have no seed at all.
@@ -54,6 +55,7 @@ class StepPlan:
     batch_size: int
     num_ranks: int
     drop_last: bool = False
+    keep_rest: bool = False
 
     def __post_init__(self) -> None:
         if self.num_seeds < self.num_ranks or (self.drop_last and self.num_seeds < self.global_batch_size):
@@ -77,7 +79,8 @@ class StepPlan:
         full, rest = divmod(self.num_seeds, self.global_batch_size)
         if self.drop_last:
             return full
-        stands_alone = rest * SMALLEST_LAST_STEP >= self.global_batch_size and rest >= self.num_ranks
+        is_large = self.keep_rest or rest * SMALLEST_LAST_STEP >= self.global_batch_size
+        stands_alone = is_large and rest >= self.num_ranks
         return max(full + stands_alone, 1)
 
     def step(self, step: int) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from .dynamic_cache import EVICTIONS, SLOT_BYTES, DynamicCache
 from .edge_lists import SplitEdgeList, list_edges, split_edge_list
 from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex, index_edge_types
 from .files import MOST_IN_FLIGHT, RowFile, RowReader, gather_mapped, read_rows, unwatch_map, watch_map
+from .hgt import sample_hgt
 from .induced import InducedEdges, induced_edges
 from .inputs import SamplerInput
 from .labor import sample_labor
@@ -116,6 +117,7 @@ __all__ = [
     "rank_visits",
     "read_rows",
     "round_robin",
+    "sample_hgt",
     "sample_labor",
     "sample_layers",
     "sample_neighbors",

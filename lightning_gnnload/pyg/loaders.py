@@ -169,7 +169,7 @@ class ThreadedLoader:
 
     def _made(self, epoch: int, start: int) -> Iterator[Any]:
         sampler = self._sampler
-        attributes = Attributes(self.data, sampler.graph, edges=_are_drawn(sampler)) if self._is_gathered() else None
+        attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
         tables = GraphData(sampler.graph) if attributes is None else attributes.tables
         threads = self._threads(tables, sampler.inner(), partial(self._converted, attributes))
         return threads.made(self._requests(epoch, start))
@@ -211,10 +211,7 @@ class ThreadedLoader:
 
     def _is_gathered(self) -> bool:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
-        is_data = isinstance(self.data, Data | HeteroData)
-        return (
-            is_data and self.transform_sampler_output is None and not any("adj_t" in each for each in self.data.stores)
-        )
+        return self.transform_sampler_output is None and can_gather(self.data, self._sampler)
 
     def _converted(self, attributes: Attributes | None, batch: Any) -> Any:
         output = sampler_output(batch, self._sampler)
@@ -288,7 +285,13 @@ def _say_once() -> None:
     )
 
 
-def _are_drawn(sampler: GnnloadSampler) -> bool:
+def can_gather(data: Any, sampler: GnnloadSampler) -> bool:
+    """Whether our kernels can gather these data's attributes for what the sampler finds."""
+    is_forward = sampler.sample_direction == "forward"  # types of edges are the graph's
+    return is_forward and isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
+
+
+def are_drawn(sampler: GnnloadSampler) -> bool:
     """Whether a mini-batch's edges are those that were drawn."""
     return sampler.subgraph_type.value == "directional"
 

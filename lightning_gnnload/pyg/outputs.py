@@ -15,6 +15,7 @@ from lightning_gnnload.adapters.pyg_stores import steps
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_parts import TypedParts, edge_types
+from lightning_gnnload.pyg.topology import Direction, turned
 from lightning_gnnload.sample.induced import induced_block
 
 METADATA = "metadata_"
@@ -28,6 +29,9 @@ class Settings(Protocol):
 
     graph: Graph
     subgraph_type: SubgraphType
+    sample_direction: Direction
+    counts_hops: bool
+    """Whether PyG is told how many nodes and edges each hop has found."""
 
     @property
     def disjoint(self) -> bool:
@@ -38,20 +42,30 @@ class Settings(Protocol):
         """How many hops there are, with those that draw nothing."""
 
 
-def sampler_output(batch: MiniBatch, sampler: Settings) -> SamplerOutput | HeteroSamplerOutput:
+def sampler_output(
+    batch: MiniBatch, sampler: Settings, num_rows: int | None = None
+) -> SamplerOutput | HeteroSamplerOutput:
     """Returns what PyG's own sampler would give: all types of the graph, edges by the user's numbers, nearest hop first
     or, of induced subgraphs, in the order of their targets; and the metadata that the batch's columns hold.
 
     Args:
         batch: of ``sampler.inner()`` for what ``sampler.asked`` returned.
         sampler: whose settings say what PyG is given.
+        num_rows: how many nodes or links were asked for; None: as many as the metadata has ids.
     """
     made = _hetero(batch, sampler) if sampler.graph.types is not None else _homogeneous(batch, sampler)
     made.metadata = metadata_of(batch.seed_columns)
     if made.batch is not None:
-        made.batch = _of_rows(made.batch, made.metadata)
+        made.batch = _of_rows(made.batch, len(made.metadata[0]) if num_rows is None else num_rows)
+    if sampler.sample_direction == "backward":
+        made.row, made.col = made.col, made.row
+        if isinstance(made, HeteroSamplerOutput):
+            for name in ("row", "col", "edge", "num_sampled_edges"):
+                setattr(made, name, {turned(kind, "backward"): of for kind, of in getattr(made, name).items()})
     if sampler.subgraph_type is SubgraphType.bidirectional:
         made = made.to_bidirectional()
+    if not sampler.counts_hops:
+        made.num_sampled_nodes = made.num_sampled_edges = None
     return made
 
 
@@ -145,7 +159,7 @@ def metadata_of(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
             at, count = map(int, name.removeprefix(METADATA).split("_of_"))
             held = held or [None] * count
             held[at] = rows
-    return tuple(held)
+    return tuple(held) or (None, None)
 
 
 def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
@@ -154,9 +168,8 @@ def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
     return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
 
 
-def _of_rows(batch: Any, metadata: tuple[Any, ...]) -> Any:
+def _of_rows(batch: Any, num_rows: int) -> Any:
     """Returns which row each node belongs to: all sources are seeds first, then all targets, and so on."""
-    num_rows = len(metadata[0])
     if isinstance(batch, dict):
         return {kind: rows.long() % max(num_rows, 1) for kind, rows in batch.items()}
     return batch.long() % max(num_rows, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -23,12 +23,12 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.clock import as_times
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.pyg.inputs import check_ids, check_rows
 from lightning_gnnload.pyg.outputs import UNTIL, metadata_columns, sampler_output
-from lightning_gnnload.pyg.topology import topology_of
+from lightning_gnnload.pyg.topology import Direction, topology_of, turned
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.rows import Asked
@@ -60,11 +60,13 @@ class GnnloadSampler(BaseSampler):
         is_sorted: nothing: edges in any order are sorted in time linear in their number.
         share_memory: nothing: threads share it, and forked processes do.
         directed: False is ``subgraph_type="induced"``, as in old versions of PyG.
+        sample_direction: ``"backward"`` draws of the edges that go out, and gives them as they are in the graph.
         seed: random seed of the draws.
 
     Raises:
         GraphDataError, GraphFormatError: as :func:`.topology_of`.
         SamplerConfigError: settings that cannot be.
+        SamplerUnsupportedError: backward by time; weights of a GraphStore.
 
     Example:
         >>> import torch
@@ -75,6 +77,8 @@ class GnnloadSampler(BaseSampler):
         >>> batch.n_id.tolist(), batch.e_id.tolist()
         ([0, 1, 2, 3], [0, 1, 2])
     """
+
+    counts_hops = True
 
     def __init__(
         self,
@@ -89,6 +93,7 @@ class GnnloadSampler(BaseSampler):
         is_sorted: bool = False,
         share_memory: bool = False,
         directed: bool = True,
+        sample_direction: Direction = "forward",
         *,
         seed: int = 0,
     ) -> None:
@@ -97,7 +102,17 @@ class GnnloadSampler(BaseSampler):
             subgraph_type = SubgraphType.induced
         if temporal_strategy not in ("uniform", "last"):
             raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")
-        self.graph, self.node_time, self.num_nodes = topology_of(data, time_attr, weight_attr)
+        if sample_direction not in get_args(Direction):
+            raise SamplerConfigError(
+                f"sample_direction={sample_direction!r} is not known; give 'forward' or 'backward'."
+            )
+        if sample_direction == "backward" and time_attr is not None:
+            raise SamplerUnsupportedError(
+                f"sample_direction='backward' with time_attr={time_attr!r}: what comes after a node is not drawn by "
+                "time, here as in PyG. Leave one out."
+            )
+        self.sample_direction = sample_direction
+        self.graph, self.node_time, self.num_nodes = topology_of(data, time_attr, weight_attr, sample_direction)
         self.is_weighted = weight_attr is not None
         if self.is_weighted and self.is_temporal:
             raise SamplerConfigError(
@@ -157,7 +172,7 @@ class GnnloadSampler(BaseSampler):
         Raises:
             SamplerConfigError: settings that cannot be.
         """
-        fanouts = _fanouts(self.num_neighbors, self.graph)
+        fanouts = _fanouts(self.num_neighbors, self.graph, self.sample_direction)
         if self.is_weighted:
             if self.disjoint:
                 raise SamplerConfigError(
@@ -200,7 +215,12 @@ class GnnloadSampler(BaseSampler):
         arena, layout = self.inner().sample_here(self.graph, asked.seeds, key, asked.queries)
         batch = MiniBatch.view(arena, layout, len(asked.seeds)).clone()
         batch.seed_columns = asked.columns
-        return sampler_output(batch, self)
+        rows = inputs.node if isinstance(inputs, NodeSamplerInput) else inputs.row
+        return sampler_output(batch, self, len(rows))
+
+    def _sample(self, seed: Any, seed_time: Any = None) -> SamplerOutput | HeteroSamplerOutput:
+        """Samples around nodes, where PyG's BidirectionalNeighborSampler draws in both directions in turn."""
+        return self.sample_from_nodes(NodeSamplerInput(None, seed, seed_time))
 
     def _next_key(self, seeds: torch.Tensor) -> DrawKey:
         worker = get_worker_info()
@@ -348,15 +368,16 @@ def _digest(ends: np.ndarray) -> tuple[int, int]:
     return int(mixed.sum(dtype=np.uint64) & np.uint64(0xFFFFFFFF)), int(np.bitwise_xor.reduce(mixed, initial=0))
 
 
-def _fanouts(num_neighbors: NumNeighbors, graph: Graph) -> list[Any]:
+def _fanouts(num_neighbors: NumNeighbors, graph: Graph, direction: Direction) -> list[Any]:
     """Returns the fanouts by hop, without the hops from the first one on that draws nothing."""
     if graph.types is None:
         hops: list[Any] = [int(fanout) for fanout in num_neighbors.get_mapped_values()]
         is_empty = [fanout == 0 for fanout in hops]
     else:
         kinds = list(graph.types.edge_types)
-        values = num_neighbors.get_values(kinds)
-        by_type = {kind: values[kind] if isinstance(values, dict) else values for kind in kinds}
+        given = {kind: turned(kind, direction) for kind in kinds}  # as the user names it
+        values = num_neighbors.get_values([*given.values()])
+        by_type = {kind: values[given[kind]] if isinstance(values, dict) else values for kind in kinds}
         num_hops = int(num_neighbors.num_hops) if kinds else 0
         hops = [{kind: int(of[hop]) for kind, of in by_type.items() if of[hop] != 0} for hop in range(num_hops)]
         is_empty = [not hop for hop in hops]

@@ -260,8 +260,8 @@ def _roots(node_idx: Any, num_nodes: int) -> torch.Tensor:
 
 
 def _check_sparse(adj_t: Any) -> None:
-    is_sparse = torch_geometric.typing.WITH_TORCH_SPARSE and isinstance(adj_t, torch_geometric.typing.SparseTensor)
-    if not is_sparse:
+    # Where torch-sparse is missing, PyG's class of this name cannot be made.
+    if not isinstance(adj_t, torch_geometric.typing.SparseTensor):
         raise LoaderConfigError(
             f"data.adj_t is a {type(adj_t).__name__}, but mini-batches with adj_t have a SparseTensor of torch-sparse. "
             "Give data.edge_index, as torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0), instead."

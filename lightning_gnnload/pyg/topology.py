@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
 
 from lightning_gnnload.adapters.pyg_stores import edge_ends
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, SamplerUnsupportedError
 
+Direction = Literal["forward", "backward"]
+EdgeType = tuple[str, str, str]
 _NO_IDS = torch.empty(0, dtype=torch.long)
 
 
@@ -29,33 +31,46 @@ class Topology(NamedTuple):
     num_nodes: int | dict[str, int]
 
 
-def topology_of(data: Any, time_attr: str | None, weight_attr: str | None) -> Topology:
+def topology_of(
+    data: Any, time_attr: str | None, weight_attr: str | None, direction: Direction = "forward"
+) -> Topology:
     """Reads a graph.
 
     Args:
         data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
         time_attr: the attribute of nodes, or of edges, that says since when they are there.
         weight_attr: the attribute of edges in proportion to which they are drawn.
+        direction: ``"backward"`` turns all edges around, and names edge types by :func:`turned`.
 
     Raises:
+        SamplerUnsupportedError: weights of stores.
         GraphDataError: no such data; an attribute that is not there, or is of nodes and of edges.
         GraphFormatError: ids that are no nodes, weights that are negative, times that are none.
     """
     if isinstance(data, Data):
-        return _of_data(data, time_attr, weight_attr)
+        return _of_data(data, time_attr, weight_attr, direction)
     if isinstance(data, HeteroData):
-        return _of_hetero_data(data, time_attr, weight_attr)
+        return _of_hetero_data(data, time_attr, weight_attr, direction)
     if isinstance(data, list | tuple) and len(data) == 2:
         features, graph = data
         if isinstance(features, FeatureStore) and isinstance(graph, GraphStore):
-            return _of_stores(features, graph, time_attr, weight_attr)
+            return _of_stores(features, graph, time_attr, weight_attr, direction)
     raise GraphDataError(
         f"a Data, a HeteroData, or a pair of a FeatureStore and a GraphStore is needed, but a {type(data).__name__} "
         "was given."
     )
 
 
-def _of_data(data: Data, time_attr: str | None, weight_attr: str | None) -> Topology:
+def turned(edge_type: EdgeType, direction: Direction) -> EdgeType:
+    """Returns the type by which edges are sampled in this direction, of the user's; or the user's, of that one."""
+    return edge_type if direction == "forward" else edge_type[::-1]
+
+
+def _directed(ends: tuple[Any, Any], direction: Direction) -> tuple[Any, Any]:
+    return ends if direction == "forward" else ends[::-1]
+
+
+def _of_data(data: Data, time_attr: str | None, weight_attr: str | None, direction: Direction) -> Topology:
     node_time = edge_time = None
     if time_attr is not None:
         if time_attr in data and data.is_node_attr(time_attr):
@@ -67,8 +82,7 @@ def _of_data(data: Data, time_attr: str | None, weight_attr: str | None) -> Topo
     src, dst, _ = edge_ends(data) if "edge_index" in data or "adj_t" in data else (_NO_IDS, _NO_IDS, None)
     weight = None if weight_attr is None else _attribute(data, weight_attr, "weight_attr")
     graph = Graph.from_coo(
-        _cpu(src),
-        _cpu(dst),
+        *_directed((_cpu(src), _cpu(dst)), direction),
         data.num_nodes,
         edge_weight=_weights(weight),
         edge_time=_cpu(edge_time),
@@ -78,7 +92,7 @@ def _of_data(data: Data, time_attr: str | None, weight_attr: str | None) -> Topo
     return Topology(graph, _cpu(node_time), graph.num_nodes)
 
 
-def _of_hetero_data(data: HeteroData, time_attr: str | None, weight_attr: str | None) -> Topology:
+def _of_hetero_data(data: HeteroData, time_attr: str | None, weight_attr: str | None, direction: Direction) -> Topology:
     node_time, edge_time = _held(data.node_items(), time_attr), _held(data.edge_items(), time_attr)
     if time_attr is not None and not (node_time or edge_time):
         raise _no_time(time_attr, "is neither a node-level nor an edge-level attribute", data.stores)
@@ -90,8 +104,11 @@ def _of_hetero_data(data: HeteroData, time_attr: str | None, weight_attr: str | 
     num_nodes = {kind: _count(kind, store.num_nodes) for kind, store in data.node_items()}
     graph = Graph.from_hetero(
         num_nodes,
-        {kind: tuple(map(_cpu, edge_ends(store)[:2])) for kind, store in data.edge_items()},
-        edge_weight={kind: _weights(weight) for kind, weight in weights.items()} or None,
+        {
+            turned(kind, direction): _directed(tuple(map(_cpu, edge_ends(store)[:2])), direction)
+            for kind, store in data.edge_items()
+        },
+        edge_weight={turned(kind, direction): _weights(weight) for kind, weight in weights.items()} or None,
         edge_time=edge_time or None,
         node_time=node_time or None,
         keep_order=True,
@@ -99,10 +116,12 @@ def _of_hetero_data(data: HeteroData, time_attr: str | None, weight_attr: str | 
     return Topology(graph, node_time or None, num_nodes)
 
 
-def _of_stores(features: FeatureStore, store: GraphStore, time_attr: str | None, weight_attr: str | None) -> Topology:
+def _of_stores(
+    features: FeatureStore, store: GraphStore, time_attr: str | None, weight_attr: str | None, direction: Direction
+) -> Topology:
     """Edges are numbered in the order of the store's lists of edges, or of its CSC or CSR where it has only these."""
     if weight_attr is not None:
-        raise GraphDataError(
+        raise SamplerUnsupportedError(
             f"weight_attr={weight_attr!r}: a GraphStore holds no weights. Give a Data or a HeteroData, or no weights."
         )
     attrs = store.get_all_edge_attrs()
@@ -118,7 +137,8 @@ def _of_stores(features: FeatureStore, store: GraphStore, time_attr: str | None,
         time = next(iter(of_group.values()), None)
         node_time, edge_time = (time, None) if time_attr == "time" else (None, time)
         num_nodes = max(attrs[0].size)
-        graph = Graph.from_coo(src, dst, num_nodes, edge_time=edge_time, node_time=node_time, keep_order=True)
+        ends = _directed((src, dst), direction)
+        graph = Graph.from_coo(*ends, num_nodes, edge_time=edge_time, node_time=node_time, keep_order=True)
         return Topology(graph, node_time, num_nodes)
     kinds = sorted({kind for edge_type in src for kind in edge_type[::2]} | {*_named_types(features)})
     sizes = {kind: int(remote_backend_utils.num_nodes(features, store, kind)) for kind in kinds}
@@ -128,7 +148,7 @@ def _of_stores(features: FeatureStore, store: GraphStore, time_attr: str | None,
         raise _no_time(time_attr, "is both a node-level and an edge-level attribute", [])
     graph = Graph.from_hetero(
         sizes,
-        {kind: (src[kind], dst[kind]) for kind in src},
+        {turned(kind, direction): _directed((src[kind], dst[kind]), direction) for kind in src},
         edge_time=edge_times or None,
         node_time=node_times or None,
         keep_order=True,

@@ -41,6 +41,7 @@ class Workload:
         table: the rows that the seeds are; None where they are node ids.
         links: what else is asked, where the rows are links.
         rows: what turns rows into what they ask for, where ``table`` and ``links`` do not say it.
+        keep_rest: as :class:`.StepPlan` has it.
 
     Raises:
         LoaderConfigError: the order needs other labels, or times.
@@ -63,6 +64,7 @@ class Workload:
         table: SeedTable | None = None,
         links: LinkSettings | None = None,
         rows: AsksRows | None = None,
+        keep_rest: bool = False,
     ) -> None:
         self.graph = graph
         self.sampler = sampler
@@ -73,6 +75,7 @@ class Workload:
         self.fixed_draws = fixed_draws
         self.drop_last = drop_last
         self.num_ranks = num_ranks
+        self.keep_rest = keep_rest
         self.labels = labels
         self.table = table
         self.links = links
@@ -84,12 +87,15 @@ class Workload:
 
     def settings(self) -> dict[str, Any]:
         """Returns the arguments that it was made with, by name, to make another one like it."""
-        names = ("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks")
-        return {name: getattr(self, name) for name in (*names, "labels", "table", "links")} | {"rows": self._given_rows}
+        names = (
+            *("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks"),
+            *("labels", "table", "links", "keep_rest"),
+        )
+        return {name: getattr(self, name) for name in names} | {"rows": self._given_rows}
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
-        return StepPlan(len(self.seeds), self.batch_size, num_ranks, self.drop_last)
+        return StepPlan(len(self.seeds), self.batch_size, num_ranks, self.drop_last, self.keep_rest)
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
         """Yields all mini-batches of an epoch: step by step, and in each step those of all ranks.

@@ -142,6 +142,17 @@ def _labor(random: Random) -> Arguments:
     }
 
 
+def _hgt(random: Random) -> Arguments:
+    arguments = _typed_lists(random) | {"max_neighbors": random.choice([-1, 1, 520]), "num_layers": 2}
+    arguments |= {"num_samples": np.full((random.choice([0, 2]), len(LISTS["first_node"]) - 1), 2)}
+    return {name: value for name, value in arguments.items() if name not in ("replace", "expand", "fanouts")}
+
+
+def _sample_hgt(inputs: ops.SamplerInput, **arguments: Any) -> None:
+    lists = ops.TypedLists(**{name: arguments.pop(name) for name in LISTS})
+    ops.sample_hgt(inputs, lists, **arguments)
+
+
 def _shadow(random: Random) -> Arguments:
     arguments = _neighbors(random) | {"num_layers": 2}
     return {name: value for name, value in arguments.items() if name not in ("replace", "expand")}
@@ -175,6 +186,7 @@ SAMPLING: Ops = {
     ),
     "sample_weighted": (graph_first(partial(sample_with, ops.sample_weighted)), _weighted),
     "sample_labor": (graph_first(partial(sample_with, ops.sample_labor)), _labor),
+    "sample_hgt": (graph_first(partial(sample_with, _sample_hgt)), _hgt),
     "sample_shadow": (graph_first(partial(sample_with, ops.sample_shadow)), _shadow),
     "induced_edges": (
         graph_first(ops.induced_edges),

@@ -94,7 +94,7 @@ def test_hubs_of_ascending_lists_and_of_others(degree, is_ascending):
 
 def test_many_hubs_are_told_apart():
     # More than are remembered, ascending and not in turn: one taken for another would lose edges.
-    hubs = [[5, 600 + hub % 2] * 40 if hub % 3 else sorted([3, 600] * 40) for hub in range(600)]
+    hubs = [[5, 600 + hub % 2] * 80 if hub % 3 else sorted([3, 600] * 80) for hub in range(600)]
     indptr, indices = graph_of(*hubs, *[[]] * 10)
     assert_equals_oracle(indptr, indices, [[hub, node] for hub in range(600) for node in (600, 601)])
 

@@ -9,6 +9,7 @@ from .dealing import deal_seeds, settle_nodes, vote_nodes
 from .draws import NodeDraws
 from .eviction import CACHE_MODELS, CacheModel
 from .files import planned_reads, read_rows
+from .hgt import budgets_of, exponential, sample_hgt
 from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .negatives import Edge, draw_negatives, is_known
@@ -35,6 +36,7 @@ __all__ = [
     "add_hop",
     "alias_shares",
     "breadth_first",
+    "budgets_of",
     "build_alias",
     "coo_to_csc",
     "deal_nodes",
@@ -43,6 +45,7 @@ __all__ = [
     "draw_layer",
     "draw_negatives",
     "expand_hops",
+    "exponential",
     "gather_rows",
     "gather_tiered",
     "grow_blocks",
@@ -58,6 +61,7 @@ __all__ = [
     "rank_visits",
     "read_rows",
     "round_robin",
+    "sample_hgt",
     "sample_labor",
     "sample_layers",
     "sample_neighbors",

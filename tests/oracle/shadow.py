@@ -24,12 +24,19 @@ def sample_shadow(
 ) -> tuple[np.ndarray, list[Hop]]:
     """``nodes`` int64 and the hops of a batch, nearest hop first; see :func:`.shadow.sample_shadow`."""
     nodes, _ = sample_neighbors(indptr, indices, seeds, fanouts, key, expand="new", names=names)
+    return nodes, hops_within(indptr, indices, nodes, len(seeds), num_layers)
+
+
+def hops_within(
+    indptr: np.ndarray, indices: np.ndarray, nodes: np.ndarray, num_seeds: int, num_layers: int
+) -> list[Hop]:
+    """The subgraph that nodes induce, as hops: the nearest has the seeds as destinations, the others all nodes."""
     indptr, indices, edge_ids = induced_edges(indptr, indices, nodes, np.array([0, len(nodes)]))
     hops = []
-    for num_dst in [len(seeds)] + [len(nodes)] * (num_layers - 1):
+    for num_dst in [num_seeds] + [len(nodes)] * (num_layers - 1):
         end = indptr[num_dst]
         hops.append(Hop(len(nodes), indptr[: num_dst + 1], indices[:end], edge_ids[:end]))
-    return nodes, hops
+    return hops
 
 
 def induced_edges(

@@ -1,4 +1,4 @@
-"""OGB: node-property data sets of the Open Graph Benchmark, from their raw files."""
+"""OGB: data sets of the Open Graph Benchmark whose task is of nodes or of links, from their raw files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data.datasets.base import default_root
-from lightning_gnnload.data.datasets.ogb_raw import read_raw, read_split
+from lightning_gnnload.data.datasets.ogb_links import read_links, seeds_of_links
+from lightning_gnnload.data.datasets.ogb_raw import RawGraph, read_raw, read_split
+from lightning_gnnload.data.datasets.ogb_typed import read_raw_typed, read_split_typed
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import DatasetError, MissingExtraError
 
 log = logging.getLogger(__name__)
@@ -27,45 +30,77 @@ class _Facts(NamedTuple):
 
     archive: str
     split: str
-    num_outputs: int  # classes, or tasks where each is yes or no
-    add_inverse_edge: bool
+    num_outputs: int | None  # classes, or tasks where each is yes or no; None: links
+    add_inverse_edge: bool = False
     table: str | None = None  # a further column of nodes
     edge_features: bool = False
+    edge_columns: tuple[str, ...] = ()  # further ones of edges
+    typed: bool = False  # several kinds of nodes
+
+    @property
+    def year(self) -> str | None:
+        """The column that says since when nodes or edges are there."""
+        return next((name for name in (self.table, *self.edge_columns) if name in ("node_year", "edge_year")), None)
 
 
 _FACTS = {
-    "ogbn-arxiv": _Facts("arxiv", "time", 40, False, "node_year"),
-    "ogbn-papers100M": _Facts("papers100M-bin", "time", 172, False, "node_year"),
+    "ogbn-arxiv": _Facts("arxiv", "time", 40, table="node_year"),
+    "ogbn-mag": _Facts("mag", "time", 349, table="node_year", edge_columns=("edge_reltype",), typed=True),
+    "ogbn-papers100M": _Facts("papers100M-bin", "time", 172, table="node_year"),
     "ogbn-products": _Facts("products", "sales_ranking", 47, True),
     "ogbn-proteins": _Facts("proteins", "species", 112, True, "node_species", edge_features=True),
+    "ogbl-biokg": _Facts("biokg", "random", None, edge_columns=("edge_reltype",), typed=True),
+    "ogbl-citation2": _Facts("citation-v2", "time", None, table="node_year"),
+    "ogbl-collab": _Facts("collab", "time", None, True, edge_columns=("edge_weight", "edge_year")),
+    "ogbl-ddi": _Facts("ddi", "target", None, True),
+    "ogbl-ppa": _Facts("ppassoc", "throughput", None, True),
+    "ogbl-vessel": _Facts("vessel", "spatial", None, edge_features=True),
+    "ogbl-wikikg2": _Facts("wikikg-v2", "time", None, edge_columns=("edge_reltype",)),
 }
 _RECIPE = 1  # part of the settings: raise it when the same raw files would give other arrays
-_SITE = "http://snap.stanford.edu/ogb/data/nodeproppred"
+_SITE = "http://snap.stanford.edu/ogb/data"
+_RAW = ("data.npz", "edge.csv.gz", "edge_index_dict.npz", "triplet-type-list.csv.gz")  # one of which is there
 
 
 @dataclass(frozen=True)
 class OGB(StoredDataset):
-    """Provides an OGB data set with one kind of node: its graph, features, labels and standard split.
+    """Provides an OGB data set of nodes or links: its graph, features, labels and standard split.
 
     Files are looked for where the ogb package keeps them, ``<root>/ogbn_products/{raw,split}``, and are never
     unpickled. Labels are int64 ``[N]``, -1 where a node has none; with several tasks (ogbn-proteins) float32
-    ``[N, tasks]``, NaN where there is none. Features are float32. With ``extras``, ogbn-arxiv and
-    ogbn-papers100M have a table ``node_year`` and ogbn-proteins ``node_species``, int64 ``[N, 1]``; ogbn-proteins,
-    which has no features of nodes, then has those of edges, float32 ``[E, 8]``, alike both ways.
+    ``[N, tasks]``, NaN where there is none. Features are float32. With ``extras``, data sets that have years have a
+    table ``node_year``, int64 ``[N, 1]``, and ogbn-proteins ``node_species``; ogbn-proteins and ogbl-vessel have
+    features of edges, float32 ``[E, F]``, alike both ways, and ogbl-collab an edge table ``edge_year``, int64.
+
+    ogbn-mag is a graph with types: all is by type. Inverse edges are then types of their own, ``rev_<relation>``.
+
+    Of the data sets of links, the graph has the edges to train on, and the splits are :class:`.SeedTable`:
+
+    - Given false edges (ogbl-ppa, ogbl-collab, ogbl-ddi, ogbl-vessel) are rows after the true ones, and ``y`` is 1 or
+      0. ogbl-collab's rows have a ``weight`` and a column ``"year"``, its graph ``edge_weight``.
+    - False ends of single rows (ogbl-citation2, ogbl-wikikg2, ogbl-biokg) are the column ``"negatives"``, for
+      ``Negatives("hard")``: destinations and, of the last two, as many sources, for ``corrupt="both"``.
+    - Triples (ogbl-wikikg2, ogbl-biokg) have a column ``"relation"``, and their graph ``edge_type``, whose inverse
+      edges count on from the last relation. The nodes of ogbl-biokg's five kinds lie in one range, by the order of
+      their names, and a table ``node_type`` numbers these.
 
     Reading ``csv.gz`` files needs pandas, downloading needs ogb; both come with the extra ``ogb``. Converting
     takes, beside the raw files, twice the disk space of the result while it runs; memory holds the result's
-    topology, for ogbn-papers100M about 10 GB (17 GB with inverse edges), not the features.
+    topology, for ogbn-papers100M about 10 GB (17 GB with inverse edges), not the features. Splits of links are read
+    whole: 4 GB for ogbl-wikikg2's false ends.
 
     Args:
-        name: ``"ogbn-arxiv"``, ``"ogbn-products"``, ``"ogbn-papers100M"`` or ``"ogbn-proteins"``.
+        name: ``"ogbn-arxiv"``, ``"ogbn-mag"``, ``"ogbn-products"``, ``"ogbn-papers100M"``, ``"ogbn-proteins"``,
+            ``"ogbl-biokg"``, ``"ogbl-citation2"``, ``"ogbl-collab"``, ``"ogbl-ddi"``, ``"ogbl-ppa"``,
+            ``"ogbl-vessel"`` or ``"ogbl-wikikg2"``.
         root: the folder that holds ``ogbn_products`` and the like; a per-user cache folder by default.
         add_inverse_edge: append every edge turned round; None does what OGB does for this data set.
         extras: what the data set has beside features and labels, as above; kept in a folder of its own.
         download: fetch the archive (over 50 GB for papers100M) when there are no raw files; nothing is asked.
+        times: years are the times of the graph, since when its nodes (of ogbl-collab edges) are there, and of seeds.
 
     Raises:
-        DatasetError: no such data set, or one with several kinds of nodes.
+        DatasetError: no such data set, or one without years as ``times``.
 
     Example:
         >>> OGB("ogbn-products", root="dataset").folder.as_posix()
@@ -78,44 +113,158 @@ class OGB(StoredDataset):
     download: bool = True
     extras: bool = False
 
+    times: bool = False
+
     def __post_init__(self) -> None:
         if self.name not in _FACTS:
-            why = "it has several kinds of nodes" if self.name == "ogbn-mag" else "there is no such data set"
-            raise DatasetError(f"OGB: {self.name!r} cannot be used: {why}. Choose one of {', '.join(_FACTS)}.")
+            raise DatasetError(
+                f"OGB: {self.name!r} cannot be used: there is no such data set. Choose one of {', '.join(_FACTS)}."
+            )
+        if self.times and self._facts.year is None:
+            dated = [name for name, facts in _FACTS.items() if facts.year is not None]
+            raise DatasetError(f"OGB: {self.name} has no years for times=True; these have: {', '.join(dated)}.")
 
     @property
     def settings(self) -> dict[str, Any]:
-        extras = {"extras": True} if self.extras else {}
-        return {"dataset": self.name, "recipe": _RECIPE, "add_inverse_edge": self._both_ways, **extras}
+        further = {name: True for name in ("extras", "times") if getattr(self, name)}
+        return {"dataset": self.name, "recipe": _RECIPE, "add_inverse_edge": self._both_ways, **further}
 
     @property
     def folder(self) -> Path:
-        extras = "-extras" if self.extras else ""
-        return self._root / f"{self.name}-{'both-ways' if self._both_ways else 'one-way'}{extras}"
+        further = "".join(f"-{name}" for name in ("extras", "times") if getattr(self, name))
+        return self._root / f"{self.name}-{'both-ways' if self._both_ways else 'one-way'}{further}"
 
     def build(self, scratch: Path) -> GraphData:
-        facts, home = _FACTS[self.name], self._raw_home
-        if not any((home / "raw" / file).exists() for file in ("data.npz", "edge.csv.gz")):
+        if not any((self._raw_home / "raw" / file).exists() for file in _RAW):
             self._fetch(scratch)
-        table, edge_features = (facts.table, facts.edge_features) if self.extras else (None, False)
-        raw = read_raw(
-            home / "raw", scratch, add_inverse_edge=self._both_ways, table=table, edge_features=edge_features
+        if self._facts.num_outputs is None:
+            return self._links(scratch)
+        return self._typed_nodes(scratch) if self._facts.typed else self._nodes(scratch)
+
+    def _nodes(self, scratch: Path) -> GraphData:
+        facts, raw = self._facts, self._raw(scratch)
+        assert raw.labels is not None
+        years = raw.table[:, 0] if self.times and raw.table is not None else None
+        splits: Any = read_split(self._raw_home / "split" / facts.split)
+        if years is not None:
+            splits = tuple(SeedTable(ids, time=years[ids]) for ids in splits)
+        graph = Graph.from_coo(
+            raw.ends[0], raw.ends[1], raw.num_nodes, node_time=years, keep_order=raw.edge_x is not None
         )
-        splits = read_split(home / "split" / facts.split)
-        graph = Graph.from_coo(raw.ends[0], raw.ends[1], raw.num_nodes, keep_order=edge_features)
         return GraphData(
             graph,
             raw.x,
             _labels(raw.labels),
             *splits,
             num_classes=facts.num_outputs,
-            tables={} if table is None else {table: raw.table},
+            tables=self._tables(raw.table),
             edge_x=raw.edge_x,
         )
 
+    def _raw(self, scratch: Path) -> RawGraph:
+        facts = self._facts
+        return read_raw(
+            self._raw_home / "raw",
+            scratch,
+            add_inverse_edge=self._both_ways,
+            table=facts.table if self.extras or self.times else None,
+            edge_features=facts.edge_features and self.extras,
+            edge_columns=facts.edge_columns,
+            labels=facts.num_outputs is not None,
+        )
+
+    def _tables(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
+        return {self._facts.table: rows} if self.extras and self._facts.table and rows is not None else {}
+
+    def _typed_nodes(self, scratch: Path) -> GraphData:
+        facts = self._facts
+        raw = read_raw_typed(self._raw_home / "raw", scratch, table=facts.table if self.extras or self.times else None)
+        splits: Any = read_split_typed(self._raw_home / "split" / facts.split)
+        times = raw.tables if self.times else {}
+        if times:
+            splits = tuple(_seeds_of_type(ids, times) for ids in splits)
+        edges = dict(raw.ends)
+        if self._both_ways:
+            edges |= {(dst, f"rev_{relation}", src): ends[::-1] for (src, relation, dst), ends in raw.ends.items()}
+        return GraphData(
+            Graph.from_hetero(raw.num_nodes, edges, node_time=times or None),
+            raw.x or None,
+            {name: _labels(labels) for name, labels in raw.labels.items()},
+            *splits,
+            num_classes=facts.num_outputs,
+            tables={name: self._tables(rows[:, None]) for name, rows in raw.tables.items() if self.extras},
+        )
+
+    def _links(self, scratch: Path) -> GraphData:
+        facts, first = self._facts, None
+        if facts.typed:
+            raw, first = self._in_one_range(scratch)
+        else:
+            raw = self._raw(scratch)
+        tables = {"node_type": raw.table} if facts.typed else self._tables(raw.table)
+        columns = raw.edge_columns
+        graph: dict[str, Any] = {}
+        if self.times:
+            year = facts.year
+            assert year is not None
+            graph = {"edge_time": columns[year]} if raw.table is None else {"node_time": raw.table[:, 0]}
+        if "edge_weight" in columns:
+            graph["edge_weight"] = columns["edge_weight"].astype(np.float32)
+        if "edge_reltype" in columns:
+            graph["edge_type"] = self._relations(columns["edge_reltype"])
+        edge_tables = {"edge_year": columns["edge_year"]} if self.extras and "edge_year" in columns else None
+        folder = self._raw_home / "split" / facts.split
+        seeds = [
+            seeds_of_links(found, f"{folder}/{name}.pt", first, self._years(raw))
+            for name, found in zip(("train", "valid", "test"), read_links(folder), strict=True)
+        ]
+        keep = raw.edge_x is not None or edge_tables is not None
+        return GraphData(
+            Graph.from_coo(raw.ends[0], raw.ends[1], raw.num_nodes, **graph, keep_order=keep),
+            raw.x,
+            None,
+            *seeds,
+            tables=tables,
+            edge_x=raw.edge_x,
+            edge_tables=edge_tables,
+        )
+
+    def _years(self, raw: RawGraph) -> np.ndarray | bool:
+        """Returns the years of nodes, int64 ``[N]``, which are those of rows by their sources; whether rows have their
+        own."""
+        return raw.table[:, 0] if self.times and raw.table is not None else self.times
+
+    def _relations(self, relations: np.ndarray) -> np.ndarray:
+        """Returns the numbers of the edges' types; inverse ones count on from the last."""
+        if not self._both_ways or not len(relations):
+            return relations
+        half = len(relations) // 2
+        return np.append(relations[:half], relations[half:] + int(relations.max()) + 1)
+
+    def _in_one_range(self, scratch: Path) -> tuple[RawGraph, dict[str, int]]:
+        """Returns a graph with types as one without, whose nodes lie type by type, and where each type begins."""
+        (column,) = self._facts.edge_columns
+        raw = read_raw_typed(self._raw_home / "raw", scratch, edge_column=column, labels=False)
+        if raw.edge_columns.keys() != raw.ends.keys():
+            raise DatasetError(f"{self._raw_home / 'raw'}: some relations have no {column}. Prepare it anew.")
+        counts = list(raw.num_nodes.values())
+        first = dict(zip(raw.num_nodes, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
+        ends = np.concatenate(
+            [np.stack([at[0] + first[src], at[1] + first[dst]]) for (src, _, dst), at in raw.ends.items()], axis=1
+        )
+        relation = np.concatenate([raw.edge_columns[kind] for kind in raw.ends])
+        if self._both_ways:
+            ends, relation = np.concatenate([ends, ends[::-1]], axis=1), np.tile(relation, 2)
+        kinds = np.repeat(np.arange(len(counts)), counts)[:, None]
+        return RawGraph(ends, sum(counts), None, None, kinds, None, {column: relation}), first
+
+    @property
+    def _facts(self) -> _Facts:
+        return _FACTS[self.name]
+
     @property
     def _both_ways(self) -> bool:
-        return _FACTS[self.name].add_inverse_edge if self.add_inverse_edge is None else self.add_inverse_edge
+        return self._facts.add_inverse_edge if self.add_inverse_edge is None else self.add_inverse_edge
 
     @property
     def _root(self) -> Path:
@@ -127,10 +276,10 @@ class OGB(StoredDataset):
 
     def _fetch(self, scratch: Path) -> None:
         """Downloads and unpacks beside the final place, then moves: a broken download leaves nothing."""
-        archive_name, place = _FACTS[self.name].archive, self._raw_home.absolute()
-        url = f"{_SITE}/{archive_name}.zip"
+        archive_name, place = self._facts.archive, self._raw_home.absolute()
+        url = f"{_SITE}/{'linkproppred' if self._facts.num_outputs is None else 'nodeproppred'}/{archive_name}.zip"
         by_hand = (
-            f"{self.name}: neither raw/edge.csv.gz nor raw/data.npz is in {place}. To fetch it by hand, "
+            f"{self.name}: none of raw/{', raw/'.join(_RAW)} is in {place}. To fetch it by hand, "
             f"download {url}, unzip it, and rename the folder {archive_name!r} to that path. "
             f"Or give the root that has it."
         )
@@ -156,6 +305,14 @@ def _ogb_transfer() -> tuple[Any, Any]:
     except ImportError as error:
         raise MissingExtraError("ogb", "ogb", "Downloading OGB data sets", error) from error
     return download_url, extract_zip
+
+
+def _seeds_of_type(ids: dict[str, np.ndarray], times: dict[str, np.ndarray]) -> SeedTable:
+    """Makes a seed table of a split's nodes, all of one type, at their own times."""
+    if len(ids) != 1 or not ids.keys() <= times.keys():
+        raise DatasetError(f"OGB: seeds of {', '.join(ids)} have no times of one type. Use times=False.")
+    ((name, nodes),) = ids.items()
+    return SeedTable(nodes, node_type=name, time=times[name][nodes])
 
 
 def _labels(values: np.ndarray) -> np.ndarray:

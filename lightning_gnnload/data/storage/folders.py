@@ -137,7 +137,8 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a tensor, without a copy where it is contiguous."""
     if tensor.numel() == 0:
         return memoryview(b"")
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
+    # By strides of its own: of a single row any stride counts as contiguous, but not to view() as another dtype.
+    return tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
 @contextmanager

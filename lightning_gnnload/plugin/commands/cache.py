@@ -48,10 +48,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _examine(options: argparse.Namespace, module: GraphDataModule, console: Console) -> int:
-    store = module.data.stores.get(options.table)
+    stores = module.graph_data.stores
+    store = stores.get(options.table)
     if store is None:
         raise CacheConfigError(
-            f"there are no features {options.table!r} to be cached; --table names one of {sorted(module.data.stores)}."
+            f"there are no features {options.table!r} to be cached; --table names one of {sorted(stores)}."
         )
     workload = module.workload("train")
     if store.shape[0] != workload.graph.num_nodes:
@@ -81,7 +82,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     for text in left_out:
         console.print(f"left out: {text}", markup=False, soft_wrap=True)
     _say(console, curves, options.ratios, store, advice, list(orders))
-    _write(options, curves, store, speed, advice, f"{module.data.graph!r}, {workload.sampler!r}")
+    _write(options, curves, store, speed, advice, f"{module.graph_data.graph!r}, {workload.sampler!r}")
     console.print(f"Written: {options.out / 'cache.json'}, {options.out / 'cache.png'}", markup=False)
     return 0
 

@@ -87,7 +87,7 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
     module.prepare_data()
     module.setup("fit")
     partition = partition_graph(
-        module.data,
+        module.graph_data,
         options.out,
         options.parts,
         method,
@@ -105,10 +105,10 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
         _print(console, f"gnnload partition: interrupted in sampling; the parts in {options.out} are whole.")
         return 130
     made = f"{partition.num_parts} part{'s' * (partition.num_parts > 1)} by {partition.method}, {_depth(partition)}"
-    title = f"{made}, of {module.data.graph!r}"
+    title = f"{made}, of {module.graph_data.graph!r}"
     report = {"title": title, "sampler": None if options.quick else repr(module.sampler), "quality": quality.to_json()}
     (options.out / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    draw_quality(quality, f"{made}\n{module.data.graph!r}", options.out / FIGURE)
+    draw_quality(quality, f"{made}\n{module.graph_data.graph!r}", options.out / FIGURE)
     _say(console, quality, partition, title)
     _print(console, f"Written: {options.out}, with {REPORT} and {FIGURE}. To train on it:")
     who = "trainer" if partition.is_self_reliant else "sampling rank"

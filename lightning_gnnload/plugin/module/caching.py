@@ -70,7 +70,7 @@ class ModuleCache:
         Raises:
             CacheConfigError: there are no such features, or the policy cannot judge their rows.
         """
-        data, trainer = module.data, _running(module.trainer)
+        data, trainer = module.graph_data, _running(module.trainer)
         for name in self.levels:
             if name not in data.stores:
                 raise CacheConfigError(
@@ -80,7 +80,7 @@ class ModuleCache:
         # Asked of the first phase alone: a fit's validation is gathered from the cache of its training.
         if not self._stores:
             is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
-            self.phase = "train" if is_fit and len(data.train) else phase
+            self.phase = "train" if is_fit and module.has_seeds("train") else phase
         for name, store in data.stores.items():
             levels = fitting(self.levels.get(name, ()), data, name)
             if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
@@ -101,10 +101,10 @@ class ModuleCache:
 
     def opening(self, name: str, module: DataModuleView, gather_group: GatherGroup) -> CacheArguments:
         """Collects what a table's caches are opened with in this rank; all ranks call it at the same time."""
-        trainer, store = _running(module.trainer), module.data.stores[name]
+        trainer, store = _running(module.trainer), module.graph_data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
             store = _one_copy(store, gather_group, f"rows-{name}")
-            module.data.put(name, store)
+            module.graph_data.put(name, store)
         if name not in self.levels:
             return CacheArguments(store, gather_group)
         # One rank of a machine shows bars, and of these the first machine's.
@@ -117,7 +117,7 @@ class ModuleCache:
             levels = module.module_partition.own_levels(
                 levels, workload, self.phase, gather_group.trainer, progress=progress
             )
-        levels = fitting(levels, module.data, name, progress=progress)
+        levels = fitting(levels, module.graph_data, name, progress=progress)
         return CacheArguments(store, gather_group, levels, workload, epoch, progress)
 
     def _open(

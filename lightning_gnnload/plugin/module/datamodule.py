@@ -164,6 +164,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self._template: Any = None  # what every batch of from_pyg repeats
         self._is_told = False
+        self._pins_memory = True
         self._copies = DeviceCopies()
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
@@ -216,7 +217,13 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     @property
     def data(self) -> GraphData:
-        """The graph data. Raises LoaderConfigError: before ``setup``, where the data set is a descriptor."""
+        """The graph data, as :attr:`graph_data`; of a subclass over another library's data, these."""
+        return self.graph_data
+
+    @property
+    def graph_data(self) -> GraphData:
+        """What mini-batches are made of. Raises LoaderConfigError: before ``setup``, where the data set is a
+        descriptor."""
         if self._data is None:
             raise LoaderConfigError(
                 "the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so."
@@ -225,11 +232,15 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     @property
     def num_features(self) -> int:
-        return self.data.num_features
+        return self.graph_data.num_features
 
     @property
     def num_classes(self) -> int:
-        return self.data.num_classes
+        return self.graph_data.num_classes
+
+    def has_seeds(self, phase: str) -> bool:
+        """Whether ``"train"``, ``"val"`` or ``"test"`` has any."""
+        return len(self.graph_data.split(phase)) > 0
 
     # Lightning's hooks.
 
@@ -263,7 +274,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return self._loader("train")
 
     def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
-        return self._loader("val") if len(self.data.val) else []
+        return self._loader("val") if self.has_seeds("val") else []
 
     def test_dataloader(self) -> SampledLoader:
         return self._loader("test")
@@ -307,7 +318,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             SeedError: the phase has no seeds.
         """
         stores, announces = self.caching.stores(self, phase)
-        return BatchSource(self.data, self.workload(phase), stores, announces=announces)
+        return BatchSource(self.graph_data, self.workload(phase), stores, announces=announces)
 
     def workload(self, phase: str) -> Workload:
         """Describes what will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
@@ -317,7 +328,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
         training = phase == "train"
-        seeds = self._predict_seeds() if phase == "predict" else self.data.table(phase) or self.data.split(phase)
+        data = self.graph_data
+        seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
         table = seeds if isinstance(seeds, SeedTable) else None
         if not len(seeds):
             taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
@@ -325,11 +337,11 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         # overfit_batches means the same batches in every epoch.
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
         sampler = self.sampler if training else self.eval_sampler
-        if self.data.edge_stores and getattr(sampler, "edge_ids", None) is False:
+        if data.edge_stores and getattr(sampler, "edge_ids", None) is False:
             sampler = copy(sampler)
             sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
         workload = Workload(
-            self.data.graph,
+            data.graph,
             sampler,
             np.arange(len(seeds)) if isinstance(seeds, SeedTable) else seeds,
             batch_size=self.batch_size if training else self.eval_batch_size,
@@ -338,7 +350,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
-            labels=self.data.y,
+            labels=data.y,
             table=table,
             links=self._links_of(phase, table),
         )
@@ -355,7 +367,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             self.links,
             negatives=negatives,
             exclude=self.links.exclude if training or in_graph else None,
-            weights=None if named is None else self.data.node_column(named),
+            weights=None if named is None else self.graph_data.node_column(named),
         )
 
     def _loader(self, phase: str) -> SampledLoader:
@@ -365,7 +377,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             num_ranks = self.trainer.world_size
             rank = self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
             num_local = self.trainer.num_devices
-            pinned = self.trainer.strategy.root_device.type == "cuda"
+            pinned = self._pins_memory and self.trainer.strategy.root_device.type == "cuda"
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
         source = self.source(phase)
         convert = self._convert(source.workload) or _as_it_is
@@ -394,10 +406,10 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         if self._is_told or rank_zero.rank_zero_only.rank:
             return
         self._is_told = True
-        x = self.data.x
-        for oddity in sanity_issues(self.data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
+        data, x = self.graph_data, self.graph_data.x
+        for oddity in sanity_issues(data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
             tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
-            tell(f"GraphDataModule: {oddity.text}")
+            tell(f"{type(self).__name__}: {oddity.text}")
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:
         """Makes a loader in a process that has got this module alone."""
@@ -417,9 +429,9 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         negatives = None if workload.links is None else workload.links.negatives
         num_dst = {} if negatives is None else {"num_dst": negatives.num_dst}
         return FORMATS[self.batch_format].adapter(
-            self.data,
+            self.graph_data,
             self._template,
-            LinkForm.of(self.data.graph, workload.table, **num_dst),
+            LinkForm.of(self.graph_data.graph, workload.table, **num_dst),
             feature_name=self.feature_name,
             label_name=self.label_name,
             edge_feature_name=self.edge_feature_name,
@@ -434,11 +446,11 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
                     f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(SPLITS)}."
                 )
             if self.predict == "all":
-                return np.arange(self.data.num_nodes)
-            return self.data.table(self.predict) or self.data.split(self.predict)
+                return np.arange(self.graph_data.num_nodes)
+            return self.graph_data.table(self.predict) or self.graph_data.split(self.predict)
         if isinstance(self.predict, Mapping):
-            return flat_split("predict", self.predict, self.data.graph.types)
-        return as_ids(self.predict, what="predict ids", num_nodes=self.data.num_nodes)
+            return flat_split("predict", self.predict, self.graph_data.graph.types)
+        return as_ids(self.predict, what="predict ids", num_nodes=self.graph_data.num_nodes)
 
 
 def _taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:

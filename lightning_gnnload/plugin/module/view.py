@@ -24,8 +24,11 @@ class DataModuleView(Protocol):
     module_partition: ModulePartition
 
     @property
-    def data(self) -> GraphData:
+    def graph_data(self) -> GraphData:
         """The graph, its features and labels."""
+
+    def has_seeds(self, phase: str) -> bool:
+        """Whether ``"train"``, ``"val"`` or ``"test"`` has any."""
 
     @property
     def trainer(self) -> Any:

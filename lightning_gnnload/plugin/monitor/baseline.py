@@ -60,7 +60,7 @@ class NoGraphBaseline(pl.Callback):
         module = trainer.datamodule  # type: ignore[attr-defined]
         if not isinstance(module, GraphDataModule):
             raise LoaderConfigError("NoGraphBaseline needs a GraphDataModule, for its features and splits.")
-        self.accuracy = self.train(module.data)
+        self.accuracy = self.train(module.graph_data)
         table = Table(title="Does the graph matter? Test accuracy")
         table.add_column("model")
         table.add_column("accuracy", justify="right")

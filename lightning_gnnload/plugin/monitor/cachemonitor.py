@@ -57,7 +57,7 @@ class CacheMonitor(pl.Callback):
         module = trainer.datamodule  # type: ignore[attr-defined]
         if not isinstance(module, GraphDataModule):
             raise LoaderConfigError("CacheMonitor(similarity=...) needs a GraphDataModule, whose nodes it counts.")
-        self._access = AccessSimilarity(module.data.num_nodes, self.similarity).to(trainer.strategy.root_device)
+        self._access = AccessSimilarity(module.graph_data.num_nodes, self.similarity).to(trainer.strategy.root_device)
         if self._earlier is not None and trainer.is_global_zero:
             self._access.earlier += self._earlier.to(trainer.strategy.root_device)
 

@@ -43,6 +43,18 @@ def test_steps_and_slices_cover_the_seeds_once(settings) -> None:
     assert dropped == (num_seeds % plan.global_batch_size if drop_last else 0)
 
 
+@given(st.integers(1, 500), st.integers(1, 40), st.integers(1, 9))
+def test_a_kept_rest_is_a_step_wherever_each_rank_has_a_seed_of_it(num_seeds, batch_size, num_ranks) -> None:
+    assume(num_seeds >= num_ranks)
+    plan = StepPlan(num_seeds, batch_size, num_ranks, keep_rest=True)
+    full, rest = divmod(num_seeds, batch_size * num_ranks)
+    assert plan.num_steps == max(full + (rest >= num_ranks), 1)
+    parts = [part for step in slices(plan) for part in step]
+    assert all(begin < end for begin, end in parts)
+    assert [begin for begin, _ in parts[1:]] == [end for _, end in parts[:-1]]
+    assert (parts[0][0], parts[-1][1]) == (0, num_seeds)
+
+
 @pytest.mark.parametrize(
     ("num_seeds", "batch_size", "num_steps", "last"),
     [

@@ -268,13 +268,8 @@ def test_a_sparse_tensor(monkeypatch: pytest.MonkeyPatch, with_value: bool) -> N
     graph = Graph.from_coo(*by_edges.edge_index, num_nodes=6, keep_order=True)
     value = by_edges.edge_weight[graph.edge_order] if with_value else None
     indptr, indices = torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices).long()
-    monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
     monkeypatch.setattr(torch_geometric.typing, "SparseTensor", StandIn)
-    ends = torch.stack(StandIn(indptr, indices, value, (6, 6)).coo()[:2])
-    monkeypatch.setattr(
-        "lightning_gnnload.adapters.pyg_stores.import_pyg",
-        lambda _: SimpleNamespace(utils=SimpleNamespace(to_edge_index=lambda _: (ends, value))),
-    )
+    monkeypatch.setattr("torch_geometric.utils.sparse.SparseTensor", StandIn)
     data = Data(adj_t=StandIn(indptr, indices, value, (6, 6)), x=by_edges.x, y=by_edges.y, num_nodes=6)
     settings = {"depth": 1, "num_neighbors": 3, "node_idx": torch.tensor([0, 1]), "batch_size": 2}
     [batch], [wanted] = loader_of(data, **settings), loader_of(by_edges, **settings)

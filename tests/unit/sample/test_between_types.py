@@ -10,6 +10,7 @@ import pytest
 
 from lightning_gnnload import (
     Graph,
+    HGTSampler,
     LaborSampler,
     LayerSampler,
     MiniBatch,
@@ -365,6 +366,7 @@ def test_all_types_together_as_in_the_flat_graph(sampler) -> None:
         LaborSampler([2]),
         ShadowSampler([2], num_layers=2),
         LayerSampler([2]),
+        HGTSampler([2]),
     ],
 )
 def test_seeds_with_times_are_refused_by_name(sampler) -> None:

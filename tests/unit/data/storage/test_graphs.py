@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, quantize, save_graph_data
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.storage import folders
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
 
@@ -180,6 +181,13 @@ def test_rows_that_are_a_view_are_written_as_they_look(tmp_path: Path) -> None:
     data = load_graph_data(tmp_path / "graph")
     assert torch.equal(data.x.rows, whole[1:4])
     assert torch.equal(data.y, whole[::2, 1])
+
+
+def test_a_single_link_is_written(tmp_path: Path) -> None:
+    """Its source is one number out of a row of two: contiguous, with a stride of 2."""
+    data = GraphData(Graph.from_coo([0, 1], [1, 2]), train=SeedTable(src=[2], dst=[1]))
+    save_graph_data(data, tmp_path / "one")
+    assert load_graph_data(tmp_path / "one").table("train").ends.tolist() == [[2, 1]]
 
 
 def test_arrays_are_mapped_and_not_read(folder: Path) -> None:

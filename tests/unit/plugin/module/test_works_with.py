@@ -14,6 +14,7 @@ from lightning_gnnload import (
     Graph,
     GraphData,
     GraphDataModule,
+    HGTSampler,
     LaborSampler,
     LayerSampler,
     Negatives,
@@ -98,9 +99,10 @@ OTHERS = {
     "layers with ids": LayerSampler([20, 20], edge_ids=True),
     "shadow": ShadowSampler([3, 2], num_layers=2),
     "shadow with ids": ShadowSampler([3, 2], num_layers=2, edge_ids=True),
+    "hgt": HGTSampler([6, 6]),
 }
-WITH_TYPES = {"weighted", "labor", "layers with ids", "shadow with ids"}
-PLAIN = set(OTHERS) - {"walks by metapath"}
+WITH_TYPES = {"weighted", "labor", "layers with ids", "shadow with ids", "hgt"}
+PLAIN = set(OTHERS) - {"walks by metapath", "hgt"}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_partitions_refuse(kind: str, hops: int, tmp_path: Any) -> None:
         parts()
 
 
-@pytest.mark.parametrize("name", ["labor", "shadow with ids"])
+@pytest.mark.parametrize("name", ["labor", "shadow with ids", "hgt"])
 def test_what_devices_refuse(name: str) -> None:
     """What they serve: tests/cuda/test_typed_batches.py."""
     with pytest.raises(LoaderConfigError, match="no kernels for a device"):

@@ -1,0 +1,203 @@
+"""Columns of a CSV file with a header, as arrays: ids as they are written, numbers, truth values and lists of numbers.
+
+Python's own reader cuts the cells and NumPy reads the numbers, so that no further package is needed.
+"""
+
+from __future__ import annotations
+
+import csv
+import threading
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.progress import progress
+from lightning_gnnload.errors import DatasetError
+
+_PIECE = 1 << 16  # rows whose cells are held as texts at once
+_TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
+_LONGEST_CELL = 1 << 30
+_limit = threading.RLock()  # of the csv module's one setting
+
+
+class CsvColumns:
+    """Holds the columns of a CSV file with a header, which is read once.
+
+    Args:
+        file: comma-separated values in UTF-8, whose first line names the columns.
+        separator: one character.
+        ids: names of the columns that hold ids, of any kind.
+
+    Attributes:
+        ids: by name, texts ``[R]`` as they are written.
+        values: the other columns by name: int64, bool or float64 ``[R]``, or ``[R, C]`` of lists.
+        left_out: names of columns that hold other texts, and places of those without a name.
+        num_rows: R.
+
+    Raises:
+        DatasetError: the file is missing or broken, lacks a column of ids, or has a number missing; the message names
+            line and column.
+
+    Shapes: R rows, C numbers of a cell that lists some.
+    """
+
+    def __init__(self, file: Path, separator: str, ids: Container[str]) -> None:
+        self.file, self._separator = file, separator
+        self.ids: dict[str, np.ndarray] = {}
+        self.values: dict[str, np.ndarray] = {}
+        self.left_out: list[str] = []
+        self.num_rows = 0
+        pieces: dict[str, list[np.ndarray]] = {}
+        try:
+            with (
+                self._opened() as (reader, bytes_read),
+                progress(f"Reading {file.name}", file.stat().st_size) as advance,
+            ):
+                names = self._names(next(reader, []))
+                kinds: dict[str, Callable[[list[str]], np.ndarray]] = {}
+                last = 0
+                while piece := list(islice(reader, _PIECE)):
+                    rows = self._whole(piece, len(names))
+                    for place, name in enumerate(names):
+                        if not rows or not name or name in self.left_out:
+                            continue
+                        cells = list(map(itemgetter(place), rows))
+                        if name in ids:
+                            pieces.setdefault(name, []).append(np.array(cells))
+                        elif name not in kinds and not _is_number(cells[0]):
+                            self.left_out.append(name)
+                        else:
+                            kind = kinds.setdefault(name, _reader_of(cells[0]))
+                            pieces.setdefault(name, []).append(self._numbers(kind, name, cells))
+                    self.num_rows += len(rows)
+                    advance((at := bytes_read()) - last)
+                    last = at
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise DatasetError(f"{file} cannot be read as CSV: {error}.") from error
+        for name in filter(None, names):
+            if name not in self.left_out:
+                held = self.ids if name in ids else self.values
+                held[name] = self._joined(name, pieces.get(name, [np.empty(0, np.int64)]))
+
+    def line_of(self, row: int) -> int:
+        """Returns the line of the file that a row ends on, counted from 1. Reads the file again: it is for errors."""
+        with self._opened() as (reader, _):
+            next(islice(filter(None, reader), row + 1, None), None)  # the header is one more
+            return int(reader.line_num)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Any, Callable[[], int]]]:
+        """Opens the file: a reader of rows, and what says how many bytes it has read."""
+        with open(self.file, "rb") as raw, _long_cells():
+            lines = TextIOWrapper(raw, encoding="utf-8-sig", newline="")  # skips a mark that spreadsheets write
+            yield csv.reader(lines, delimiter=self._separator, strict=True), raw.tell
+
+    def _whole(self, rows: list[list[str]], num_columns: int) -> list[list[str]]:
+        """Returns the rows without empty lines."""
+        if {*map(len, rows)} == {num_columns}:
+            return rows
+        rows = list(filter(None, rows))
+        odd = next((at for at, row in enumerate(rows) if len(row) != num_columns), None)
+        if odd is not None:
+            raise DatasetError(
+                f"{self.file}: line {self.line_of(self.num_rows + odd)} has {len(rows[odd])} cells, but the header "
+                f"names {num_columns} columns."
+            )
+        return rows
+
+    def _names(self, header: list[str]) -> list[str]:
+        names = [name.strip() for name in header]
+        twice = sorted({name for name in names if name and names.count(name) > 1})
+        if twice:
+            raise DatasetError(f"{self.file}: the header has {twice[0]!r} more than once. Name each column once.")
+        self.left_out += [f"column {place} without a name" for place, name in enumerate(names, 1) if not name]
+        return names
+
+    def _numbers(self, kind: Callable[[list[str]], np.ndarray], name: str, cells: list[str]) -> np.ndarray:
+        try:
+            return kind(cells)
+        except (ValueError, KeyError, OverflowError):
+            shape = _shape(kind, cells[0])
+            row = next((at for at, cell in enumerate(cells) if shape is None or _shape(kind, cell) != shape), 0)
+            what = f"{cells[row]!r:.80}" if cells[row].strip() else "nothing"
+            raise DatasetError(
+                f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, but began with "
+                f"{cells[0]!r:.80}. Write as many numbers in each row: nan, or -1, where one is missing."
+            ) from None
+
+    def _joined(self, name: str, pieces: list[np.ndarray]) -> np.ndarray:
+        shapes = {piece.shape[1:] for piece in pieces}
+        if len(shapes) > 1:
+            begins = np.cumsum([0, *map(len, pieces)])
+            odd = next(at for at, piece in enumerate(pieces) if piece.shape[1:] != pieces[0].shape[1:])
+            raise DatasetError(
+                f"{self.file}: line {self.line_of(int(begins[odd]))}, column {name!r}: lists are of one length up to "
+                "here, and of another from here on. Write as many numbers in each row."
+            )
+        return np.concatenate(pieces)
+
+
+def _whole_or_fractions(cells: list[str]) -> np.ndarray:
+    texts = np.array(cells)
+    try:
+        return texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return texts.astype(np.float64)
+
+
+def _truth(cells: list[str]) -> np.ndarray:
+    return np.array([_TRUTH[cell.strip()] for cell in cells])
+
+
+def _lists(cells: list[str]) -> np.ndarray:
+    texts = [_inner(cell) for cell in cells]
+    if not all(texts):  # NumPy would pass over them
+        raise ValueError("an empty list")
+    try:
+        return np.loadtxt(texts, np.int64, comments=None, delimiter=",", ndmin=2)
+    except ValueError:
+        return np.loadtxt(texts, np.float64, comments=None, delimiter=",", ndmin=2)
+
+
+def _inner(cell: str) -> str:
+    text = cell.strip()
+    if text[:1] + text[-1:] in ("[]", "()"):
+        text = text[1:-1]
+    return text.strip().removesuffix(",")
+
+
+def _reader_of(cell: str) -> Callable[[list[str]], np.ndarray]:
+    """Returns what reads a column that begins with this cell."""
+    text = cell.strip()
+    if text in _TRUTH:
+        return _truth
+    return _lists if "," in text or text[:1] in ("[", "(") else _whole_or_fractions
+
+
+def _is_number(cell: str) -> bool:
+    return _shape(_reader_of(cell), cell) is not None
+
+
+def _shape(kind: Callable[[list[str]], np.ndarray], cell: str) -> tuple[int, ...] | None:
+    """Returns the shape of what a cell holds; None where it is none of this kind."""
+    try:
+        return kind([cell]).shape[1:]
+    except (ValueError, KeyError, OverflowError):
+        return None
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Lets cells be longer than the csv module's default, as those that list thousands of numbers are."""
+    with _limit:
+        before = csv.field_size_limit(_LONGEST_CELL)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)

@@ -1,0 +1,140 @@
+"""Description: what a YAML file says of the folder that it lies in."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_gnnload.errors import DatasetError
+
+_WORDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "fields by name"}
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = 200
+
+
+class Description:
+    """Gives the fields of a YAML file one by one, each checked, and knows which were never asked for.
+
+    Args:
+        fields: by name, as YAML has them.
+        file: the YAML file, whose folder holds all files that it names.
+        place: of these fields in it, as ``"graph.nodes[1]"``; empty at its top.
+
+    Raises:
+        DatasetError: these are no fields by name.
+    """
+
+    def __init__(self, fields: Any, file: Path, place: str = "") -> None:
+        self.file, self.place = file, place
+        if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
+            what = f"{place} is" if place else "it holds"
+            raise DatasetError(f"{file}: {what} {_shown(fields)}, but fields by name are needed.")
+        self._fields = fields
+        self._asked: set[str] = set()
+        self._parts: dict[str, list[Description]] = {}
+
+    @classmethod
+    def read(cls, file: Path) -> Description:
+        """Reads a file; YAML's tags that would make Python objects are refused.
+
+        Raises:
+            DatasetError: it is missing, no YAML, or holds no fields by name.
+        """
+        import yaml  # comes with jsonargparse; here, as most processes read no folder of others
+
+        try:
+            return cls(yaml.safe_load(file.read_text(encoding="utf-8")), file)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+            raise DatasetError(f"{file} cannot be read: {error}.") from error
+
+    def has(self, name: str) -> bool:
+        """Returns whether there is such a field; one that is null counts as missing."""
+        return self._fields.get(name) is not None
+
+    def take(self, name: str, kind: type, *, optional: bool = False) -> Any:
+        """Returns a field of this kind; None where it is optional and missing.
+
+        Raises:
+            DatasetError: it is missing, or of another kind.
+        """
+        self._asked.add(name)
+        value = self._fields.get(name)
+        if value is None and optional:
+            return None
+        if value is None:
+            raise DatasetError(f"{self.file}: {self._at(name)} is missing; {_WORDS[kind]} is needed.")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self.error(name, f"{_WORDS[kind]} is needed")
+        return value
+
+    def choose(self, name: str, choices: Sequence[str]) -> str:
+        """Returns a text that is one of these."""
+        value = self.take(name, str)
+        if value not in choices:
+            raise self.error(name, f"it must be one of {', '.join(choices)}")
+        return str(value)
+
+    def part(self, name: str) -> Description:
+        """Returns the description that a field holds."""
+        if name not in self._parts:
+            self._parts[name] = [Description(self.take(name, dict), self.file, self._at(name))]
+        return self._parts[name][0]
+
+    def parts(self, name: str, *, optional: bool = False) -> list[Description]:
+        """Returns the descriptions that a field holds a list of; none where it is optional and missing."""
+        if name not in self._parts:
+            values = self.take(name, list, optional=optional) or []
+            places = (f"{self._at(name)}[{number}]" for number in range(len(values)))
+            self._parts[name] = [
+                Description(value, self.file, place) for value, place in zip(values, places, strict=True)
+            ]
+        return list(self._parts[name])
+
+    def path(self, name: str) -> Path:
+        """Returns a file that lies in the folder of the YAML file.
+
+        Raises:
+            DatasetError: it is missing, or lies elsewhere: a description is not trusted to read the rest of a disk.
+        """
+        given, folder = self.take(name, str), self.file.parent.resolve()
+        try:
+            path = (folder / given).resolve()
+            inside, there = path.is_relative_to(folder), path.is_file()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise self.error(name, f"it is no path of a file ({error})") from error
+        if not inside:
+            raise self.error(
+                name,
+                f"it leads out of {folder}, by '..', from the root of the disk or by a link, but a file in the folder "
+                "is needed. Move or copy it there",
+            )
+        if not there:
+            raise self.error(name, f"there is no such file in {folder}. Is it complete?")
+        return path
+
+    def error(self, name: str, problem: str) -> DatasetError:
+        """Makes the error about a field, with its value."""
+        return DatasetError(f"{self.file}: {self._at(name)} is {_shown(self._fields.get(name))}; {problem}.")
+
+    @property
+    def left_out(self) -> list[str]:
+        """The fields that nobody asked for, by their places, those of parts that were taken among them."""
+        own = [self._at(name) for name in self._fields if name not in self._asked]
+        return own + [place for parts in self._parts.values() for part in parts for place in part.left_out]
+
+    def leave(self) -> None:
+        """Counts all fields as asked for: what they say is left out on purpose, and nobody needs to hear of it."""
+        self._asked |= self._fields.keys()
+        self._parts = {}
+
+    def _at(self, name: str) -> str:
+        return f"{self.place}.{name}" if self.place else name
+
+
+def _shown(value: Any) -> str:
+    # Not all of it: a few lines of YAML can stand for more than memory holds.
+    short = _REPR.repr(value)
+    return short if isinstance(value, str) else f"{short} ({type(value).__name__})"

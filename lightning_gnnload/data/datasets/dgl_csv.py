@@ -1,0 +1,375 @@
+"""DGLCSV: a folder that DGL reads as a CSVDataset, read without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lightning_gnnload.data.datasets.csv_columns import CsvColumns
+from lightning_gnnload.data.datasets.described import Description
+from lightning_gnnload.data.datasets.foreign import ForeignFolder
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.tables import check_name
+from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import DatasetError, GraphDataError, GraphFormatError
+
+_VERSION = "1.0.0"
+_MASKS = {split: f"{split}_mask" for split in SPLITS}
+
+
+@dataclass(frozen=True)
+class DGLCSV(ForeignFolder):
+    """Provides the graph in a folder that DGL reads as a ``CSVDataset``: ``meta.yaml`` and CSV files.
+
+    The files are converted once, into a folder under ``root``. Node ids, of any kind, are numbered in their order, as
+    DGL does: whole numbers by size, texts by the alphabet. Columns hold numbers, truth values, or lists of numbers in
+    quotes; fractions become float32. The column ``feat`` is ``x``, or ``edge_x``; ``label`` of nodes is ``y``;
+    ``train_mask``, ``val_mask`` and ``test_mask`` of nodes are the splits. All others are tables by their names. Where
+    edges alone have masks, these are the seeds: rows of a :class:`.SeedTable` with the edges' ids and labels.
+
+    Columns of other texts are left out, and a warning names them. Folders of several graphs are refused.
+
+    Args:
+        source: the folder.
+        seed_type: the node type, or the edge type (its relation, or ``"user__buys__item"``), whose masks say which the
+            seeds are; None: all types of nodes, or, where no nodes have masks, the one type of edges that has.
+        feature_name: of the column that is ``x`` and ``edge_x``.
+        label_name: of the column that holds labels.
+        edge_weight_name: the column of edges that samplers draw by.
+        time_name: the column of nodes, edges, or both, that says since when they are there.
+        root: the folder to keep converted graphs in; a per-user cache folder by default.
+
+    Raises:
+        DatasetError: when prepared: a file, field, column or number is missing or broken, an edge's end is no node, or
+            there are several graphs; the message names file and line.
+
+    Example:
+        >>> DGLCSV("shop", seed_type="buys").seed_type
+        'buys'
+    """
+
+    KIND: ClassVar[str] = "DGLCSV"
+    source: str | Path
+    seed_type: str | None = None
+    feature_name: str = "feat"
+    label_name: str = "label"
+    edge_weight_name: str | None = None
+    time_name: str | None = None
+    root: str | Path | None = None
+
+    def files(self) -> list[Path]:
+        meta = self._read_meta()
+        entries = meta.parts("node_data") + meta.parts("edge_data")
+        return [self._meta, *(entry.path("file_name") for entry in entries)]
+
+    def build(self, scratch: Path) -> GraphData:
+        tables = _Tables(self, self._read_meta())
+        try:
+            data = tables.graph_data()
+        except (GraphDataError, GraphFormatError) as error:
+            raise DatasetError(f"{self._meta}: {error}") from error
+        self.tell(tables.left_out)
+        return data
+
+    @property
+    def _meta(self) -> Path:
+        return Path(self.source) / "meta.yaml"
+
+    def _read_meta(self) -> Description:
+        if not self._meta.is_file():
+            raise DatasetError(f"DGLCSV: {self._meta} is missing. Give the folder that holds meta.yaml.")
+        meta = Description.read(self._meta)
+        meta.take("dataset_name", str)
+        version = meta.take("version", str, optional=True)
+        if version not in (None, _VERSION):
+            raise meta.error("version", f"only {_VERSION!r} is known")
+        return meta
+
+
+@dataclass
+class _Rows:
+    """The columns of one type of nodes or edges, and where each row stands in its file."""
+
+    csv: CsvColumns
+    values: dict[str, np.ndarray]
+
+    def take(self, name: str | None) -> np.ndarray | None:
+        """Returns a column, float32 for fractions, which is then no table; None where there is none.
+
+        Raises:
+            DatasetError: it holds texts.
+        """
+        if name is None:
+            return None
+        if name in self.csv.left_out:
+            raise DatasetError(
+                f"{self.csv.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
+            )
+        column = self.values.pop(name, None)
+        return None if column is None else _single(column)
+
+    def mask(self, name: str) -> np.ndarray | None:
+        """Returns the numbers of the rows that a mask names, int64."""
+        column = self.take(name)
+        if column is None:
+            return None
+        if column.ndim != 1 or not np.isin(column, (0, 1)).all():
+            raise DatasetError(f"{self.csv.file}: column {name!r} must hold True and False, or 1 and 0.")
+        return np.flatnonzero(column)
+
+
+class _Tables:
+    """What the files of a folder hold, each read once.
+
+    Attributes:
+        left_out: fields and columns that are not read.
+    """
+
+    def __init__(self, dataset: DGLCSV, meta: Description) -> None:
+        self._dataset, self._file = dataset, meta.file
+        separator = meta.take("separator", str, optional=True) or ","
+        if len(separator) != 1:
+            raise meta.error("separator", "one character is needed")
+        self._separator = separator
+        self._nodes: dict[str, _Rows] = {}
+        self._node_ids: dict[str, np.ndarray] = {}
+        self._edges: dict[EdgeType, _Rows] = {}
+        self._ends: dict[EdgeType, tuple[np.ndarray, np.ndarray]] = {}
+        self._graphs: set[str] = set()
+        for entry in meta.parts("node_data"):
+            self._read_nodes(entry)
+        for entry in meta.parts("edge_data"):
+            self._read_edges(entry)
+        if len(self._graphs) > 1:
+            raise DatasetError(
+                f"{meta.file}: the files hold {len(self._graphs)} graphs, {', '.join(sorted(self._graphs)[:3])}..., by "
+                "their ids of graphs. One graph is sampled here: give a folder of one, without the column of these ids."
+            )
+        self.left_out = meta.left_out
+        self.left_out += [
+            f"{rows.csv.file.name}: {name}"
+            for rows in (*self._nodes.values(), *self._edges.values())
+            for name in rows.csv.left_out
+        ]
+
+    def _read(self, entry: Description, fields: Mapping[str, str]) -> tuple[CsvColumns, list[str]]:
+        """Reads a file, and returns its columns of ids by these fields, whose names stand in the entry or are usual."""
+        names = [entry.take(field, str, optional=True) or usual for field, usual in fields.items()]
+        graph_field = entry.take("graph_id_field", str, optional=True) or "graph_id"
+        columns = CsvColumns(entry.path("file_name"), self._separator, {*names, graph_field})
+        for field, name in zip(fields, names, strict=True):
+            if name not in columns.ids:
+                known = ", ".join([*columns.ids, *columns.values])
+                raise DatasetError(
+                    f"{columns.file} has no column {name!r}, but {known}. Name the column of ids in {entry.file}: "
+                    f"{entry.place}.{field}."
+                )
+        if graph_field not in names and graph_field in columns.ids:
+            self._graphs |= set(np.unique(columns.ids[graph_field]).tolist())
+        return columns, names
+
+    def _read_nodes(self, entry: Description) -> None:
+        node_type = entry.take("ntype", str, optional=True) or "_V"
+        if node_type in self._nodes:
+            raise entry.error("ntype", "another file holds nodes of this type; one each is needed")
+        columns, [name] = self._read(entry, {"node_id_field": "node_id"})
+        ids = _numbers_or_texts(columns.ids[name])
+        order = np.argsort(ids, kind="stable")  # as DGL numbers them
+        ids = ids[order]
+        twice = np.flatnonzero(ids[1:] == ids[:-1])
+        if len(twice) and len({*self._graphs}) < 2:
+            row = int(order[twice[0] + 1])
+            raise DatasetError(
+                f"{columns.file}: line {columns.line_of(row)} has node {ids[twice[0]]} again; each node once is needed."
+            )
+        self._node_ids[node_type] = ids
+        self._nodes[node_type] = _Rows(columns, {key: rows[order] for key, rows in columns.values.items()})
+
+    def _read_edges(self, entry: Description) -> None:
+        etype = entry.take("etype", list, optional=True) or ["_V", "_E", "_V"]
+        if len(etype) != 3 or not all(isinstance(part, str) for part in etype):
+            raise entry.error("etype", "a source type, a relation and a target type are needed")
+        kind = (etype[0], etype[1], etype[2])
+        for end in (kind[0], kind[2]):
+            if end not in self._nodes:
+                raise entry.error("etype", f"there are no nodes of type {end!r}; these are {', '.join(self._nodes)}")
+        if kind in self._edges:
+            raise entry.error("etype", "another file holds edges of this type; one each is needed")
+        columns, names = self._read(entry, {"src_id_field": "src_id", "dst_id_field": "dst_id"})
+        self._edges[kind] = _Rows(columns, dict(columns.values))
+        src, dst = (self._numbered(columns, name, end) for name, end in zip(names, (kind[0], kind[2]), strict=True))
+        self._ends[kind] = src, dst
+
+    def _numbered(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
+        """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
+        known, ids = self._node_ids[node_type], columns.ids[name]
+        numbers = _numbers_or_texts(ids) if known.dtype.kind == "i" else ids
+        if numbers.dtype == known.dtype or known.dtype.kind != "i":
+            places = self._places(node_type, numbers)
+            strangers = np.flatnonzero(places < 0)
+        else:
+            places = strangers = np.flatnonzero(
+                [_numbers_or_texts(np.array(text)).dtype.kind != "i" for text in ids.tolist()]
+            )
+        if len(strangers):
+            row = int(strangers[0])
+            raise DatasetError(
+                f"{columns.file}: line {columns.line_of(row)}, column {name!r}: {ids[row]} is no node of type "
+                f"{node_type!r} in {self._nodes[node_type].csv.file.name}, and {len(strangers) - 1} more are none. Add "
+                "these nodes, or leave their edges out."
+            )
+        return places
+
+    def _places(self, node_type: str, ids: np.ndarray) -> np.ndarray:
+        """Returns the places of ids among those of a type's nodes, int64, -1 for those that are none."""
+        known = self._node_ids[node_type]
+        if not len(known):
+            return np.full(len(ids), -1)
+        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return np.where(known[places] == ids, places, -1)
+
+    @property
+    def _is_typed(self) -> bool:
+        return len(self._nodes) > 1 or len(self._edges) > 1
+
+    def graph_data(self) -> GraphData:
+        """Makes the data of all that was read."""
+        dataset = self._dataset
+        edges_of = self._seed_edges()
+        graph = self._graph(edges_of is not None)
+        found: dict[str, Any] = {"y": {}, **{split: {} for split in SPLITS}}
+        x, tables = {}, {}
+        for node_type, rows in self._nodes.items():
+            x[node_type] = _features(rows.take(dataset.feature_name))
+            found["y"][node_type] = rows.take(dataset.label_name)
+            for split, mask in _MASKS.items():
+                nodes = rows.mask(mask)
+                is_seed = edges_of is None and dataset.seed_type in (None, node_type)
+                found[split][node_type] = nodes if is_seed else None
+            tables[node_type] = self._named(rows)
+        seeds = {} if edges_of is None else self._link_rows(edges_of)
+        edge_x, edge_tables = {}, {}
+        for kind, rows in self._edges.items():
+            edge_x[kind] = _features(rows.take(dataset.feature_name))
+            edge_tables[kind] = self._named(rows)
+        by_type: dict[str, Any] = {
+            **{name: _present(of) for name, of in found.items()},
+            "x": _present(x),
+            "tables": _present(tables),
+            "edge_x": _present(edge_x),
+            "edge_tables": _present(edge_tables),
+        }
+        if not self._is_typed:
+            by_type = {name: next(iter(of.values()), None) for name, of in by_type.items()}
+        return GraphData(graph, **{**_present(by_type), **seeds})
+
+    def _graph(self, edges_are_seeds: bool) -> Graph:
+        """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
+        dataset = self._dataset
+        weight = {kind: _single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
+        edge_time = dict(self._columns(self._edges, "time_name"))
+        node_time = dict(self._columns(self._nodes, "time_name"))
+        for argument, columns in (("edge_weight_name", weight), ("time_name", edge_time | node_time)):
+            name = getattr(dataset, argument)
+            if name is not None and not columns:
+                raise DatasetError(f"{self._file}: {argument} is {name!r}, but no file has such a column of numbers.")
+        keep_order = edges_are_seeds or any(rows.values for rows in self._edges.values())
+        num_nodes = {node_type: len(ids) for node_type, ids in self._node_ids.items()}
+        if self._is_typed:
+            return Graph.from_hetero(
+                num_nodes,
+                self._ends,
+                edge_weight=weight or None,
+                edge_time=edge_time or None,
+                node_time=node_time or None,
+                keep_order=keep_order,
+            )
+        [count] = num_nodes.values() or [0]
+        src, dst = next(iter(self._ends.values()), (np.empty(0, np.int64),) * 2)
+        of_all = {"edge_weight": weight, "edge_time": edge_time, "node_time": node_time}
+        columns = {name: next(iter(of.values()), None) for name, of in of_all.items()}
+        return Graph.from_coo(src, dst, count, keep_order=keep_order, **columns)
+
+    def _columns(self, types: Mapping[Any, _Rows], argument: str) -> Iterator[tuple[Any, np.ndarray]]:
+        name = getattr(self._dataset, argument)
+        for kind, rows in types.items():
+            if name is not None and name in rows.values:
+                if rows.values[name].ndim != 1:
+                    raise DatasetError(f"{rows.csv.file}: {argument} is {name!r}, but it holds lists of numbers.")
+                yield kind, rows.values[name]
+
+    def _seed_edges(self) -> EdgeType | None:
+        """Returns the edge type whose masks say which the seeds are; None where nodes are."""
+        asked, masks = self._dataset.seed_type, set(_MASKS.values())
+        masked = [kind for kind, rows in self._edges.items() if masks & rows.values.keys()]
+        if asked is None:
+            if any(masks & rows.values.keys() for rows in self._nodes.values()) or not masked:
+                return None
+            found = masked
+        else:
+            if asked in self._nodes:
+                return None
+            found = [kind for kind in masked if asked in ("__".join(kind), ":".join(kind), kind[1])]
+        if len(found) != 1:
+            known = ", ".join([*self._nodes, *("__".join(kind) for kind in self._edges)])
+            raise DatasetError(
+                f"{self._file}: seed_type is {asked!r}, which names {len(found)} types of edges with masks; the types "
+                f"are {known}. Give seed_type=, one of these."
+            )
+        return found[0]
+
+    def _link_rows(self, kind: EdgeType) -> dict[str, SeedTable]:
+        """Returns the edges of a type that masks name, as rows by split."""
+        rows, (src, dst) = self._edges[kind], self._ends[kind]
+        time = rows.values.get(self._dataset.time_name or "")
+        label = rows.take(self._dataset.label_name)
+        edge_type = kind if self._is_typed else None
+        tables = {}
+        for split, mask in _MASKS.items():
+            edges = rows.mask(mask)
+            if edges is not None:
+                y, times = (None if column is None else column[edges] for column in (label, time))
+                tables[split] = SeedTable(
+                    src=src[edges], dst=dst[edges], edge_type=edge_type, edge_ids=edges, y=y, time=times
+                )
+        return tables
+
+    def _named(self, rows: _Rows) -> dict[str, np.ndarray]:
+        """Returns the columns that are left, by names that tables can have."""
+        named = {}
+        for name, column in rows.values.items():
+            try:
+                check_name(name)
+            except GraphDataError:
+                self.left_out.append(f"{rows.csv.file.name}: {name}, which names no table")
+            else:
+                named[name] = _single(column)
+        return named
+
+
+def _numbers_or_texts(ids: np.ndarray) -> np.ndarray:
+    """Returns ids as int64 where they all are whole numbers."""
+    try:
+        return ids.astype(np.int64)
+    except (ValueError, OverflowError):
+        return ids
+
+
+def _single(column: np.ndarray) -> np.ndarray:
+    return column.astype(np.float32) if column.dtype == np.float64 else column
+
+
+def _features(column: np.ndarray | None) -> np.ndarray | None:
+    return column[:, None] if column is not None and column.ndim == 1 else column
+
+
+def _present(columns: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {
+        kind: rows for kind, rows in columns.items() if rows is not None and not (isinstance(rows, dict) and not rows)
+    }

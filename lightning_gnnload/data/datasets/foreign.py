@@ -1,0 +1,68 @@
+"""ForeignFolder: a data set that another library laid out, converted once and again when its files change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from lightning_gnnload.data.datasets.base import default_root
+from lightning_gnnload.data.datasets.stored import StoredDataset
+
+
+class ForeignFolder(StoredDataset):
+    """Reads a folder of another library, and writes nothing into it: what is prepared lies in a folder of its own.
+
+    A subclass is a dataclass, whose fields decide what is read: all but ``source``, the folder to read, and ``root``,
+    the folder to keep prepared graphs in, a per-user cache folder by default.
+    """
+
+    KIND: ClassVar[str]
+    """What such folders are called, in errors and in names of prepared ones."""
+    RECIPE: ClassVar[int] = 1
+    """Part of the settings: raised when the same files would give other arrays."""
+    source: str | Path
+    root: str | Path | None
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """Returns the files that are converted.
+
+        Raises:
+            DatasetError: the description of the folder is missing or broken, or names what is not there.
+        """
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The fields that decide what is read."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("source", "root")}  # type: ignore[arg-type]
+
+    @property
+    def folder(self) -> Path:
+        source = Path(self.source).resolve()
+        digest = hashlib.sha256(json.dumps([str(source), self.choices], default=str).encode()).hexdigest()
+        return Path(self.root or default_root()) / f"{self.KIND.lower()}-{source.name}-{digest[:12]}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        stats = {str(file): file.stat() for file in self.files()}
+        return {
+            "dataset": self.KIND,
+            "recipe": self.RECIPE,
+            "source": str(Path(self.source).resolve()),
+            # A copy of a file has another time, too, and is read again: contents are not compared.
+            "files": {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(stats.items())},
+            **self.choices,
+        }
+
+    def tell(self, left_out: Iterable[str], notes: Iterable[str] = ()) -> None:
+        """Warns, at once, of all that was not read, and of what else the user is to know."""
+        names = list(left_out)
+        sentences = [*([f"it does not read {', '.join(names)}."] if names else []), *notes]
+        if sentences:  # where a folder is converted, once a machine
+            warnings.warn(f"{self.KIND} {self.source}: {' '.join(sentences)}", stacklevel=4)

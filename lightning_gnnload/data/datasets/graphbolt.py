@@ -1,0 +1,307 @@
+"""GraphBolt: a folder that DGL's GraphBolt reads as an OnDiskDataset, read without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lightning_gnnload.data.datasets.described import Description
+from lightning_gnnload.data.datasets.foreign import ForeignFolder
+from lightning_gnnload.data.datasets.graphbolt_files import read_edges, read_rows
+from lightning_gnnload.data.datasets.graphbolt_sets import SETS, SetReader, edge_type_of
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.tables import check_name
+from lightning_gnnload.errors import DatasetError, GraphDataError, GraphFormatError
+
+_METADATA = "metadata.yaml"
+
+
+@dataclass(frozen=True)
+class GraphBolt(ForeignFolder):
+    """Provides the data set in a folder that DGL's GraphBolt reads as an ``OnDiskDataset``: as it was before GraphBolt
+    preprocessed it, with ``metadata.yaml``.
+
+    Edges and the sets of a task are converted once, into a folder under ``root``. Features are mapped where they lie,
+    and never copied, so that the folder has to stay. Nothing is written into it, and nothing is unpickled.
+
+    The feature ``feat`` is ``x``, or ``edge_x``; all others are tables by their names. Sets of nodes are splits and
+    labels ``y``, NaN or -1 where a node has none; sets of links, and of nodes with more than a label, are rows of a
+    :class:`.SeedTable`. Data named ``timestamp`` are their times, ``weight`` their weights; other names are columns.
+    Negatives, given as ``negative_dsts`` or ``negative_srcs``, or as rows of label 0 that have the index of a true one
+    in ``indexes``, are the column ``"negatives"``, for :class:`.Negatives` of mode ``"hard"``.
+
+    Args:
+        source: the folder.
+        task: the name of the task whose sets are read; None where there is one, or none.
+        seed_type: the node type or edge type (``"user:buys:item"``) whose sets are read; None: all of the task.
+        feature_name: of the feature that is ``x`` and ``edge_x``.
+        edge_weight_name: the feature of edges that samplers draw by.
+        time_name: the feature of nodes, edges, or both, that says since when they are there.
+        root: the folder to keep converted graphs in; a per-user cache folder by default.
+
+    Raises:
+        DatasetError: when prepared: the folder was preprocessed and has nothing else, a field or file is missing,
+            broken, lies elsewhere, or does not fit the others.
+
+    Example:
+        >>> GraphBolt("ogbn-products-seeds", task="node_classification").source
+        'ogbn-products-seeds'
+    """
+
+    KIND: ClassVar[str] = "GraphBolt"
+    source: str | Path
+    task: str | None = None
+    seed_type: str | None = None
+    feature_name: str = "feat"
+    edge_weight_name: str | None = None
+    time_name: str | None = None
+    root: str | Path | None = None
+
+    def files(self) -> list[Path]:
+        contents = _Contents(self)
+        sets = [
+            part for name in SETS.values() for each in contents.sets(name) for part in each.parts("data", optional=True)
+        ]
+        return [self._metadata, *(each.path("path") for each in [*contents.edges.values(), *sets, *contents.drawn_by])]
+
+    def build(self, scratch: Path) -> GraphData:
+        contents = _Contents(self)
+        left_out: list[str] = []
+        notes: list[str] = []
+        try:
+            graph = contents.graph()
+            data = GraphData(graph)
+            if contents.task is not None:
+                reader = SetReader(contents.task, graph, self.seed_type)
+                seeds = reader.seeds()
+                left_out, notes = reader.left_out, reader.notes
+                num_classes = contents.task.take("num_classes", int, optional=True)
+                data = GraphData(graph, **seeds, num_classes=num_classes)
+            contents.with_features(data)  # whose errors are to be known before ranks start
+        except (GraphDataError, GraphFormatError) as error:
+            raise DatasetError(f"{self._metadata}: {error}") from error
+        self.tell([*contents.left_out, *left_out], notes)
+        return data
+
+    def load(self) -> GraphData:
+        return _Contents(self).with_features(super().load())
+
+    @property
+    def _metadata(self) -> Path:
+        return Path(self.source) / _METADATA
+
+    def read_metadata(self) -> Description:
+        """Reads what the folder says of itself.
+
+        Raises:
+            DatasetError: it says nothing, or was preprocessed and has nothing else.
+        """
+        file, source = self._metadata, Path(self.source)
+        preprocessed = source / "preprocessed" / _METADATA
+        if not file.is_file() and preprocessed.is_file():
+            raise _preprocessed(preprocessed)
+        if not file.is_file():
+            raise DatasetError(f"GraphBolt: {file} is missing. Give the folder that holds metadata.yaml.")
+        found = Description.read(file)
+        if not found.has("graph") and found.has("graph_topology"):
+            raise _preprocessed(file)
+        return found
+
+
+class _Contents:
+    """What a folder's metadata describe; arrays are read when they are asked for."""
+
+    def __init__(self, dataset: GraphBolt) -> None:
+        self._dataset = dataset
+        self._metadata = dataset.read_metadata()
+        self._metadata.take("dataset_name", str, optional=True)
+        self._graph = self._metadata.part("graph")
+        nodes, edges = self._graph.parts("nodes"), self._graph.parts("edges")
+        self.is_typed = not (
+            len(nodes) == len(edges) == 1 and not any(each.has("type") for each in (nodes[0], edges[0]))
+        )
+        self.num_nodes: dict[Any, int] = {}
+        self.edges: dict[Any, Description] = {}
+        for each in nodes:
+            name, count = self._type(each, is_edge=False), each.take("num", int)
+            if name in self.num_nodes or count < 0:
+                raise each.error("type" if count >= 0 else "num", "a type once, and a count of 0 or more, are needed")
+            self.num_nodes[name] = count
+        for each in edges:
+            name = self._type(each, is_edge=True)
+            unknown = [end for end in (name[0], name[2]) if end not in self.num_nodes] if self.is_typed else []
+            if name in self.edges or unknown:
+                known = ", ".join(map(str, self.num_nodes))
+                problem = f"there is no node type {unknown[0]!r}; these are {known}" if unknown else "it is there twice"
+                raise each.error("type", problem)
+            self.edges[name] = each
+        self._unnamed: list[str] = []
+        self._features: dict[str, dict[Any, dict[str, Description]]] = {"node": {}, "edge": {}}
+        for each in self._graph.parts("feature_data", optional=True) + self._metadata.parts(
+            "feature_data", optional=True
+        ):
+            self._add_feature(each)
+        self.drawn_by = self._named(dataset.edge_weight_name, "edge") + [
+            each for domain in ("node", "edge") for each in self._named(dataset.time_name, domain)
+        ]
+        for argument, domains in (("edge_weight_name", ("edge",)), ("time_name", ("node", "edge"))):
+            name = getattr(dataset, argument)
+            if name is not None and not any(self._named(name, domain) for domain in domains):
+                raise DatasetError(f"{self._metadata.file}: {argument} is {name!r}, but there is no such feature.")
+        self.task = self._task()
+
+    def _type(self, entry: Description, *, is_edge: bool) -> Any:
+        if not self.is_typed:
+            if entry.has("type"):
+                raise entry.error("type", "the graph has no types of nodes and edges. Leave it out")
+            entry.take("type", str, optional=True)
+            return None
+        return edge_type_of(entry, "type") if is_edge else entry.take("type", str)
+
+    def _add_feature(self, entry: Description) -> None:
+        domain, name = entry.choose("domain", ("node", "edge", "graph")), entry.take("name", str)
+        if domain != "graph" and name != self._dataset.feature_name:
+            try:
+                check_name(name)
+            except GraphDataError:
+                domain = "graph"  # which no table of rows is for
+        if domain == "graph":
+            entry.leave()
+            self._unnamed.append(f"{entry.place} ({name!r})")
+            return
+        of_type = self._type(entry, is_edge=domain == "edge")
+        if of_type not in (self.num_nodes if domain == "node" else self.edges):
+            raise entry.error("type", f"the graph has no such type of {domain}s")
+        columns = self._features[domain].setdefault(of_type, {})
+        if name in columns:
+            raise entry.error("name", f"{columns[name].place} has this name, too; one of each is needed")
+        columns[name] = entry
+
+    def _named(self, name: str | None, domain: str) -> list[Description]:
+        return [columns[name] for columns in self._features[domain].values() if name in columns]
+
+    def _task(self) -> Description | None:
+        tasks, asked = self._metadata.parts("tasks", optional=True), self._dataset.task
+        names = [each.take("name", str, optional=True) for each in tasks]
+        chosen = [each for each, name in zip(tasks, names, strict=True) if asked is None or name == asked]
+        if len(chosen) > 1 or (asked is not None and not chosen):
+            known = ", ".join(map(repr, names)) or "none"
+            raise DatasetError(
+                f"{self._metadata.file}: task is {asked!r}, which names {len(chosen)} tasks; the tasks are {known}. "
+                "Give task=, one of these names."
+            )
+        for each in tasks:
+            if each not in chosen:
+                each.leave()
+        return chosen[0] if chosen else None
+
+    def sets(self, name: str) -> Iterator[Description]:
+        """Gives the sets of a split that are read."""
+        asked = self._dataset.seed_type
+        for each in [] if self.task is None else self.task.parts(name, optional=True):
+            if asked is None or each.take("type", str, optional=True) == asked:
+                yield each
+
+    @property
+    def left_out(self) -> list[str]:
+        """The fields and features that are not read."""
+        return [*self._metadata.left_out, *self._unnamed]
+
+    def graph(self) -> Graph:
+        """Builds the topology."""
+        ends = {kind: read_edges(entry) for kind, entry in self.edges.items()}
+        for kind, entry in self.edges.items():
+            types = (kind[0], kind[2]) if self.is_typed else (None, None)
+            for ids, node_type, end in zip(ends[kind], types, ("source", "target"), strict=True):
+                self._check_ids(ids, node_type, f"{entry.path('path')}: {end}")
+        dataset = self._dataset
+        weight = self._columns("edge", dataset.edge_weight_name)
+        weight = {kind: rows.astype(np.float32) if rows.dtype.kind != "f" else rows for kind, rows in weight.items()}
+        columns: dict[str, dict[Any, Any]] = {
+            "edge_weight": weight,
+            "edge_time": self._columns("edge", dataset.time_name),
+            "node_time": self._columns("node", dataset.time_name),
+        }
+        keep_order = bool(self._features["edge"])
+        if self.is_typed:
+            by_type = {name: of or None for name, of in columns.items()}
+            return Graph.from_hetero(self.num_nodes, ends, keep_order=keep_order, **by_type)
+        [(src, dst)], [num_nodes] = ends.values(), self.num_nodes.values()
+        of_all = {name: of.get(None) for name, of in columns.items()}
+        return Graph.from_coo(src, dst, num_nodes, keep_order=keep_order, **of_all)
+
+    def _check_ids(self, ids: np.ndarray, node_type: str | None, what: str) -> None:
+        count = self.num_nodes[node_type]
+        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
+            row = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
+            of_type = "" if node_type is None else f" of type {node_type!r}"
+            raise DatasetError(
+                f"{what} of edge {row} is {ids[row]}, which is no node{of_type}; ids must lie in [0, {count})."
+            )
+
+    def _columns(self, domain: str, name: str | None) -> dict[Any, np.ndarray]:
+        """Returns the feature of this name by type, one number a row."""
+        found = {}
+        for of_type, columns in self._features[domain].items():
+            if name is not None and name in columns:
+                rows = np.asarray(read_rows(columns[name]))
+                if rows.size != len(rows):
+                    raise columns[name].error("name", f"one number a row is needed, but it has {list(rows.shape)}")
+                found[of_type] = rows.reshape(-1)
+        return found
+
+    def with_features(self, data: GraphData) -> GraphData:
+        """Returns the data with the features, which are mapped.
+
+        Raises:
+            DatasetError: a file that does not have a row for each node or edge.
+        """
+        rows: dict[str, dict[Any, dict[str, Any]]] = {"node": {}, "edge": {}}
+        for domain, by_type in self._features.items():
+            for of_type, columns in by_type.items():
+                count = self._count(data.graph, domain, of_type)
+                rows[domain][of_type] = {key: self._rows(entry, count, domain) for key, entry in columns.items()}
+        given: dict[str, dict[Any, Any]] = {}
+        for domain, prefix in (("node", ""), ("edge", "edge_")):
+            x = {of_type: columns.pop(self._dataset.feature_name, None) for of_type, columns in rows[domain].items()}
+            given[f"{prefix}x"] = {
+                of: each[:, None] if each.ndim == 1 else each for of, each in x.items() if each is not None
+            }
+            given[f"{prefix}tables"] = {of_type: columns for of_type, columns in rows[domain].items() if columns}
+        splits: dict[str, Any] = {split: data.seed_tables.get(split, data.split(split)) for split in SPLITS}
+        try:
+            return GraphData(
+                data.graph,
+                y=data.y,
+                **splits,
+                num_classes=data._num_classes,
+                **{name: of if self.is_typed else of[None] for name, of in given.items() if of},
+            )
+        except GraphDataError as error:
+            raise DatasetError(f"{self._metadata.file}: {error}") from error
+
+    def _count(self, graph: Graph, domain: str, of_type: Any) -> int:
+        if domain == "node":
+            return self.num_nodes[of_type]
+        if graph.types is None:
+            return graph.num_edges
+        return int(graph.num_edges_by_type[graph.types.edge_type_number(of_type)])
+
+    def _rows(self, entry: Description, count: int, domain: str) -> Any:
+        rows = read_rows(entry)
+        if len(rows) != count:
+            raise entry.error("path", f"it has {len(rows)} rows, but there are {count} {domain}s of its type")
+        return rows
+
+
+def _preprocessed(file: Path) -> DatasetError:
+    return DatasetError(
+        f"{file}: the edges of this folder are in GraphBolt's own form alone, a pickled Python object, which may run "
+        "code when it is read, and is not read here. Give the folder as it was before: metadata.yaml with the field "
+        "graph, and the lists of edges that it names."
+    )

@@ -1,0 +1,100 @@
+"""Readers of the files that GraphBolt's folders hold: arrays, which are mapped, and lists of edges.
+
+None is unpickled: NumPy's files are read without objects, torch's as tensors alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.datasets.described import Description
+from lightning_gnnload.data.progress import progress
+from lightning_gnnload.errors import DatasetError
+
+
+def read_rows(entry: Description) -> np.ndarray | torch.Tensor:
+    """Maps the array of an entry with ``format`` and ``path``, ``[R, ...]``; what is read of it is up to the system.
+
+    Raises:
+        DatasetError: a file that is missing, broken, or holds anything but numbers in rows.
+    """
+    entry.take("in_memory", bool, optional=True)  # files are mapped either way
+    kind, file = entry.choose("format", ("numpy", "torch")), entry.path("path")
+    rows = _mapped(file) if kind == "numpy" else _tensor(file)
+    if rows.ndim < 1:
+        raise DatasetError(f"{file} holds a single number; rows are needed.")
+    return rows
+
+
+def read_edges(entry: Description) -> np.ndarray:
+    """Reads the edges of an entry: integers ``[2, E]``, sources and targets.
+
+    Raises:
+        DatasetError: a file that holds no pairs of whole numbers.
+    """
+    kind, file = entry.choose("format", ("csv", "numpy")), entry.path("path")
+    if kind == "csv":
+        return _csv_edges(file)
+    ends = _mapped(file)
+    if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
+        hint = " Save its transpose." if ends.ndim == 2 and ends.shape[1] == 2 else ""
+        raise DatasetError(f"{file}: edges are {ends.dtype} {list(ends.shape)}, but integers [2, E] are needed.{hint}")
+    return ends
+
+
+def _mapped(file: Path) -> np.ndarray:
+    try:
+        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DatasetError(f"{file} cannot be read as NumPy's .npy of numbers: {error}") from error
+    if not isinstance(rows, np.ndarray):
+        rows.close()
+        raise DatasetError(f"{file} is an archive of arrays; one array is needed. Save it with numpy.save.")
+    if rows.dtype.kind not in "iufb" or not rows.dtype.isnative:
+        raise DatasetError(f"{file} holds {rows.dtype}; numbers in this machine's byte order are needed.")
+    return rows
+
+
+def _tensor(file: Path) -> torch.Tensor:
+    try:
+        rows = _loaded(file)
+    except pickle.UnpicklingError as error:
+        raise DatasetError(
+            f"{file} holds more than a tensor, and Python objects are not unpickled here. Save the tensor alone, by "
+            "torch.save or numpy.save."
+        ) from error
+    except Exception as error:  # readers of damaged bytes raise whatever their inner workings do
+        raise DatasetError(f"{file} cannot be read as torch's file of a tensor: {error}") from error
+    if not isinstance(rows, torch.Tensor) or rows.layout is not torch.strided:
+        raise DatasetError(f"{file} holds a {type(rows).__name__}; a dense tensor is needed.")
+    return rows
+
+
+def _loaded(file: Path) -> Any:
+    with open(file, "rb") as opened:
+        is_archive = opened.read(2) == b"PK"
+    # torch maps archives alone; what older versions wrote is read.
+    return torch.load(file, map_location="cpu", weights_only=True, mmap=is_archive)
+
+
+def _csv_edges(file: Path) -> np.ndarray:
+    try:
+        with progress(f"Reading {file.name}", None), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a file without edges
+            warnings.simplefilter("error", DeprecationWarning)  # of fractions, which are no ids
+            pairs = np.loadtxt(file, np.int64, comments=None, delimiter=",", quotechar='"', ndmin=2, encoding="utf-8")
+    except (OSError, ValueError, DeprecationWarning) as error:
+        raise DatasetError(
+            f"{file}: {error} (rows count from 0). Pairs of node ids are needed, source and target, without a header."
+        ) from error
+    if pairs.size and pairs.shape[1] != 2:
+        raise DatasetError(
+            f"{file} has {pairs.shape[1]} columns; two are needed, source and target, without an index of rows."
+        )
+    return pairs.T if pairs.size else np.empty((2, 0), np.int64)

@@ -1,0 +1,191 @@
+"""Readers of OGB's splits of links, which are files of ``torch.save``, read without unpickling objects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.errors import DatasetError, GraphDataError
+
+Columns = dict[str, Any]
+"""What a file of a split holds: arrays, or lists of texts, by name."""
+_KINDS = ("edge", "source_node", "head")
+
+
+def read_links(folder: Path) -> tuple[Columns, Columns, Columns]:
+    """Reads what ``train.pt``, ``valid.pt`` and ``test.pt`` hold.
+
+    Raises:
+        DatasetError: a file is missing, damaged, or holds what is neither tensors, arrays nor texts.
+    """
+    train, val, test = (_columns(folder / f"{name}.pt") for name in ("train", "valid", "test"))
+    return train, val, test
+
+
+def seeds_of_links(found: Columns, file: str, first: Mapping[str, int] | None = None, years: Any = False) -> SeedTable:
+    """Makes the seed table of a split.
+
+    Pairs of ``edge`` are rows; those of ``edge_neg`` follow, and labels ``y`` are 1 and 0. Negatives of single rows are
+    the column ``"negatives"``: of destinations, then of sources.
+
+    Args:
+        file: names it in errors.
+        first: the lowest id of each node type, of typed triples; ids in the file count within types.
+        years: of nodes, int64 ``[N]``: a row's time is its source's. Or whether the file's own years are times.
+    """
+    try:
+        return _pairs(found, bool(years)) if "edge" in found else _rows(found, first, years)
+    except (KeyError, ValueError, IndexError, TypeError, GraphDataError) as error:
+        raise DatasetError(
+            f"{file}: the columns {', '.join(found)} make no table of links: {error!r}. {_REMEDY}"
+        ) from error
+
+
+def _pairs(found: Columns, times: bool) -> SeedTable:
+    edge, false = found["edge"], found.get("edge_neg")
+    columns: dict[str, Any] = {"src": edge[:, 0], "dst": edge[:, 1]}
+    if false is not None:
+        columns = {"src": np.append(edge[:, 0], false[:, 0]), "dst": np.append(edge[:, 1], false[:, 1])}
+        columns["y"] = np.repeat([1, 0], [len(edge), len(false)])
+    num_false = 0 if false is None else len(false)
+    if "weight" in found:  # a false edge weighs as much as any
+        columns["weight"] = np.append(found["weight"].reshape(-1), np.ones(num_false)).astype(np.float32)
+    if "year" in found:
+        year = found["year"].reshape(-1)
+        # False edges are asked about when the last of the true ones are.
+        year = np.append(year, np.full(num_false, year.max(initial=0))).astype(np.int64)
+        columns["columns"] = {"year": year}
+        if times:
+            columns["time"] = year
+    return SeedTable(**columns)
+
+
+def _rows(found: Columns, first: Mapping[str, int] | None, years: Any) -> SeedTable:
+    if "source_node" in found:
+        named = {"src": "source_node", "dst": "target_node", "dst_false": "target_node_neg"}
+    else:
+        named = {"src": "head", "dst": "tail", "dst_false": "tail_neg", "src_false": "head_neg"}
+    ids = {ours: found[theirs] for ours, theirs in named.items() if theirs in found}
+    if first is not None:
+        for end in ("src", "dst"):
+            low = _lowest(found[f"{named[end]}_type"], first)
+            ids[end] = ids[end] + low
+            if f"{end}_false" in ids:
+                ids[f"{end}_false"] = ids[f"{end}_false"] + low[:, None]
+    columns = {"relation": found["relation"].astype(np.int64)} if "relation" in found else {}
+    false = [ids[name] for name in ("dst_false", "src_false") if name in ids]
+    if false:
+        together = np.concatenate(false, axis=1)
+        small = together.size == 0 or together.max() < 2**31
+        columns["negatives"] = together.astype(np.int32 if small else np.int64)
+    time = years[ids["src"]] if isinstance(years, np.ndarray) else None
+    return SeedTable(src=ids["src"], dst=ids["dst"], columns=columns, time=time)
+
+
+def _lowest(kinds: Iterable[str], first: Mapping[str, int]) -> np.ndarray:
+    """Returns the lowest id of each row's type, int64 ``[R]``."""
+    return np.array([first[kind] for kind in kinds], np.int64)
+
+
+def _columns(file: Path) -> Columns:
+    if not file.is_file():
+        raise DatasetError(f"{file} is missing. {_REMEDY}")
+    try:
+        with _arrays_allowed():
+            held = torch.load(file, map_location="cpu", weights_only=True)
+        columns = {name: _plain(value) for name, value in held.items()}
+    except MemoryError:
+        raise
+    except Exception as error:  # parsers of damaged bytes raise whatever their inner workings do
+        raise DatasetError(
+            f"{file} cannot be read without unpickling whatever it holds: {str(error).splitlines()[0][:200]}. If you "
+            f"trust it, write it anew as tensors: d = torch.load({file.name!r}, weights_only=False); torch.save({{k: v "
+            f"if isinstance(v, list) else torch.as_tensor(v) for k, v in d.items()}}, {file.name!r}). Else unzip OGB's "
+            "archive anew."
+        ) from error
+    if not any(kind in columns for kind in _KINDS):
+        raise DatasetError(
+            f"{file} has {', '.join(columns) or 'nothing'}, but one of {', '.join(_KINDS)} is needed. {_REMEDY}"
+        )
+    return columns
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    if isinstance(value, _Array):
+        return value.array()
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return value
+    if isinstance(value, list) and all(type(each) is int for each in value):
+        return np.array(value, np.int64)
+    raise TypeError(f"a {type(value).__name__} is neither tensor, array nor texts")
+
+
+class _Dtype:
+    """Stands in for ``numpy.dtype`` while a file is read: keeps what it is given."""
+
+    def __init__(self, code: Any = None, *_: Any) -> None:
+        self.code, self.order = code, "<"
+
+    def __setstate__(self, state: Any) -> None:
+        self.order = state[1]
+
+    def dtype(self) -> np.dtype[Any]:
+        code = self.code.decode() if isinstance(self.code, bytes) else self.code
+        if not isinstance(code, str) or code[:1] not in ("i", "u", "f") or not code[1:].isdigit():
+            raise TypeError(f"an array of dtype {self.code!r:.50} has no numbers")
+        order = self.order.decode() if isinstance(self.order, bytes) else self.order
+        return np.dtype(code).newbyteorder(">" if order == ">" else "<")
+
+
+class _Array:
+    """Stands in for ``numpy.ndarray`` likewise; NumPy itself trusts what a pickle says of an array."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, self.shape, self.of, self.by_column, self.raw = state
+
+    def array(self) -> np.ndarray:
+        dtype = self.of.dtype()
+        if not isinstance(self.raw, bytes) or math.prod(self.shape) * dtype.itemsize != len(self.raw):
+            raise TypeError("an array has other bytes than it says")
+        flat = np.frombuffer(self.raw, dtype).astype(dtype.newbyteorder("="))
+        return flat.reshape(self.shape, order="F" if self.by_column else "C")
+
+
+def _empty_array(*_: Any) -> _Array:
+    return _Array()
+
+
+def _empty_array_of_old(*_: Any) -> _Array:
+    return _Array()
+
+
+def _named(stand_in: Any, module: str, name: str) -> Any:
+    stand_in.__module__, stand_in.__name__, stand_in.__qualname__ = module, name, name
+    return stand_in
+
+
+_STAND_INS = [
+    _named(_Dtype, "numpy", "dtype"),
+    _named(_Array, "numpy", "ndarray"),
+    _named(_empty_array, "numpy._core.multiarray", "_reconstruct"),
+    _named(_empty_array_of_old, "numpy.core.multiarray", "_reconstruct"),
+]
+"""By the names of what they stand for, by which ``torch.load`` finds them."""
+
+
+def _arrays_allowed() -> AbstractContextManager[Any]:
+    """Lets ``torch.load`` take NumPy's arrays for our stand-ins; before torch 2.5, files hold tensors alone."""
+    allowed = getattr(torch.serialization, "safe_globals", None)
+    return nullcontext() if allowed is None else allowed(_STAND_INS)
+
+
+_REMEDY = "The split folder is incomplete or damaged: delete the data set's folder and prepare again."

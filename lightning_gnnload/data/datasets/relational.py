@@ -1,0 +1,249 @@
+"""Tables of a relational database as Arrow holds them: columns as numbers, keys as row numbers, times as seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.errors import DatasetError, MissingExtraError
+
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks in a second
+_METADATA = {"pkey_col": "primary_key", "fkey_col_to_pkey_table": "foreign_keys", "time_col": "time_column"}
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Holds one table: R rows.
+
+    Attributes:
+        name: of the table.
+        columns: Arrow's, ``[R]`` each, by name.
+        primary_key: the column that names its rows; None: row numbers do.
+        foreign_keys: columns that name rows of other tables, with the names of these.
+        time_column: since when its rows are there.
+    """
+
+    name: str
+    columns: dict[str, Any]
+    primary_key: str | None
+    foreign_keys: dict[str, str]
+    time_column: str | None
+
+    def __post_init__(self) -> None:
+        for column in (self.primary_key, self.time_column, *self.foreign_keys):
+            if column is not None and column not in self.columns:
+                raise DatasetError(
+                    f"table {self.name!r} has no column {column!r}, which it says is a key or its time; it has "
+                    f"{', '.join(self.columns)}."
+                )
+
+    @property
+    def num_rows(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @property
+    def plain_columns(self) -> dict[str, Any]:
+        """Those that are neither keys nor the time."""
+        taken = {self.primary_key, self.time_column, *self.foreign_keys}
+        return {name: column for name, column in self.columns.items() if name not in taken}
+
+    def times(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the times of the rows, int64 or float64 ``[R]``, and which rows have one, bool ``[R]``."""
+        assert self.time_column is not None
+        column = self.columns[self.time_column]
+        present = column.is_valid().to_numpy()
+        values = _naming(self.name, self.time_column, lambda: _seconds(column))
+        if values.dtype.kind == "f":
+            present = present & ~np.isnan(values)
+        return values, present
+
+    def rows_named(self, keys: Any, what: str) -> np.ndarray:
+        """Returns the numbers of the rows that ``keys`` name, int64 ``[n]``; -1 for a key that is empty or that no row
+        has.
+
+        Raises:
+            DatasetError: the primary key is not unique, or keys are of a type that cannot be compared with it.
+        """
+        arrow, compute = _arrow("pyarrow"), _arrow("pyarrow.compute")
+        if self.primary_key is None:
+            rows = _naming(what, "keys", lambda: compute.cast(keys, arrow.int64()))
+            return _within(rows.fill_null(-1).to_numpy(), self.num_rows)
+        own = _decoded(self.columns[self.primary_key]).combine_chunks()
+        if own.null_count or compute.count_distinct(own).as_py() != len(own):
+            raise DatasetError(
+                f"table {self.name!r}: the primary key {self.primary_key!r} has {own.null_count} empty entries and "
+                f"{compute.count_distinct(own, mode='only_valid').as_py()} different ones in {len(own)} rows; each "
+                "row needs one of its own."
+            )
+        cast = _naming(what, "keys", lambda: compute.cast(_decoded(keys), own.type))
+        if arrow.types.is_integer(own.type) and np.array_equal(own.to_numpy(), np.arange(len(own))):
+            return _within(compute.cast(cast, arrow.int64()).fill_null(-1).to_numpy(), len(own))
+        found = compute.index_in(cast, value_set=own, skip_nulls=True)
+        return np.asarray(found.fill_null(-1).to_numpy(), np.int64)
+
+
+def read_relation(file: Path) -> Relation:
+    """Reads a table from a Parquet file with RelBench's metadata.
+
+    Raises:
+        DatasetError: no such file, or one of another kind.
+        MissingExtraError: pyarrow is not installed.
+    """
+    parquet = _arrow("pyarrow.parquet")
+    if not file.is_file():
+        raise DatasetError(
+            f"{file} is missing. A RelBench folder has db/<table>.parquet and tasks/<name>/train.parquet."
+        )
+    try:
+        table = parquet.ParquetFile(file).read()
+        held = {key.decode(): value for key, value in (table.schema.metadata or {}).items()}
+        facts = {ours: json.loads(held[theirs]) for theirs, ours in _METADATA.items()}
+    except KeyError as error:
+        raise DatasetError(
+            f"{file}: the Parquet metadata does not say {error}, its keys and time. Write tables with RelBench's "
+            "Table.save."
+        ) from error
+    except (OSError, ValueError) as error:  # Arrow's own errors are among the second
+        raise DatasetError(f"{file} cannot be read: {error}. Fetch or write it again.") from error
+    names = table.column_names
+    return Relation(file.stem, dict(zip(names, table.columns, strict=True)), **facts)
+
+
+def as_relation(name: str, table: Any, left_out: list[str]) -> Relation:
+    """Converts a ``relbench.base.Table``; columns that Arrow cannot hold are said in ``left_out``."""
+    arrow = _arrow("pyarrow")
+    columns = {}
+    for column in table.df.columns:
+        try:
+            found = arrow.Array.from_pandas(table.df[column])
+            columns[column] = found if isinstance(found, arrow.ChunkedArray) else arrow.chunked_array([found])
+        except (arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError):
+            left_out.append(f"{name}.{column} holds values of several kinds")
+    return Relation(name, columns, table.pkey_col, dict(table.fkey_col_to_pkey_table), table.time_col)
+
+
+def kept_rows(relation: Relation, keep: np.ndarray) -> Relation:
+    """Returns the table with those rows alone, bool ``[R]``."""
+    arrow = _arrow("pyarrow")
+    mask = arrow.array(keep)
+    return replace(relation, columns={name: column.filter(mask) for name, column in relation.columns.items()})
+
+
+def as_numbers(column: Any, max_categories: int) -> np.ndarray | str:
+    """Converts a column to numbers ``[R]``, or ``[R, C]`` where each row has a list of C numbers.
+
+    Numbers keep their dtype; whole ones with gaps become float64, and gaps NaN. Dates become seconds since 1970
+    likewise. Truth values and categories become int32, -1 where there is none, numbered in the order of their values.
+    Texts are categories where there are at most ``max_categories`` of them and each comes twice on average.
+
+    Returns:
+        The numbers, or why there are none.
+    """
+    arrow, compute = _arrow("pyarrow"), _arrow("pyarrow.compute")
+    kinds, kind = arrow.types, column.type
+    if column.null_count == len(column) and len(column):
+        return "is empty"
+    if kinds.is_integer(kind):
+        if column.null_count:
+            return compute.cast(column, arrow.float64(), safe=False).to_numpy()
+        signed = {8: "int16", 16: "int32", 32: "int64", 64: "int64"}  # torch has few operations for unsigned ones
+        values: np.ndarray = column.to_numpy()
+        if values.dtype.kind == "u" and values.size and values.max() > np.iinfo(np.int64).max:
+            return "has numbers beyond 2**63"
+        return values if values.dtype.kind == "i" else values.astype(signed[kind.bit_width])
+    if kinds.is_floating(kind):
+        return np.asarray(column.to_numpy())
+    if kinds.is_decimal(kind):
+        return np.asarray(compute.cast(column, arrow.float64()).to_numpy())
+    if kinds.is_temporal(kind) and not (kinds.is_time(kind) or kinds.is_duration(kind) or kinds.is_interval(kind)):
+        seconds = _seconds(column)
+        return np.where(column.is_valid().to_numpy(), seconds, np.nan) if column.null_count else seconds
+    if kinds.is_boolean(kind):
+        return np.asarray(compute.cast(column, arrow.int32()).fill_null(-1).to_numpy())
+    if kinds.is_dictionary(kind):
+        return _codes(_decoded(column))
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        distinct = compute.count_distinct(column, mode="only_valid").as_py()
+        if distinct > max_categories or 2 * distinct > len(column) - column.null_count:
+            return f"is text, with {distinct} different values"
+        return _codes(column)
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+        return _matrix(column)
+    return f"is of type {kind}"
+
+
+def lists_of(column: Any) -> tuple[np.ndarray, Any] | None:
+    """Returns how many entries each row's list has, int64 ``[R]``, 0 where there is none, and all entries, Arrow's;
+    None for a column of no lists."""
+    compute, kinds = _arrow("pyarrow.compute"), _arrow("pyarrow").types
+    if not (kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type)):
+        return None
+    counts = compute.list_value_length(column).fill_null(0).to_numpy().astype(np.int64)
+    return counts, compute.list_flatten(column)
+
+
+def _arrow(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "relbench", "Reading RelBench databases", error) from error
+
+
+def _naming(of: str, column: str, convert: Callable[[], Any]) -> Any:
+    """Names the column in what Arrow says of values that cannot be converted."""
+    arrow = _arrow("pyarrow")
+    try:
+        return convert()
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError) as error:
+        raise DatasetError(
+            f"{of}: {column} cannot be converted: {error}. Convert it before, or leave it out."
+        ) from error
+
+
+def _within(rows: np.ndarray, num_rows: int) -> np.ndarray:
+    return np.where((rows >= 0) & (rows < num_rows), rows, -1)
+
+
+def _decoded(column: Any) -> Any:
+    kinds = _arrow("pyarrow").types
+    return column.cast(column.type.value_type) if kinds.is_dictionary(column.type) else column
+
+
+def _seconds(column: Any) -> np.ndarray:
+    """Converts dates to whole seconds since 1970, rounded down; numbers stay as they are. Gaps are 0."""
+    arrow, compute = _arrow("pyarrow"), _arrow("pyarrow.compute")
+    kinds = arrow.types
+    if kinds.is_floating(column.type):
+        return np.asarray(column.fill_null(float("nan")).to_numpy(), np.float64)
+    if not kinds.is_integer(column.type):
+        if not kinds.is_timestamp(column.type):  # dates of days, and texts
+            column = compute.cast(column, arrow.timestamp("us"))
+        ticks = compute.cast(column, arrow.int64()).fill_null(0).to_numpy()
+        return np.floor_divide(ticks, _UNITS[column.type.unit])
+    return np.asarray(compute.cast(column, arrow.int64()).fill_null(0).to_numpy())
+
+
+def _codes(column: Any) -> np.ndarray:
+    compute = _arrow("pyarrow.compute")
+    values = compute.unique(column).drop_null()
+    ordered = values.take(compute.sort_indices(values))
+    codes: np.ndarray = compute.index_in(column, value_set=ordered, skip_nulls=True).fill_null(-1).to_numpy()
+    return codes.astype(np.int32)
+
+
+def _matrix(column: Any) -> np.ndarray | str:
+    arrow = _arrow("pyarrow")
+    lists = lists_of(column)
+    assert lists is not None
+    counts, entries = lists
+    numeric = arrow.types.is_floating(entries.type) or arrow.types.is_integer(entries.type)
+    if not numeric or not len(counts) or (counts != counts[0]).any() or not counts[0]:
+        return "has lists of other lengths" if numeric else f"has lists of {entries.type}"
+    values: np.ndarray = entries.to_numpy()
+    return values.astype(np.float32).reshape(len(counts), int(counts[0]))

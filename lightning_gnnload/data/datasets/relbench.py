@@ -1,0 +1,406 @@
+"""RelBench: a relational database whose tables are node types, whose foreign keys are edges, and its tasks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.clock import as_times
+from lightning_gnnload.data.datasets.relational import (
+    Relation,
+    as_numbers,
+    as_relation,
+    kept_rows,
+    lists_of,
+    read_relation,
+)
+from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.tables import check_name
+from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import DatasetError, GraphDataError
+
+LINKS = "links"
+"""The relation of the edge type, without edges, that a recommendation task's links have."""
+_RECIPE = 1  # part of the settings: raise it when the same files would give other arrays
+
+
+@dataclass(frozen=True)
+class RelBench(StoredDataset):
+    """Provides a relational database as a graph with types and times, and the rows of a task as seeds.
+
+    Tables are node types, their rows are nodes in their order; ids in tasks are row numbers. A foreign key ``col`` of a
+    table ``a`` that names rows of ``b`` makes the edge types ``(a, "f2p_col", b)`` and ``(b, "rev_f2p_col", a)``. Times
+    of rows are those of nodes: int64, whole seconds since 1970, rounded down, as RelBench has them.
+
+    All other columns are tables of their node type, by their names. Numbers keep their dtype; whole ones with gaps
+    become float64, with NaN. Dates are seconds likewise. Truth values and categories are int32, -1 where there is none,
+    numbered in the order of their values. Lists of as many numbers in each row are float32 ``[N, C]``. Texts are
+    categories where there are at most ``max_categories`` and each comes twice on average; others are left out.
+
+    Splits are :class:`.SeedTable`. Rows of an entity task are nodes with a time and a target, int64 where it is
+    whole, float32 else; of a recommendation task links, each row with all its targets, of the edge type
+    ``(src, "links", dst)``, which has no edges. A table without the target, as RelBench hides that of the test, gives
+    nodes with a time alone.
+
+    What is left out is said in one warning: columns that are no numbers, foreign keys that name no row, rows without a
+    time or later than ``until``, rows of tasks without a target.
+
+    Needs pyarrow, which the extra ``relbench`` brings, and not RelBench itself.
+
+    Args:
+        source: a folder as RelBench keeps it, with ``db/<table>.parquet`` and
+            ``tasks/<name>/{train,val,test}.parquet``, converted once into a folder beside those; or a
+            ``relbench.base.Database``, converted when it is loaded.
+        task: its name in the folder, or a RelBench task; None: the graph alone.
+        until: a date (or a number, where times are): later rows are left out of the graph. None: the earliest time of
+            the task's test, as RelBench does; nothing is without a task, nor where rows are asked about at their own
+            time, to complete a column of theirs. That column is never in the graph.
+        target: the column of the task's targets; None: the only one that is neither key nor time.
+        max_categories: of a column of texts, which has more if it is none of categories.
+
+    Raises:
+        DatasetError: a source or task of another kind.
+
+    Example:
+        >>> RelBench("rel-f1", task="driver-dnf").folder.as_posix()
+        'rel-f1/gnnload-driver-dnf'
+    """
+
+    source: Any
+    task: Any = None
+    until: Any = None
+    target: str | None = None
+    max_categories: int = 256
+
+    def __post_init__(self) -> None:
+        if not self._of_files and not isinstance(getattr(self.source, "table_dict", None), Mapping):
+            raise DatasetError(
+                f"RelBench: source is a {type(self.source).__name__}; give the path of a folder with db/ and tasks/, "
+                "or a relbench.base.Database, such as dataset.get_db()."
+            )
+        if isinstance(self.task, str) and not self._of_files:
+            raise DatasetError(
+                f"RelBench: the task {self.task!r} is a name, but a database has no tasks by name. Give the task "
+                "itself, from relbench.tasks.get_task, or a folder as source."
+            )
+        if not (self.task is None or isinstance(self.task, str) or hasattr(self.task, "get_table")):
+            raise DatasetError(
+                f"RelBench: task is a {type(self.task).__name__}; give its name, or a RelBench task, which has "
+                "get_table."
+            )
+        if type(self.max_categories) is not int or self.max_categories < 0:
+            raise DatasetError(f"RelBench: max_categories is {self.max_categories!r}; a number of 0 or more is needed.")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        files = {}
+        for file in sorted([*(self._home / "db").glob("*.parquet"), *self._task_folder.glob("*.parquet")]):
+            found = file.stat()
+            files[file.relative_to(self._home).as_posix()] = [found.st_size, found.st_mtime_ns]
+        return {
+            "dataset": "relbench",
+            "recipe": _RECIPE,
+            "task": self.task,
+            "until": None if self.until is None else str(self.until),
+            "target": self.target,
+            "max_categories": self.max_categories,
+            "files": files,
+        }
+
+    @property
+    def folder(self) -> Path:
+        changed = {"until": self.until, "target": self.target, "categories": self.max_categories}
+        if self.max_categories == RelBench.max_categories:
+            del changed["categories"]
+        parts = ["gnnload", *([] if self.task is None else [self.task])]
+        parts += [f"{name}-{value}" for name, value in changed.items() if value is not None]
+        return self._home / "-".join(parts).replace("/", "-")
+
+    def prepare(self) -> None:
+        """Converts the folder, unless that is done; objects are converted when they are loaded."""
+        if self._is_kept:
+            super().prepare()
+
+    def load(self) -> GraphData:
+        """Maps the folder, or converts the database, in this process's own memory.
+
+        Raises:
+            DatasetError: the folder was not prepared, or its tables cannot be converted.
+        """
+        return super().load() if self._is_kept else self._converted()
+
+    def build(self, scratch: Path) -> GraphData:
+        return self._converted()
+
+    def _converted(self) -> GraphData:
+        left_out: list[str] = []
+        relations = {each.name: each for each in self._relations(left_out)}
+        seeds: dict[str, SeedTable] = {}
+        if self.task is None:
+            relations, links = _until(relations, self._until, left_out), None
+        else:
+            splits = self._splits(left_out)
+            task = _Task.of(splits, self.target)
+            completes = task.target_table is None and task.completes(relations, splits, left_out)
+            relations = _until(relations, self._until if completes else self._last_time(splits), left_out)
+            seeds = {name: task.seeds(name, each, relations, left_out) for name, each in splits.items()}
+            links = task.edge_type
+        graph = _graph(relations, links, left_out)
+        tables = {name: _columns(each, self.max_categories, left_out) for name, each in relations.items()}
+        if left_out:
+            warnings.warn(f"RelBench: left out: {'; '.join(left_out)}.", stacklevel=4)
+        return GraphData(
+            graph,
+            train=seeds.get("train"),
+            val=seeds.get("val"),
+            test=seeds.get("test"),
+            tables={name: columns for name, columns in tables.items() if columns},
+        )
+
+    def _relations(self, left_out: list[str]) -> list[Relation]:
+        if not self._of_files:
+            return [as_relation(name, table, left_out) for name, table in sorted(self.source.table_dict.items())]
+        files = sorted((self._home / "db").glob("*.parquet"))
+        if not files:
+            raise DatasetError(
+                f"RelBench: {self._home / 'db'} has no Parquet files. Give the folder that has db/ and tasks/ in it."
+            )
+        return [read_relation(file) for file in files]
+
+    def _splits(self, left_out: list[str]) -> dict[str, Relation]:
+        if not isinstance(self.task, str):
+            tables = {split: self.task.get_table(split, mask_input_cols=False) for split in SPLITS}
+            return {name: as_relation(name, table, left_out) for name, table in tables.items() if table is not None}
+        files = {split: self._task_folder / f"{split}.parquet" for split in SPLITS}
+        found = {split: read_relation(file) for split, file in files.items() if file.is_file()}
+        if not found:
+            tasks = self._home / "tasks"
+            known = sorted(path.name for path in tasks.iterdir() if path.is_dir()) if tasks.is_dir() else []
+            raise DatasetError(
+                f"RelBench: {self._task_folder} has none of {', '.join(files[name].name for name in files)}. "
+                f"The tasks there are: {', '.join(known) or 'none'}."
+            )
+        return found
+
+    def _last_time(self, splits: Mapping[str, Relation]) -> float | None:
+        test = splits.get("test")
+        if self.until is not None or test is None or test.time_column is None or not test.num_rows:
+            return self._until
+        times, present = test.times()
+        return times[present].min() if present.any() else None
+
+    @property
+    def _until(self) -> float | None:
+        if self.until is None:
+            return None
+        time = as_times(np.array([self.until]), what="RelBench: until", error=DatasetError)
+        return time[0] if isinstance(self.until, int | float) else int(time[0]) // 10**9
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether what is converted has a name to be kept by: objects have none."""
+        return self._of_files and isinstance(self.task, str | None)
+
+    @property
+    def _of_files(self) -> bool:
+        return isinstance(self.source, str | Path)
+
+    @property
+    def _home(self) -> Path:
+        return Path(self.source).expanduser()
+
+    @property
+    def _task_folder(self) -> Path:
+        return self._home / "tasks" / str(self.task)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Says what the columns of a task's tables are: of its entity or source, of its targets."""
+
+    entity: str  # a foreign key
+    entity_table: str
+    target: str
+    target_table: str | None  # which a recommendation's targets are rows of
+
+    @classmethod
+    def of(cls, splits: Mapping[str, Relation], target: str | None) -> _Task:
+        split, table = next(iter(splits.items()))
+        keys, plain = table.foreign_keys, list(table.plain_columns)
+        if len(keys) == 1:
+            if target is None and len(plain) != 1:
+                raise DatasetError(
+                    f"RelBench: the task's {split} table has the columns {', '.join(plain) or 'of no target'} beside "
+                    "its key and time; which of them is the target is not known. Say it: target=..."
+                )
+            (entity,) = keys
+            if target is not None and target not in plain:
+                raise DatasetError(f"RelBench: target={target!r} is none of the task's columns: {', '.join(plain)}.")
+            return cls(entity, keys[entity], target or plain[0], None)
+        lists = [name for name in keys if lists_of(table.columns[name]) is not None]
+        if len(keys) != 2 or len(lists) != 1:
+            raise DatasetError(
+                f"RelBench: the task's {split} table has the foreign keys {', '.join(keys) or 'none'}, of which "
+                f"{', '.join(lists) or 'none'} hold lists. An entity task has one key; a recommendation has two, and "
+                "its targets are lists."
+            )
+        (dst,) = lists
+        (src,) = set(keys) - {dst}
+        return cls(src, keys[src], dst, keys[dst])
+
+    @property
+    def edge_type(self) -> EdgeType | None:
+        return None if self.target_table is None else (self.entity_table, LINKS, self.target_table)
+
+    def completes(self, relations: dict[str, Relation], splits: Mapping[str, Relation], left_out: list[str]) -> bool:
+        """Returns whether the targets are a column of the entities themselves, asked about at their own time; takes
+        that column out of ``relations``."""
+        own = _table_named(relations, self.entity_table)
+        if self.target in own.columns:
+            columns = {name: column for name, column in own.columns.items() if name != self.target}
+            relations[own.name] = replace(own, columns=columns)
+            left_out.append(f"{own.name}.{self.target}, which is the target")
+        table = next(iter(splits.values()))
+        if own.time_column is None or table.time_column is None or not table.num_rows:
+            return False
+        rows = own.rows_named(table.columns[self.entity], "rows of the task")
+        asked, since = table.times()[0], own.times()[0]
+        return bool((rows >= 0).all()) and np.array_equal(since[rows], asked)
+
+    def seeds(self, split: str, table: Relation, relations: Mapping[str, Relation], left_out: list[str]) -> SeedTable:
+        """Makes the seed table of a split, without the rows that have no entity, time or target."""
+        nodes = _table_named(relations, self.entity_table).rows_named(table.columns[self.entity], f"{split} rows")
+        times, good = None, nodes >= 0
+        if table.time_column is not None:
+            times, present = table.times()
+            good &= present
+        make = self._nodes if self.target_table is None else self._links
+        if self.target not in table.columns:
+            found: dict[str, Any] = {"nodes": nodes[good], "node_type": self.entity_table}
+        else:
+            found, good = make(split, table, nodes, good, relations, left_out)
+        _count(left_out, f"{split} rows without an entity, a time or a target", good)
+        if len(good) and not good.any():
+            raise DatasetError(
+                f"RelBench: no row of the task's {split} table has an entity, a time and a target. Are its ids those "
+                f"of {self.entity_table!r}, as RelBench's reindex_pkeys_and_fkeys makes them?"
+            )
+        return SeedTable(**found, time=None if times is None else times[good])
+
+    def _nodes(
+        self, split: str, table: Relation, nodes: np.ndarray, good: np.ndarray, *_: Any
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        """Returns the arguments of the seed table, and which rows are in it, bool ``[R]``."""
+        column = table.columns[self.target]
+        y = as_numbers(column, 0)
+        if isinstance(y, str):
+            raise DatasetError(
+                f"RelBench: the target {self.target!r} of the {split} table {y}; numbers are needed, one a row, or "
+                "lists of as many in each."
+            )
+        y = y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
+        good = good & column.is_valid().to_numpy()
+        if y.dtype.kind == "f":
+            good &= ~np.isnan(y.reshape(len(y), -1)).all(1)
+        return {"nodes": nodes[good], "node_type": self.entity_table, "y": y[good]}, good
+
+    def _links(
+        self,
+        split: str,
+        table: Relation,
+        nodes: np.ndarray,
+        good: np.ndarray,
+        relations: Mapping[str, Relation],
+        left_out: list[str],
+    ) -> tuple[dict[str, Any], np.ndarray]:
+        lists = lists_of(table.columns[self.target])
+        if lists is None:
+            raise DatasetError(
+                f"RelBench: the targets {self.target!r} of the {split} table are no lists, as elsewhere."
+            )
+        assert self.target_table is not None
+        counts, entries = lists
+        to = _table_named(relations, self.target_table)
+        targets = to.rows_named(entries, f"targets of {split} rows")
+        row, known = np.repeat(np.arange(len(counts)), counts), targets >= 0
+        _count(left_out, f"targets of {split} rows, which name no row of {to.name!r}", known)
+        of_row = np.bincount(row[known], minlength=len(counts))
+        good = good & (of_row > 0)
+        dst_ptr = np.concatenate([[0], np.cumsum(of_row[good])])
+        used = known & good[row]
+        return {"src": nodes[good], "dst": targets[used], "dst_ptr": dst_ptr, "edge_type": self.edge_type}, good
+
+
+def _table_named(relations: Mapping[str, Relation], name: str) -> Relation:
+    if name not in relations:
+        raise DatasetError(f"RelBench: a foreign key names rows of {name!r}; the tables are {', '.join(relations)}.")
+    return relations[name]
+
+
+def _count(left_out: list[str], what: str, good: np.ndarray) -> None:
+    if not good.all():
+        left_out.append(f"{int((~good).sum())} of {len(good)} {what}")
+
+
+def _until(relations: Mapping[str, Relation], last: float | None, left_out: list[str]) -> dict[str, Relation]:
+    """Returns the tables without rows that have no time, or one after ``last``."""
+    kept = {}
+    for name, relation in relations.items():
+        kept[name] = relation
+        if relation.time_column is None:
+            continue
+        times, present = relation.times()
+        _count(left_out, f"rows of {name!r} without a time", present)
+        early = present if last is None else present & (times <= last)
+        late = int((present & ~early).sum())
+        if late:
+            left_out.append(f"{late} of {len(times)} rows of {name!r} later than {last}")
+        if not early.all():
+            kept[name] = kept_rows(relation, early)
+    return kept
+
+
+def _graph(relations: Mapping[str, Relation], links: EdgeType | None, left_out: list[str]) -> Graph:
+    edges: dict[EdgeType, tuple[np.ndarray, np.ndarray]] = {}
+    for name, relation in relations.items():
+        for key, to in relation.foreign_keys.items():
+            column = relation.columns[key]
+            rows = _table_named(relations, to).rows_named(column, f"{name}.{key}")
+            named = rows >= 0
+            empty = int(column.null_count)
+            unknown = int((~named).sum()) - empty
+            for count, why in ((empty, "empty"), (unknown, f"of no row of {to!r}")):
+                if count:
+                    left_out.append(f"{count} of {len(rows)} keys {name}.{key}, {why}")
+            src, dst = np.flatnonzero(named), rows[named]
+            edges[name, f"f2p_{key}", to] = src, dst
+            edges[to, f"rev_f2p_{key}", name] = dst, src
+    if links is not None:
+        edges[links] = np.empty(0, np.int64), np.empty(0, np.int64)
+    times = {name: each.times()[0] for name, each in relations.items() if each.time_column is not None}
+    num_nodes = {name: each.num_rows for name, each in relations.items()}
+    return Graph.from_hetero(num_nodes, edges, node_time=times or None, keep_order=True)
+
+
+def _columns(relation: Relation, max_categories: int, left_out: list[str]) -> dict[str, np.ndarray]:
+    found = {}
+    for name, column in relation.plain_columns.items():
+        values = as_numbers(column, max_categories)
+        if isinstance(values, str):
+            left_out.append(f"{relation.name}.{name}, which {values}")
+            continue
+        try:
+            check_name(name, reserved=())
+        except GraphDataError:
+            left_out.append(f"{relation.name}.{name}, whose name is no identifier of ASCII letters")
+            continue
+        found[name] = values
+    return found

@@ -1,0 +1,140 @@
+"""GnnloadSampler called by itself, as PyG's samplers are: backward, by PyG's bidirectional sampler, without ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput, neighbor_sampler
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
+
+from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError
+from lightning_gnnload.pyg import GnnloadSampler, NeighborLoader
+
+N, E = 60, 400
+WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")
+
+
+def ends(seed: int, num_src: int = N, num_dst: int = N) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    rows = [torch.randint(count, (E,), generator=generator) for count in (num_src, num_dst)]
+    return torch.stack(rows)
+
+
+def graph(*, turned: bool = False) -> Data:
+    edge_index = ends(1)
+    return Data(
+        edge_index=edge_index.flip(0) if turned else edge_index,
+        x=torch.arange(N),
+        edge_attr=torch.arange(E) * 10,
+        weight=torch.rand(E, generator=torch.Generator().manual_seed(3)),
+        time=torch.arange(N),
+    )
+
+
+def typed_graph(*, turned: bool = False) -> HeteroData:
+    data = HeteroData()
+    data["author"].num_nodes, data["paper"].num_nodes = 40, N
+    for kind, edge_index in ((WRITES, ends(1, num_src=40)), (CITES, ends(2))):
+        kind, edge_index = (kind[::-1], edge_index.flip(0)) if turned else (kind, edge_index)
+        data[kind].edge_index, data[kind].edge_attr = edge_index, torch.arange(E) * 10
+    return data
+
+
+def stores() -> tuple[MyFeatureStore, MyGraphStore]:
+    features, edges = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(torch.arange(N), group_name=None, attr_name="x", index=None)
+    edges.put_edge_index(tuple(ends(1)), edge_type=None, layout="coo", size=(N, N))
+    return features, edges
+
+
+@pytest.mark.parametrize("settings", [{}, {"weight_attr": "weight"}, {"disjoint": True}, {"replace": True}])
+def test_backward_is_forward_in_the_graph_turned_around(settings: dict[str, Any]) -> None:
+    seeds = NodeSamplerInput(torch.arange(9), torch.arange(9))
+    made = GnnloadSampler(graph(), [3, 2], sample_direction="backward", **settings).sample_from_nodes(seeds)
+    expected = GnnloadSampler(graph(turned=True), [3, 2], **settings).sample_from_nodes(seeds)
+    assert torch.equal(made.node, expected.node)
+    assert torch.equal(made.row, expected.col)
+    assert torch.equal(made.col, expected.row)
+    assert torch.equal(made.edge, expected.edge)
+    assert made.num_sampled_edges == expected.num_sampled_edges
+    assert len(made.edge) > 9
+    assert torch.equal(torch.stack([made.node[made.row], made.node[made.col]]), graph().edge_index[:, made.edge])
+
+
+def test_backward_keeps_the_names_of_types() -> None:
+    seeds = NodeSamplerInput(None, torch.arange(9), input_type="author")
+    # Papers that an author writes, then papers that these cite; no fanout is taken for another type's.
+    fanouts = {WRITES: [3, 0], CITES: [0, 2]}
+    made = GnnloadSampler(typed_graph(), fanouts, sample_direction="backward").sample_from_nodes(seeds)
+    turned = {kind[::-1]: hops for kind, hops in fanouts.items()}
+    expected = GnnloadSampler(typed_graph(turned=True), turned).sample_from_nodes(seeds)
+    assert set(made.row) == set(made.col) == set(made.edge) == set(made.num_sampled_edges) == {WRITES, CITES}
+    for kind in (WRITES, CITES):
+        assert torch.equal(made.row[kind], expected.col[kind[::-1]])
+        assert torch.equal(made.col[kind], expected.row[kind[::-1]])
+        assert torch.equal(made.edge[kind], expected.edge[kind[::-1]])
+        assert len(made.edge[kind]) > 0
+        global_ends = torch.stack([made.node[kind[0]][made.row[kind]], made.node[kind[2]][made.col[kind]]])
+        assert torch.equal(global_ends, typed_graph()[kind].edge_index[:, made.edge[kind]])
+    assert made.num_sampled_edges[WRITES][1] == made.num_sampled_edges[CITES][0] == 0
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loader_gathers_what_a_backward_sampler_draws(num_workers: int) -> None:
+    for data, kinds, nodes in ((graph(), [None], None), (typed_graph(), [WRITES, CITES], ("author", torch.arange(40)))):
+        sampler = GnnloadSampler(data, [3, 2], sample_direction="backward")
+        loader = NeighborLoader(
+            data, [3, 2], nodes, neighbor_sampler=sampler, batch_size=10, num_workers=num_workers, seed=1
+        )
+        for batch in loader:
+            for kind in kinds:
+                store, of_all = (batch, data) if kind is None else (batch[kind], data[kind])
+                src, dst = (batch.n_id, batch.n_id) if kind is None else (batch[kind[0]].n_id, batch[kind[2]].n_id)
+                row, col = store.edge_index
+                assert torch.equal(torch.stack([src[row], dst[col]]), of_all.edge_index[:, store.e_id])
+                assert torch.equal(store.edge_attr, of_all.edge_attr[store.e_id])
+
+
+def test_what_pyg_does_not_implement_is_refused_as_such() -> None:
+    for data, settings in (
+        (graph(), {"sample_direction": "backward", "time_attr": "time"}),
+        (stores(), {"weight_attr": "weight"}),
+    ):
+        with pytest.raises(NotImplementedError) as refused:
+            GnnloadSampler(data, [1], **settings)
+        assert isinstance(refused.value, SamplerUnsupportedError)
+    with pytest.raises(SamplerConfigError, match="sample_direction='inward'"):
+        GnnloadSampler(graph(), [1], sample_direction="inward")
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_pygs_bidirectional_sampler_draws_by_ours(monkeypatch: pytest.MonkeyPatch, disjoint: bool) -> None:
+    monkeypatch.setattr(neighbor_sampler, "NeighborSampler", GnnloadSampler)
+    sampler = neighbor_sampler.BidirectionalNeighborSampler(graph(), [-1], disjoint=disjoint)
+    assert isinstance(sampler.forward_sampler, GnnloadSampler)
+    seeds = torch.tensor([4, 7])
+    made = sampler.sample_from_nodes(NodeSamplerInput(None, seeds))
+    src, dst = graph().edge_index
+    touching = torch.isin(src, seeds) | torch.isin(dst, seeds)
+    assert sorted(set(made.edge.tolist())) == touching.nonzero().view(-1).tolist()
+    assert torch.equal(torch.stack([made.node[made.row], made.node[made.col]]), graph().edge_index[:, made.edge])
+
+
+def test_rows_without_ids_are_known_by_their_place() -> None:
+    sampler = GnnloadSampler(graph(), [2], time_attr="time")
+    made = sampler.sample_from_nodes(NodeSamplerInput(None, torch.tensor([30, 40]), torch.tensor([31, 41])))
+    assert made.metadata[0] is None
+    assert made.metadata[1].tolist() == [31, 41]
+    assert made.batch[:2].tolist() == [0, 1]
+    assert GnnloadSampler(graph(), [2]).sample_from_nodes(NodeSamplerInput(None, torch.arange(3))).metadata == (
+        None,
+        None,
+    )
+    # Of a link, the row's number is both ends'.
+    links = EdgeSamplerInput(None, torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6]))
+    made = GnnloadSampler(graph(), [2], disjoint=True).sample_from_edges(links)
+    assert made.batch[:6].tolist() == [0, 1, 2, 0, 1, 2]
+    assert made.metadata[1].tolist() == [[0, 1, 2], [3, 4, 5]]
