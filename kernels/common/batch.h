@@ -104,6 +104,9 @@ struct PlainIds {
   bool has_queries() const { return false; }
   void separate(const NodeList&, int32_t*) const {}
 
+  int64_t node(int64_t value) const { return value; }
+  int64_t query(int64_t) const { return 0; }
+
   // Of what flows through an edge stream: the position of an edge; then, where it led to.
   int64_t position(int64_t value) const { return value; }
   int64_t at_neighbor(int64_t, int64_t neighbor) const { return neighbor; }

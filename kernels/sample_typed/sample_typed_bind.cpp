@@ -1,4 +1,5 @@
 #include "bind/dense_runs.h"
+#include "bind/queries.h"
 #include "bind/sampler.h"
 #include "sample_typed/sample_typed.h"
 
@@ -17,24 +18,6 @@ struct SparseArrays {
     return SparseRuns<Index>{graph, run_ptr.data(), run_type.data(), run_end.data(), data(order)};
   }
   EdgeTimes times() const { return {}; }
-};
-
-struct QueryArrays {
-  Maybe<int32_t> of_seed;
-  Maybe<uint32_t> name, since, until;
-  Maybe<int64_t> excluded;
-  Maybe<int32_t> excluded_of;
-  int64_t num_queries;
-  int shift;
-  bool by_row, along_path;
-  uint32_t path_end;
-
-  Queries queries() const {
-    return {
-        num_queries, shift,          data(of_seed),     data(name),
-        by_row,      data(since),    data(until),       along_path,
-        path_end,    data(excluded), data(excluded_of), excluded ? int64_t(excluded->size()) : 0};
-  }
 };
 
 using AnyLists = std::variant<const SparseArrays*, const DenseArrays*>;
@@ -86,12 +69,11 @@ LG_BIND(m) {
         return any.sampled([&](Workspace& workspace, const auto& input) {
           return std::visit(
               [&](const auto* arrays) {
-                return sample_typed(
-                    workspace,
-                    request<SampleTypedRequest>(input, arrays->runs(input.graph), arrays->times(),
-                                                fanouts, num_types, num_hops, is_untyped, replace,
-                                                newest, expand(expand_new), edge_ids,
-                                                queries ? queries->queries() : Queries()));
+                return sample_typed(workspace,
+                                    request<SampleTypedRequest>(
+                                        input, arrays->runs(input.graph), arrays->times(), fanouts,
+                                        num_types, num_hops, is_untyped, replace, newest,
+                                        expand(expand_new), edge_ids, queries_of(queries)));
               },
               lists);
         });

@@ -14,13 +14,15 @@
 
 namespace lg {
 
-template <class Index, class Runs>
+template <class Index, class Runs, class Ids>
 class WeightedPicker {
  public:
-  WeightedPicker(Workspace& workspace, const WeightedRequest<Index, Runs>& request)
+  WeightedPicker(Workspace& workspace, const WeightedRequest<Index, Runs>& request, const Ids& ids)
       : request_(request),
+        ids_(ids),
         scratch_(workspace.scratch<Scratch>()),
-        draws_(request.graph, request.batch) {}
+        key_(stream_key(request.batch.seed, request.batch.epoch,
+                        request.queries.by_row ? kRowsTag : kKeysTag)) {}
 
   void start_hop(uint32_t hop) {
     hop_ = hop;
@@ -72,7 +74,8 @@ class WeightedPicker {
 
   // In-neighbours of a destination that are drawn from as if there were no others.
   struct List {
-    int64_t start, degree, fanout;
+    int64_t start;  // the query above the position
+    int64_t degree, fanout;
     int32_t dst;  // of the chunk
     int32_t type;
     uint32_t num_ready;  // trials made of it ahead; 0: all neighbours are taken
@@ -97,17 +100,25 @@ class WeightedPicker {
     NodeDraws* draws = reserve(ahead.draws, chunk.size * request_.num_types);
     ahead.max_edges = 0;
     for (int i = 0; i < chunk.size; ++i) {
-      request_.runs.visit(nodes[i], [&](int32_t type, int64_t start, uint32_t degree) {
+      const int64_t node = ids_.node(nodes[i]), query = nodes[i] - node;
+      request_.runs.visit(node, [&](int32_t type, int64_t start, uint32_t degree) {
         const int64_t fanout = fanouts_[type];
         if (fanout == 0) return;
         const bool draws_some = is_drawn(degree, fanout, request_.replace);
-        *draws = draws_.of(nodes[i], kHasTypes<Runs> ? typed_hop(hop_, type) : hop_);
+        *draws = draws_of(nodes[i], kHasTypes<Runs> ? typed_hop(hop_, type) : hop_);
         draws += draws_some;
-        *list++ = {start, degree, fanout, i, type, draws_some ? scratch_.ready[type] : 0};
+        *list++ = {query | start, degree, fanout, i, type, draws_some ? scratch_.ready[type] : 0};
         ahead.max_edges += draws_some ? fanout : int64_t(degree);
       });
     }
     ahead.num_lists = list - ahead.lists.data();
+  }
+
+  NodeDraws draws_of(int64_t value, uint32_t hop) const {
+    const uint32_t* name = request_.queries.name;
+    const uint32_t step = name ? name[ids_.query(value)] : request_.batch.step;
+    const int64_t node = request_.graph.name(ids_.node(value));
+    return node_draws(key_, step, request_.batch.hop + hop, node);
   }
 
   // An even number. Without replacement some trials bring a neighbour again, so there are some to
@@ -117,7 +128,7 @@ class WeightedPicker {
     return uint32_t(std::min((wanted + 1) / 2 * 2, kMaxReady));
   }
 
-  // The first trials of each list: those of lists of one fanout together.
+  // The first trials of each list: those of lists of one fanout, and of one name, together.
   void draw_ahead(Ahead& ahead) {
     const List *list = ahead.lists.data(), *const end = list + ahead.num_lists;
     const NodeDraws* draws = ahead.draws.data();
@@ -127,7 +138,9 @@ class WeightedPicker {
       const List* next = list;
       int num_drawn = 0;
       for (; next < end && next->fanout == fanout && num_drawn < kMaxChunk; ++next) {
-        num_drawn += next->num_ready != 0;
+        if (next->num_ready == 0) continue;
+        if (num_drawn > 0 && draws[num_drawn].step != draws->step) break;
+        ++num_drawn;
       }
       const uint32_t ready = scratch_.ready[list->type];
       const int64_t count = int64_t(num_drawn) * ready;
@@ -136,7 +149,7 @@ class WeightedPicker {
       Trial* trial = reserve(ahead.trials, num_trials + count) + num_trials;
       num_trials += count;
       for (; list < next; ++list) {
-        const AliasEntry* entries = request_.table + list->start;
+        const AliasEntry* entries = entries_of(*list);
         if (list->num_ready == 0) {
           const int64_t num_fetched = std::min<int64_t>(list->degree, kMaxFetched);
           for (int64_t j = 0; j < num_fetched; j += kEntriesALine) {
@@ -154,9 +167,13 @@ class WeightedPicker {
     }
   }
 
+  const AliasEntry* entries_of(const List& list) const {
+    return request_.table + ids_.position(list.start);
+  }
+
   // Both write the positions of the edges that a list gives, and return their number.
   int64_t take_all(const List& list, int64_t* position) const {
-    const AliasEntry* entries = request_.table + list.start;
+    const AliasEntry* entries = entries_of(list);
     int64_t count = 0;
     for (int64_t j = 0; j < list.degree; ++j) {
       position[count] = list.start + j;
@@ -166,7 +183,7 @@ class WeightedPicker {
   }
 
   int64_t choose(const List& list, const NodeDraws& draws, const Trial* trials, int64_t* position) {
-    const AliasEntry* entries = request_.table + list.start;
+    const AliasEntry* entries = entries_of(list);
     const int64_t count = choose({draws, entries, uint32_t(list.degree), trials, list.num_ready},
                                  uint32_t(list.fanout));
     for (int64_t j = 0; j < count; ++j) position[j] = list.start + scratch_.pick[j];
@@ -188,8 +205,9 @@ class WeightedPicker {
   }
 
   const WeightedRequest<Index, Runs>& request_;
+  const Ids& ids_;
   Scratch& scratch_;
-  const BatchDraws<Index> draws_;
+  const StreamKey key_;
   uint32_t hop_ = 0;
   const int64_t* fanouts_ = nullptr;  // of the hop, by type
 };

@@ -3,7 +3,8 @@
 // As sample_neighbors.h, but each neighbour is drawn in proportion to its weight, from the graph's
 // alias tables (build_alias/). Where all neighbours are taken, those of weight zero are left out; a
 // node whose weights are all zero has no edges. In a graph with types, each run is drawn from as if
-// there were no others, from a table of its own, and the block carries edge types.
+// there were no others, from a table of its own, and the block carries edge types. With
+// queries, a node belongs to the query that it was found for (sample_typed/queries.h).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "common/batch.h"
 #include "sample_neighbors/node_wise.h"
 #include "sample_typed/one_run.h"
+#include "sample_typed/queries.h"
 #include "sample_weighted/draw_weighted.h"
 
 namespace lg {
@@ -27,6 +29,8 @@ struct WeightedRequest : SamplerInput<Index> {
   bool replace;
   Expand expand;
   bool edge_ids;
+  Queries
+      queries;  // which rows share nodes, and the names that they draw by: neither times nor exclusion
 };
 
 // Throws SeedError, SamplerConfigError, ArenaTooSmall. The workspace is left clean in every case.

@@ -1,4 +1,5 @@
 #include "bind/dense_runs.h"
+#include "bind/queries.h"
 #include "bind/sampler.h"
 #include "sample_weighted/sample_weighted.h"
 
@@ -10,19 +11,19 @@ LG_BIND(m) {
       "sample_weighted",
       [](const AnyInput& any, const DenseArrays* runs, Array<const AliasEntry> table,
          std::vector<int64_t> fanouts, int64_t num_types, bool replace, bool expand_new,
-         bool edge_ids) {
+         bool edge_ids, const QueryArrays* queries) {
         return any.sampled([&](Workspace& workspace, const auto& input) {
           using Index = std::decay_t<decltype(*input.graph.indices)>;
           return with_runs(runs, input.graph, [&](const auto& of_graph) {
             using Runs = std::decay_t<decltype(of_graph)>;
             return sample_weighted<Index, Runs>(
                 workspace, {input, of_graph, table.data(), fanouts, num_types, replace,
-                            expand(expand_new), edge_ids});
+                            expand(expand_new), edge_ids, queries_of(queries)});
           });
         });
       },
       "input"_a, "runs"_a.none(), "table"_a.noconvert(), "fanouts"_a, "num_types"_a, "replace"_a,
-      "expand_new"_a, "edge_ids"_a);
+      "expand_new"_a, "edge_ids"_a, "queries"_a.none());
 }
 
 }  // namespace lg::bind

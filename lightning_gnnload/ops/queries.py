@@ -153,17 +153,16 @@ def check_lists(lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> None
             )
 
 
-def native_queries(queries: Queries, lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> kernels.Queries:
-    """Returns checked queries of the input's seeds, as kernels take them.
+def native_queries(queries: Queries, lists: TypedLists | EdgeTypeIndex | None, inputs: SamplerInput) -> kernels.Queries:
+    """Returns checked queries of the input's seeds, as kernels take them; of a graph without types, ``lists`` is None.
 
     Raises:
         SeedError, SamplerConfigError: as :func:`check_queries`.
     """
-    check_kind("lists, with queries,", lists, TypedLists)
-    assert isinstance(lists, TypedLists)
-    shift = check_queries(
-        queries, len(inputs.seeds), len(inputs.indptr) - 1, len(inputs.indices), lists.edge_time is not None
-    )
+    if lists is not None:
+        check_kind("lists, with queries,", lists, TypedLists)
+    has_times = isinstance(lists, TypedLists) and lists.edge_time is not None
+    shift = check_queries(queries, len(inputs.seeds), len(inputs.indptr) - 1, len(inputs.indices), has_times)
     _check_apart("queries", queries, inputs)
     return kernels.Queries(
         queries.of_seed,

@@ -16,7 +16,7 @@ from .checks import as_flag, check_choice, check_kind
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanout_table, check_fanouts
-from .queries import TypedLists
+from .queries import Queries, TypedLists, native_queries
 
 MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
 
@@ -30,6 +30,7 @@ def sample_weighted(
     replace: bool = False,
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
+    queries: Queries | None = None,
 ) -> SampleLayout:
     """Samples as :func:`.sample_neighbors` does, but in proportion to the edges' weights.
 
@@ -41,9 +42,10 @@ def sample_weighted(
         fanouts: neighbours a node at each hop, nearest hop first, up to 2**24; -1 takes all of positive weight. With
             ``lists``, one for each hop and edge type, int64 ``[L, K]``, where 0 takes none.
         lists: of this graph: each run is drawn from as if there were no others, and the hops carry edge types.
+        queries: which seeds share nodes, and the names that they draw by; without times and excluded edges.
 
     Raises:
-        SamplerConfigError: also for a table of another graph, as far as it shows.
+        SamplerConfigError: also for a table of another graph, as far as it shows, and for other queries.
     """
     check_kind("inputs", inputs, SamplerInput)
     check_table(table, inputs.indptr if lists is None else lists.run_ptr, inputs.indices)
@@ -55,6 +57,10 @@ def sample_weighted(
         flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
         check_weighted_fanouts([fanout for fanout in flat if fanout != 0])
     check_choice("expand", expand, ("all", "new"))
+    if queries is not None and any(each is not None for each in (queries.since, queries.until, queries.excluded)):
+        raise SamplerConfigError(
+            "sample_weighted draws from all edges, as its table does: queries have neither since, until nor excluded."
+        )
     return SampleLayout.of(
         kernels.sample_weighted(
             inputs.native,
@@ -65,6 +71,7 @@ def sample_weighted(
             as_flag("replace", replace),
             expand == "new",
             as_flag("edge_ids", edge_ids),
+            None if queries is None else native_queries(queries, lists, inputs),
         )
     )
 

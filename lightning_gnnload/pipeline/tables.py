@@ -218,7 +218,7 @@ class _Edges:
             return self._graph.edge_types_of(self._ids).astype(dtype)
         kinds = np.empty(len(self._ids), dtype)
         for block, span in zip(self._blocks, self._spans, strict=True):
-            kinds[span] = block.edge_type.numpy()
+            kinds[span] = block.edge_type.numpy()  # type: ignore[union-attr]  # as was asked above
         return kinds
 
     @cached_property

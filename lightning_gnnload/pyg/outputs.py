@@ -116,8 +116,10 @@ def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
     if whole is not None:
         num_dst = np.array([whole.num_dst] if _is_induced(sampler) else [block.num_dst for block in hops])
         indptr, indices, edge_ids = _columns(whole)
-        of_edges = (indptr, indices, edge_types(whole, graph), edge_ids)
-        listed = ops.split_edge_list(*of_edges, parts.by_type, *parts.ends, num_dst, graph.edge_order, graph.num_edges)
+        of_edges, (src_type, dst_type) = (indptr, indices, edge_types(whole, graph), edge_ids), parts.ends
+        listed = ops.split_edge_list(
+            *of_edges, parts.by_type, src_type, dst_type, num_dst, graph.edge_order, graph.num_edges
+        )
     for k, kind in enumerate(types.edge_types):
         if listed is None:
             edge_index, made.edge[kind] = batch.nodes.new_empty((2, 0)), batch.nodes.new_empty(0)

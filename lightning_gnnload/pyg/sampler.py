@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -174,12 +174,8 @@ class GnnloadSampler(BaseSampler):
         """
         fanouts = _fanouts(self.num_neighbors, self.graph, self.sample_direction)
         if self.is_weighted:
-            if self.disjoint:
-                raise SamplerConfigError(
-                    "disjoint=True with weight_attr: the tables by which weighted edges are drawn are of all seeds "
-                    "together. Leave one out."
-                )
-            return WeightedNeighborSampler(fanouts, self.replace, expand="new", edge_ids=True)
+            sharing: Literal["plain", "disjoint"] = "disjoint" if self.disjoint else "plain"
+            return WeightedNeighborSampler(fanouts, self.replace, expand="new", edge_ids=True, sharing=sharing)
         return NeighborSampler(
             fanouts,
             self.replace,
@@ -226,7 +222,8 @@ class GnnloadSampler(BaseSampler):
         worker = get_worker_info()
         if worker is None:
             self._num_sampled += 1
-            return DrawKey(self.seed, 0, self._num_sampled - 1)
+            # An epoch each: rows that share no nodes draw by their numbers and the epoch, whatever the step.
+            return DrawKey(self.seed, (self._num_sampled - 1) & 0xFFFFFFFF, 0)
         # The seed of an epoch's workers is theirs together; which of them gets a mini-batch is of no account.
         return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, _digest(seeds.numpy())[0])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
@@ -45,6 +45,8 @@ class WeightedNeighborSampler(NeighborSampler):
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh draws (DGL);
             ``"new"``: only the nodes that the last hop found (PyG).
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
+        sharing: which seeds share the nodes that they find: ``"plain"``: all; ``"disjoint"``: none, each seed row has
+            nodes of its own and draws by its row's number. None is ``"plain"``.
         on_zero: what to do about a graph with nodes that have in-neighbours but only weights of zero, and so draw
             nothing: ``"ignore"``, ``"warn"`` or ``"error"``. ``graph.alias_table.zero_nodes`` lists them. In a graph
             with types, nodes for which this is so of any edge type.
@@ -75,8 +77,10 @@ class WeightedNeighborSampler(NeighborSampler):
         expand: Literal["all", "new"] = "all",
         edge_ids: bool = False,
         on_zero: Literal["ignore", "warn", "error"] = "ignore",
+        *,
+        sharing: Literal["plain", "disjoint"] | None = None,
     ) -> None:
-        super().__init__(fanouts, replace, expand, edge_ids)
+        super().__init__(fanouts, replace, expand, edge_ids, sharing=sharing)
         if on_zero not in ("ignore", "warn", "error"):
             raise SamplerConfigError(f"on_zero={on_zero!r} is not known; give 'ignore', 'warn' or 'error'.")
         self.on_zero = on_zero
@@ -86,24 +90,31 @@ class WeightedNeighborSampler(NeighborSampler):
         return "always"
 
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        self._refuse_times(graph.edge_time is not None)
-        self.check_graph(graph)
-        inputs = sampler_input(graph, seeds, key, arena)
-        if graph.types is not None:
-            fanouts = fanout_table(self.fanouts, graph.types)
-            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **self._options)
-        return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **self._options)
+        return self._sample(graph, seeds, None, key, arena)
 
     def sample_queries_into(
         self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
     ) -> SampleLayout:
-        """Raises SamplerConfigError: the tables by which it draws are of all edges, whatever their times."""
-        raise self._no_queries()
+        """Raises SamplerConfigError: edges are to be left out, but the tables by which it draws are of all edges."""
+        if queries.excluded is not None:
+            raise self._no_exclusion()
+        return self._sample(graph, seeds, queries, key, arena)
 
-    def _no_queries(self) -> SamplerConfigError:
+    def _sample(
+        self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
+    ) -> SampleLayout:
+        self._refuse_times(graph.edge_time is not None)
+        self.check_graph(graph)
+        inputs, options = sampler_input(graph, seeds, key, arena), {**self._options, "queries": queries}
+        if graph.types is not None:
+            fanouts = fanout_table(self.fanouts, graph.types)
+            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **options)
+        return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **options)
+
+    def _no_exclusion(self) -> SamplerConfigError:
         return SamplerConfigError(
-            f"{self!r} draws by weight from all edges, for all seeds together: it has no times, no sharing 'disjoint', "
-            "and leaves no edges out. NeighborSampler does, each edge equally likely."
+            f"{self!r} draws by weight from all edges: it leaves none out, as exclude= of links asks. Give "
+            "exclude=None, or NeighborSampler, each edge equally likely."
         )
 
     def _refuse_times(self, has_times: bool) -> None:
@@ -134,8 +145,10 @@ class WeightedNeighborSampler(NeighborSampler):
     def sample_queries_on_device(
         self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
     ) -> DeviceSample:
-        """Raises SamplerConfigError: as :meth:`sample_queries_into`."""
-        raise self._no_queries()
+        """Raises CudaUnavailableError: kernels of a device draw by weight for all seeds together."""
+        raise CudaUnavailableError(
+            f"{self!r} has no kernels for a device by which each row draws for itself; sampling_device='cpu' draws so."
+        )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         if self._is_typed:

@@ -156,6 +156,7 @@ NODES: dict[str, dict[str, Any]] = {
     "replace": {"replace": True},
     "disjoint": {"disjoint": True},
     "weights": {"weight_attr": "edge_weight"},
+    "weights, disjoint": {"weight_attr": "edge_weight", "disjoint": True},
     "times of nodes": {"time_attr": "time"},
     "given times": {"time_attr": "time", "input_time": torch.arange(N) % 100},
     "times of edges": {"time_attr": "edge_time", "input_time": torch.arange(N) % 100, "temporal_strategy": "last"},
@@ -185,6 +186,7 @@ def test_batches_of_nodes_are_pygs(settings: dict[str, Any], num_workers: int) -
         {"input_nodes": ("a", None), "time_attr": "time"},
         {"time_attr": "time", "input_time": torch.arange(40)},
         {"weight_attr": "weight"},
+        {"weight_attr": "weight", "disjoint": True},
         {"subgraph_type": "bidirectional"},
     ],
 )
@@ -387,7 +389,6 @@ def test_a_sampler_is_shared() -> None:
         ({"weight_attr": "nothing"}, GraphDataError, "no edges have such an attribute"),
         ({"weight_attr": "minus"}, GraphFormatError, "must be finite and not negative"),
         ({"weight_attr": "edge_weight", "time_attr": "time"}, SamplerConfigError, "no weighted draws by time"),
-        ({"weight_attr": "edge_weight", "disjoint": True}, SamplerConfigError, "disjoint=True with weight_attr"),
         ({"temporal_strategy": "first"}, SamplerConfigError, "give 'uniform' or 'last'"),
         ({"subgraph_type": "round"}, ValueError, "round"),
         ({"seed": -1}, LoaderConfigError, "seed=-1"),

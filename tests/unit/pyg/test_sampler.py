@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput, neighbor_sampler
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
@@ -138,3 +139,19 @@ def test_rows_without_ids_are_known_by_their_place() -> None:
     made = GnnloadSampler(graph(), [2], disjoint=True).sample_from_edges(links)
     assert made.batch[:6].tolist() == [0, 1, 2, 0, 1, 2]
     assert made.metadata[1].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_pygs_own_loader_draws_anew_each_epoch(num_workers: int, disjoint: bool) -> None:
+    data = graph()
+
+    def epochs() -> list[torch.Tensor]:
+        torch.manual_seed(7)  # decides the seeds of worker processes
+        sampler = GnnloadSampler(data, [2, 2], disjoint=disjoint, seed=5)
+        loader = NodeLoader(data, sampler, input_nodes=torch.arange(20), batch_size=20, num_workers=num_workers)
+        return [batch.e_id for _ in range(2) for batch in loader]
+
+    first, second = epochs()
+    assert sorted(first.tolist()) != sorted(second.tolist())
+    assert all(map(torch.equal, epochs(), (first, second)))

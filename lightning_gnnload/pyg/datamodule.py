@@ -1,0 +1,553 @@
+"""PyGDataModule: a GraphDataModule that reads PyG's arguments, and makes PyG's mini-batches."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch_geometric.loader as pyg
+from torch.utils.data import DataLoader
+from torch_geometric.sampler import BaseSampler
+
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.errors import LoaderConfigError, SeedError
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+from lightning_gnnload.pyg.attributes import Attributes
+from lightning_gnnload.pyg.inputs import check_links, check_nodes
+from lightning_gnnload.pyg.keywords import (
+    LOADER_INPUTS,
+    OF_GRAPH_DATA_MODULE,
+    OWN,
+    agreed_seed,
+    changed_sampler,
+    drop_shuffle,
+    parted,
+    reset_for_full_batches,
+)
+from lightning_gnnload.pyg.sampler import GnnloadSampler
+from lightning_gnnload.pyg.threads import AskedRows, ThreadedLoader, are_drawn, can_gather
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.workload import Workload
+
+_SPLITS = {"train": "train", "val": "val", "test": "test", "predict": "pred"}
+"""What PyG's arguments call the data of each phase."""
+
+
+class _PhaseLoader(ThreadedLoader):
+    """A loader that reads a phase's input by PyG's rules, and by which a data module makes its mini-batches."""
+
+    @property
+    def rows(self) -> _PhaseRows:
+        return _PhaseRows(self._sampler, self.input_data, getattr(self, "neg_sampling", None), self)
+
+    def converted(self, attributes: Attributes | None, batch: MiniBatch) -> Any:
+        """Makes PyG's mini-batch of one of ours, whose attributes have been gathered where kernels gather them."""
+        return self._converted(attributes if self._is_gathered() else None, batch)
+
+
+class PhaseNodeLoader(_PhaseLoader, pyg.NodeLoader):
+    """Reads the nodes of a phase."""
+
+    def __init__(self, data: Any, node_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
+        check_nodes(data, kwargs.get("input_nodes"))
+        super().__init__(data, node_sampler, **self._honoured(kwargs, seed))
+        self._begin()
+
+    @property
+    def _sampler(self) -> Any:
+        return self.node_sampler
+
+
+class PhaseLinkLoader(_PhaseLoader, pyg.LinkLoader):
+    """Reads the links of a phase."""
+
+    def __init__(self, data: Any, link_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
+        check_links(data, kwargs.get("edge_label_index"))
+        super().__init__(data, link_sampler, **self._honoured(kwargs, seed))
+        self._begin()
+
+    @property
+    def _sampler(self) -> Any:
+        return self.link_sampler
+
+
+class _PhaseRows(AskedRows):
+    """The rows of a phase, which know the loader by whose rules they ask."""
+
+    def __init__(self, sampler: GnnloadSampler, inputs: Any, neg_sampling: Any, loader: _PhaseLoader) -> None:
+        super().__init__(sampler, inputs, neg_sampling)
+        self.loader = loader
+
+
+class _ScriptsData(Dataset):
+    """The data that a user's script holds in every rank, as tables that kernels gather from.
+
+    Args:
+        data: a ``Data``, a ``HeteroData``, or a pair of stores.
+        graph: what is sampled of it; None where nothing is.
+        edges: as :class:`.Attributes` has it.
+        is_gathered: whether kernels gather attributes at all.
+
+    Attributes:
+        attributes: of the data, once loaded, where kernels gather them.
+    """
+
+    def __init__(self, data: Any, graph: Graph | None, *, edges: bool, is_gathered: bool) -> None:
+        self.data, self.graph, self.edges, self.is_gathered = data, graph, edges, is_gathered
+        self.attributes: Attributes | None = None
+        self._seen: list[Any] = []
+
+    def prepare(self) -> None:
+        """Does nothing: the script has it."""
+
+    def load(self) -> GraphData:
+        assert self.graph is not None, "the caller samples"
+        if not self.is_gathered:
+            return GraphData(self.graph)
+        self._seen = list(self._held())
+        self.attributes = Attributes(self.data, self.graph, edges=self.edges)
+        return self.attributes.tables
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the script has given its data other attributes since they were loaded."""
+        if self.attributes is None:
+            return False
+        held = list(self._held())
+        return len(held) != len(self._seen) or any(a is not b for a, b in zip(held, self._seen, strict=True))
+
+    def _held(self) -> Iterator[Any]:
+        return (value for store in self.data.stores for value in store.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "attributes": None, "_seen": []}
+
+
+class _RowOrder(SeedOrder):
+    """An order of a loader's rows, by the nodes and times that these are of."""
+
+    def __init__(self, order: SeedOrder, loader: _PhaseLoader) -> None:
+        self._order, self._loader = order, loader
+        self._table: SeedTable | None = None
+        self._nodes = np.zeros((0, 1), np.int64)
+
+    @property
+    def name(self) -> str:
+        return self._order.name
+
+    def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        if self._table is None:
+            self._nodes = self._loader.rows.nodes_of(np.arange(len(self._loader.dataset)))
+            times = self._loader.input_data.time
+            if times is None and self._nodes.shape[1] == 1 and graph.node_time is not None:
+                times = graph.node_time[self._nodes[:, 0]]
+            if self._nodes.shape[1] == 1:
+                self._table = SeedTable(self._nodes[:, 0], time=times)
+            else:
+                self._table = SeedTable(src=self._nodes[:, 0], dst=self._nodes[:, 1], time=times)
+        return self._order.bind_rows(self._table, self._nodes, graph, global_batch_size)
+
+    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        raise AssertionError("only what bind() returns knows the rows")
+
+
+class PyGDataModule(GraphDataModule):
+    """Takes PyG's arguments, has its attributes, and makes its mini-batches as a GraphDataModule does.
+
+    Args:
+        data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
+        has_val: whether there is anything to validate on.
+        has_test: likewise to test on.
+        loader: ``"neighbor"``, ``"link_neighbor"`` or ``"full"``; of no account with ``graph_sampler``.
+        graph_sampler: a sampler of the user's.
+        eval_loader_kwargs: what is otherwise in validation, test and prediction.
+        kwargs: all other arguments: those of the sampler, of the loader, of torch's DataLoader, and of the
+            GraphDataModule.
+    """
+
+    _LOADER: ClassVar[type[DataLoader]]
+    """PyG's own loader, whose keywords are taken."""
+    _SAMPLER: ClassVar[str]
+    """The argument that takes a sampler."""
+    _INPUTS: ClassVar[tuple[str, ...]]
+    """The loader's inputs, in the order of its arguments, as attributes of this class call them after the split."""
+
+    graph_sampler: BaseSampler  # not there with loader="full"
+    eval_graph_sampler: BaseSampler
+
+    def __init__(
+        self,
+        data: Any,
+        has_val: bool,
+        has_test: bool,
+        loader: str,
+        graph_sampler: BaseSampler | None,
+        eval_loader_kwargs: Mapping[str, Any] | None,
+        kwargs: dict[str, Any],
+    ) -> None:
+        loader = self._loader_named(loader, graph_sampler)
+        own = {name: kwargs.pop(name) for name in OWN if name in kwargs}
+        drop_shuffle(kwargs, type(self).__name__)
+        if loader == "full":
+            reset_for_full_batches(kwargs, type(self).__name__)
+        if (num_threads := own.get("num_threads")) is not None:
+            if kwargs.get("num_workers", num_threads) != num_threads:
+                raise LoaderConfigError(
+                    f"num_threads={num_threads} and num_workers={kwargs['num_workers']} mean the same: threads of this "
+                    "process. Give one of them."
+                )
+            kwargs["num_workers"] = num_threads
+        kwargs.setdefault("batch_size", 1)
+        kwargs.setdefault("num_workers", 0)
+        kwargs.setdefault("pin_memory", loader != "full")
+        kwargs.setdefault("persistent_workers", kwargs["num_workers"] > 0)
+        own["seed"] = agreed_seed(own.get("seed"), graph_sampler, kwargs)
+
+        self.kwargs = kwargs
+        self.loader = loader
+        self._user_data = data
+        self._set_samplers(graph_sampler, dict(eval_loader_kwargs or {}), own["seed"])
+        self._check_own(own)
+        samples = isinstance(getattr(self, "graph_sampler", None), GnnloadSampler)
+        inner = self.graph_sampler.inner() if samples else NeighborSampler([1])
+        super().__init__(
+            self._scripts_data(),
+            inner,
+            batch_size=self.batch_size,
+            batch_format="pyg",
+            order=own.get("order", "shuffle"),
+            seed=own["seed"],
+            num_threads=kwargs["num_workers"],
+            cache=own.get("cache"),
+            eval_batch_size=self.eval_batch_size,
+            eval_sampler=self.eval_graph_sampler.inner() if samples else None,
+            eval_draws=own.get("eval_draws", "fixed"),
+            sampling_device="cpu",
+        )
+        if not has_val:
+            self.val_dataloader = None  # type: ignore[method-assign, assignment]
+        if not has_test:
+            self.test_dataloader = None  # type: ignore[method-assign, assignment]
+
+    # PyG's attributes.
+
+    @property
+    def data(self) -> Any:
+        """The user's own data."""
+        return self._user_data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._user_data = data
+        self._dataset, self._data = self._scripts_data(), None
+        self.caching.close()
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of each trainer and step, as ``loader_kwargs`` has it."""
+        return self.loader_kwargs.get("batch_size", 1)
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int) -> None:
+        if "batch_sampler" not in self.loader_kwargs:
+            self.loader_kwargs["batch_size"] = batch_size
+
+    @property
+    def eval_batch_size(self) -> int:
+        """Likewise, as ``eval_loader_kwargs`` has it."""
+        return self.eval_loader_kwargs.get("batch_size", 1)
+
+    @eval_batch_size.setter
+    def eval_batch_size(self, batch_size: int) -> None:
+        self.eval_loader_kwargs["batch_size"] = batch_size
+
+    @property
+    def train_shuffle(self) -> bool:
+        """Whether training rows are shuffled: not where the user gave a sampler of rows."""
+        return all(self.loader_kwargs.get(name) is None for name in ("sampler", "batch_sampler"))
+
+    def dataloader(self, *inputs: Any, **kwargs: Any) -> DataLoader:
+        """Makes a loader as PyG's data module does, of its inputs, a sampler, and DataLoader's keywords."""
+        raise NotImplementedError
+
+    def full_dataloader(self, **kwargs: Any) -> DataLoader:
+        """Makes the loader whose only mini-batch is the data."""
+        warnings.filterwarnings("ignore", ".*does not have many workers.*")
+        warnings.filterwarnings("ignore", ".*data loading bottlenecks.*")
+        return DataLoader([self.data], collate_fn=_first, **kwargs)  # type: ignore[arg-type]
+
+    # Lightning's hooks.
+
+    def prepare_data(self) -> None:
+        """Raises LoaderConfigError: ``loader="full"`` on more than one device."""
+        super().prepare_data()
+        if self.loader == "full" and self.trainer is not None and self.trainer.num_devices > 1:
+            raise LoaderConfigError(
+                f"{type(self).__name__} with loader='full' trains on a single device, but there are "
+                f"{self.trainer.num_devices}. Give Trainer(devices=1), or loader='neighbor'."
+            )
+
+    def setup(self, stage: str | None = None) -> None:
+        """Does nothing: the data are there, and read when a loader is made."""
+
+    def train_dataloader(self) -> Any:
+        return self._of_phase("train")
+
+    def val_dataloader(self) -> Any:
+        return self._of_phase("val")
+
+    def test_dataloader(self) -> Any:
+        return self._of_phase("test")
+
+    def predict_dataloader(self) -> Any:
+        return self._of_phase("predict")
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        if self.loader == "full":  # whose mini-batch is the user's own object
+            return pl.LightningDataModule.transfer_batch_to_device(self, batch, device, dataloader_idx)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+    # How mini-batches are made.
+
+    @property
+    def graph_data(self) -> GraphData:
+        """The graph, and the attributes that kernels gather.
+
+        Raises:
+            LoaderConfigError: nothing is sampled here, but by a sampler of the user's, or not at all.
+        """
+        if self._data is None:
+            assert isinstance(self._dataset, _ScriptsData)
+            if self._dataset.graph is None:
+                raise LoaderConfigError(
+                    f"{type(self).__name__} samples nothing itself with loader={self.loader!r}, but this needs a "
+                    f"GnnloadSampler: give loader='neighbor', or {self._SAMPLER}=GnnloadSampler(...)."
+                )
+            self._data = self._dataset.load()
+        return self._data
+
+    def has_seeds(self, phase: str) -> bool:
+        split = _SPLITS[phase]
+        return phase == "train" or getattr(self, f"input_{split}_{self._INPUTS[0]}") is not None
+
+    def workload(self, phase: str) -> Workload:
+        """Describes what will be sampled in a phase. Raises SeedError: there is nothing to begin at."""
+        training = phase == "train"
+        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
+        loader = self._phase_loader(phase)
+        assert isinstance(loader, _PhaseLoader), "the caller asked for it"
+        num_rows: int = len(loader.dataset)  # type: ignore[arg-type]
+        if not num_rows:
+            raise SeedError(
+                f"there is nothing to {phase} on: input_{_SPLITS[phase]}_{self._INPUTS[0]} is empty. Give at least one."
+            )
+        return Workload(
+            self.graph_data.graph,
+            self._inner(training=training),
+            np.arange(num_rows),
+            batch_size=self.batch_size if training else self.eval_batch_size,
+            order=_RowOrder(self.order if training and not overfit else Sequential(), loader),
+            seed=self.seed,
+            fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
+            drop_last=bool(loader.drop_last),
+            num_ranks=1 if self.trainer is None else self.trainer.world_size,
+            rows=loader.rows,
+            keep_rest=True,
+        )
+
+    def _of_phase(self, phase: str) -> Any:
+        """Returns a phase's loader: ours, or PyG's own where it samples otherwise.
+
+        Raises:
+            LoaderConfigError: PyG's own, whose mini-batches FactoredStrategy's samplers cannot make.
+        """
+        if self._is_sampled(phase):
+            return self._loader(phase)
+        strategy = None if self.trainer is None else self.trainer.strategy
+        if isinstance(strategy, FactoredStrategy) and not strategy.roles.is_lone:
+            name = next((name for name in ("sampler", "batch_sampler") if self.loader_kwargs.get(name)), None)
+            if self.loader == "full":
+                name, instead = "loader='full'", "Give loader='neighbor'"
+            elif isinstance(self.graph_sampler, GnnloadSampler):
+                name, instead = f"{name}=", "Give order=, which all ranks can follow"
+            else:
+                name = f"{self._SAMPLER}={type(self.graph_sampler).__name__}(...)"
+                instead = f"Give {self._SAMPLER}=GnnloadSampler(...)"
+            raise LoaderConfigError(
+                f"FactoredStrategy's samplers cannot make the mini-batches of {name}, which trainers read themselves. "
+                f"{instead}; or leave strategy= out."
+            )
+        return self._phase_loader(phase)
+
+    def _is_sampled(self, phase: str) -> bool:
+        """Whether our pipeline makes a phase's mini-batches, step by step as ``order`` and ``seed`` say."""
+        is_ours = isinstance(getattr(self, "graph_sampler", None), GnnloadSampler)
+        return is_ours and (phase != "train" or self.train_shuffle)
+
+    def _phase_loader(self, phase: str) -> DataLoader:
+        training = phase == "train"
+        inputs = [getattr(self, f"input_{_SPLITS[phase]}_{name}") for name in self._INPUTS]
+        kwargs = dict(self.loader_kwargs if training else self.eval_loader_kwargs)
+        kwargs["shuffle"] = training and self.train_shuffle and not self._is_sampled(phase)
+        if self.loader == "full":
+            kwargs["shuffle"] = training
+        else:
+            kwargs[self._SAMPLER] = self.graph_sampler if training else self.eval_graph_sampler
+        return self.dataloader(*inputs, **kwargs)
+
+    def _loader(self, phase: str) -> SampledLoader:
+        assert isinstance(self._dataset, _ScriptsData)
+        if self._dataset.has_changed:
+            self.caching.close()
+            self._data = None
+        kwargs = self.loader_kwargs if phase == "train" else self.eval_loader_kwargs
+        self._pins_memory = bool(kwargs["pin_memory"])
+        loader = super()._loader(phase)
+        loader.num_threads = kwargs["num_workers"]
+        loader.on_thread = kwargs.get("worker_init_fn")
+        if kwargs.get("prefetch_factor") is not None:
+            loader.num_ahead = loader.num_threads * kwargs["prefetch_factor"]
+        return loader
+
+    def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any]:
+        assert isinstance(workload.rows, _PhaseRows)
+        assert isinstance(self._dataset, _ScriptsData)
+        return partial(workload.rows.loader.converted, self._dataset.attributes)
+
+    def _as_carried(self, data: GraphData) -> GraphData:
+        return data  # mini-batches carry what the user's data hold
+
+    def _inner(self, *, training: bool) -> Sampler:
+        """Returns what draws, the same object as long as its settings are."""
+        given = self.graph_sampler if training else self.eval_graph_sampler
+        assert isinstance(given, GnnloadSampler), "the caller asked for it"
+        name, now = "sampler" if training else "eval_sampler", given.inner()
+        if repr(getattr(self, name)) != repr(now):
+            setattr(self, name, now)
+        drawn_by: Sampler = getattr(self, name)
+        return drawn_by
+
+    def __str__(self) -> str:
+        """Says how many rows each phase has, as Lightning does, but makes no mini-batch for it."""
+        named = {"Train": "train", "Validation": "val", "Test": "test", "Predict": "predict"}
+        return os.linesep.join(f"{{{name} dataloader: {self._size(phase)}}}" for name, phase in named.items())
+
+    def _size(self, phase: str) -> str:
+        if getattr(self, f"{phase}_dataloader") is None:
+            return "None"
+        try:
+            return f"size={len(self._phase_loader(phase).dataset)}"  # type: ignore[arg-type]
+        except (SeedError, AssertionError):  # as a HeteroData whose nodes to predict were not named
+            return "None"
+
+    def __repr__(self) -> str:
+        settings = {"data": self.data, "loader": self.loader, **self.kwargs}
+        told = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
+        return f"{type(self).__name__}({told})"
+
+    # How arguments are read.
+
+    def _loader_named(self, loader: str, graph_sampler: BaseSampler | None) -> str:
+        if graph_sampler is not None:
+            return "custom"
+        if loader not in ("full", "neighbor", "link_neighbor"):
+            more = f" without {self._SAMPLER}=" if loader == "custom" else ""
+            raise LoaderConfigError(
+                f"Undefined 'loader' option (got {loader!r}{more}). Give 'neighbor' or 'full', or {self._SAMPLER}=."
+            )
+        return loader
+
+    def _set_samplers(self, graph_sampler: BaseSampler | None, changed: dict[str, Any], seed: int) -> None:
+        """Makes the samplers, and parts the keywords of loaders from theirs, in training and in evaluation."""
+        sampler_class = GnnloadSampler if graph_sampler is None else type(graph_sampler)
+        taken = {*inspect.signature(sampler_class).parameters} if self.loader != "full" else set()
+        self._check_known(self.kwargs, taken)
+        self._check_known(changed, taken)
+        of_sampler, self.loader_kwargs = parted(self.kwargs, taken)
+        if self.loader == "full":
+            self.eval_loader_kwargs = self.loader_kwargs | changed
+            return
+        if graph_sampler is None:
+            if "num_neighbors" not in of_sampler:
+                raise LoaderConfigError(
+                    f"loader={self.loader!r} needs num_neighbors=: how many neighbours a hop draws, such as [15, 10]."
+                )
+            self.graph_sampler = GnnloadSampler(self._user_data, **of_sampler, seed=seed)
+        else:
+            if of_sampler:
+                warnings.warn(
+                    f"Ignoring the arguments {list(of_sampler)} in '{type(self).__name__}' since a custom "
+                    "'graph_sampler' was passed",
+                    stacklevel=5,
+                )
+            self.graph_sampler = graph_sampler
+        eval_sampler, changed = parted(changed, taken)
+        self.eval_graph_sampler = changed_sampler(self.graph_sampler, eval_sampler)
+        self.eval_loader_kwargs = self.loader_kwargs | {"drop_last": False} | changed
+        for name in ("sampler", "batch_sampler"):
+            self.eval_loader_kwargs.pop(name, None)
+        if self.loader_kwargs.get("batch_sampler") is not None:
+            self.loader_kwargs.pop("batch_size", None)
+            self.loader_kwargs.pop("drop_last", None)
+
+    def _check_known(self, kwargs: Mapping[str, Any], of_sampler: set[str]) -> None:
+        """Raises LoaderConfigError: keywords that are nobody's, or of a GraphDataModule, which are said otherwise
+        here."""
+        of_loader = {*inspect.signature(self._LOADER).parameters, *inspect.signature(DataLoader).parameters}
+        known = of_sampler | of_loader - {"data", "kwargs", "dataset", *LOADER_INPUTS}
+        for name in kwargs:
+            if name in known:
+                continue
+            if name in OF_GRAPH_DATA_MODULE:
+                raise LoaderConfigError(
+                    f"{type(self).__name__} has no {name}=; that of GraphDataModule is here: "
+                    f"{OF_GRAPH_DATA_MODULE[name]}."
+                )
+            raise LoaderConfigError(
+                f"{type(self).__name__} knows no {name}=. It takes the keywords of PyG's, of torch's DataLoader, and "
+                f"{', '.join(sorted(OWN))}."
+            )
+
+    def _check_own(self, own: dict[str, Any]) -> None:
+        """Raises LoaderConfigError: settings of a GraphDataModule where it is not what makes the mini-batches."""
+        given = [name for name in ("order", "cache") if own.get(name) is not None]
+        if self._is_sampled("train") or not given:
+            return
+        by = next((f"{name}=" for name in ("sampler", "batch_sampler") if self.loader_kwargs.get(name)), None)
+        if self.loader == "full" or not isinstance(self.graph_sampler, GnnloadSampler):
+            by = f"loader={self.loader!r}" if self.loader == "full" else f"{self._SAMPLER}={self.graph_sampler!r}"
+        raise LoaderConfigError(
+            f"{given[0]}= is of mini-batches that this package makes by an order of its own, which {by} replaces. "
+            "Leave one of them out."
+        )
+
+    def _scripts_data(self) -> _ScriptsData:
+        sampler = getattr(self, "graph_sampler", None)
+        if not isinstance(sampler, GnnloadSampler):
+            return _ScriptsData(self._user_data, None, edges=False, is_gathered=False)
+        assert isinstance(self.eval_graph_sampler, GnnloadSampler)
+        edges = are_drawn(sampler) and are_drawn(self.eval_graph_sampler)
+        kwargs = (self.loader_kwargs, self.eval_loader_kwargs)
+        is_gathered = can_gather(self._user_data, sampler) and any(
+            each.get("transform_sampler_output") is None for each in kwargs
+        )
+        return _ScriptsData(self._user_data, sampler.graph, edges=edges, is_gathered=is_gathered)
+
+
+def _first(batches: list[Any]) -> Any:
+    return batches[0]

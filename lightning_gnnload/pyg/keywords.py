@@ -1,0 +1,111 @@
+"""Keywords of PyG's data modules: which are whose, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+import torch
+from torch_geometric.sampler import BaseSampler
+from torch_geometric.sampler.base import SubgraphType
+
+from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.pyg.sampler import GnnloadSampler
+
+OWN = ("seed", "order", "cache", "eval_draws", "num_threads")
+"""Settings of a GraphDataModule that these have, too."""
+
+
+_CHANGEABLE = ("num_neighbors", "subgraph_type", "replace", "disjoint", "temporal_strategy")
+"""Settings of a GnnloadSampler that a copy of it may change."""
+
+
+LOADER_INPUTS = (
+    *("node_sampler", "input_nodes", "input_time", "input_id"),
+    *("link_sampler", "edge_label_index", "edge_label", "edge_label_time"),
+)
+"""Arguments of PyG's loaders that these data modules give them themselves."""
+
+
+_WITH_FROM_PYG = "GraphDataModule.from_pyg(data, ...), whose mini-batches are of another kind"
+
+
+OF_GRAPH_DATA_MODULE = {
+    "batch_format": "PyG's own, as its loaders yield it",
+    "eval_batch_size": "eval_loader_kwargs=dict(batch_size=...)",
+    "eval_sampler": "eval_loader_kwargs=dict(num_neighbors=...)",
+    "predict": "input_pred_nodes=... or input_pred_edges=...",
+    "negatives": "neg_sampling=...",
+    "eval_negatives": "eval_loader_kwargs=dict(neg_sampling=...)",
+    "sampling_device": "'cpu', as mini-batches carry the edges' ids in the data, which the host looks up",
+    "partition": _WITH_FROM_PYG,
+    "exclude": _WITH_FROM_PYG,
+    "reverse_types": _WITH_FROM_PYG,
+    "feature_name": "the attribute's own name",
+    "label_name": "the attribute's own name",
+    "edge_feature_name": "the attribute's own name",
+}
+"""Settings of a GraphDataModule that these lack, and what says the same here."""
+
+
+def agreed_seed(seed: int | None, sampler: BaseSampler | None, kwargs: Mapping[str, Any]) -> int:
+    """Returns a seed that is the same in every rank: the one given, that of a sampler or a generator that was, that of
+    ``seed_everything``, which sets a variable that all ranks have, or 0."""
+    if seed is not None:
+        return seed
+    if isinstance(sampler, GnnloadSampler):
+        return sampler.seed
+    if kwargs.get("generator") is not None:
+        return int(torch.randint(2**62, (), generator=kwargs["generator"]))
+    return int(os.environ.get("PL_GLOBAL_SEED", 0))
+
+
+def changed_sampler(sampler: BaseSampler, settings: Mapping[str, Any]) -> BaseSampler:
+    """Returns a copy with other settings; itself where there are none.
+
+    Raises:
+        LoaderConfigError: settings that a copy of ours cannot change.
+    """
+    if not settings:
+        return sampler
+    changed = copy(sampler)
+    for name, value in settings.items():
+        if isinstance(sampler, GnnloadSampler) and name not in _CHANGEABLE:
+            raise LoaderConfigError(
+                f"eval_loader_kwargs has {name}=, which is of the graph that all phases share. It may change "
+                f"{', '.join(_CHANGEABLE)}."
+            )
+        setattr(changed, name, SubgraphType(value) if name == "subgraph_type" else value)
+    return changed
+
+
+def parted(kwargs: Mapping[str, Any], of_sampler: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the sampler's keywords, and the others."""
+    taken = {name: value for name, value in kwargs.items() if name in of_sampler}
+    return taken, {name: value for name, value in kwargs.items() if name not in of_sampler}
+
+
+def drop_shuffle(kwargs: dict[str, Any], name: str) -> None:
+    """Drops ``shuffle``, as PyG does."""
+    if "shuffle" in kwargs:
+        warnings.warn(
+            f"The 'shuffle={kwargs.pop('shuffle')}' option is ignored in '{name}': training rows are shuffled, others "
+            "are not. Remove it from the argument list to disable this warning; order='sequential' shuffles none.",
+            stacklevel=4,
+        )
+
+
+def reset_for_full_batches(kwargs: dict[str, Any], name: str) -> None:
+    """Drops what is not for the one mini-batch that is all, as PyG does."""
+    for key, needed in (("batch_size", 1), ("num_workers", 0), ("pin_memory", False)):
+        if kwargs.get(key, needed) != needed:
+            warnings.warn(
+                f"Re-setting '{key}' to {needed} in '{name}' for loader='full' (got '{kwargs[key]}')", stacklevel=4
+            )
+            kwargs[key] = needed
+    for key in ("sampler", "batch_sampler"):
+        if kwargs.pop(key, None) is not None:
+            warnings.warn(f"'{key}' option is not supported for loader='full'", stacklevel=4)

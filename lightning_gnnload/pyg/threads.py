@@ -1,0 +1,305 @@
+"""ThreadedLoader: what a loader of PyG becomes where threads of its process make the mini-batches."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import NegativeSampling
+
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.resume import ResumePoint
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.pyg.attributes import Attributes
+from lightning_gnnload.pyg.batches import as_data
+from lightning_gnnload.pyg.outputs import sampler_output
+from lightning_gnnload.pyg.sampler import GnnloadSampler
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.rows import Asked, Sharing
+from lightning_gnnload.sample.workload import Workload
+
+
+@dataclass(frozen=True)
+class _Listed(BatchRequest):
+    """A mini-batch of these rows."""
+
+    rows: Any = None
+
+
+class AskedRows:
+    """The rows of a PyG loader's input, as a workload asks for them; see :class:`.SeedRows`."""
+
+    def __init__(self, sampler: GnnloadSampler, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
+        self._sampler, self._inputs, self._neg_sampling = sampler, inputs, neg_sampling
+        self.sharing: Sharing = "disjoint" if sampler.disjoint else "plain"
+        self.is_timed = sampler.is_temporal
+
+    @property
+    def has_queries(self) -> bool:
+        return self.sharing == "disjoint"
+
+    def nodes_of(self, rows: np.ndarray) -> np.ndarray:
+        return self._sampler.ends_of(self._inputs[torch.from_numpy(rows)])
+
+    def ask(self, rows: Any, key: DrawKey) -> Asked:
+        return self._sampler.asked(self._inputs[torch.as_tensor(rows)], key, self._neg_sampling)
+
+
+class _ListedWorkload(Workload):
+    """Mini-batches of rows that torch's samplers list."""
+
+    def asked_by(self, request: BatchRequest) -> Asked:
+        assert isinstance(request, _Listed)
+        return self.rows.ask(request.rows, self.key_of(request))
+
+
+class ShuffledRows(torch.utils.data.Sampler):
+    """Shuffles rows as a pure function of (seed, epoch)."""
+
+    num_rows = 0  # of the loader, which knows it later
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.epoch = seed, 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(Shuffled().order(np.arange(self.num_rows), seed=self.seed, epoch=self.epoch).tolist())
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+
+class ThreadedLoader:
+    """What our loaders do otherwise than PyG's, beside which each of them inherits it: threads make mini-batches.
+
+    Mini-batches are a pure function of (graph, settings, seed, epoch, step, seeds), the same for any number of workers.
+    """
+
+    # Set by PyG's loaders and torch's.
+    data: Any
+    input_data: Any
+    dataset: Any
+    transform: Any
+    transform_sampler_output: Any
+    num_workers: int
+    prefetch_factor: int | None
+    worker_init_fn: Callable[[int], None] | None
+    pin_memory: bool
+    sampler: Any
+    batch_sampler: Any
+    batch_size: int | None
+
+    _started = False
+    _resume_at: ResumePoint | None = None
+
+    def _honoured(self, kwargs: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Returns the keywords for torch's DataLoader, of those that were given.
+
+        Raises:
+            LoaderConfigError: some that mean nothing to threads.
+        """
+        for name, (is_fine, instead) in _REFUSED.items():
+            if name in kwargs and not is_fine(kwargs[name]):
+                raise LoaderConfigError(f"{type(self).__name__} cannot heed {name}={kwargs[name]!r}: {instead}")
+        self.seed = seed
+        self.epoch = self._num_yielded = 0
+        found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
+        if found.pop("shuffle", None) and found.get("sampler") is None and found.get("batch_sampler") is None:
+            found["sampler"] = ShuffledRows(seed)
+        elif kwargs.get("shuffle"):
+            found["shuffle"] = True  # torch says why this cannot be
+        return found
+
+    def _begin(self) -> None:
+        """Does what can be done only when PyG's constructor has read the rows."""
+        if isinstance(self.sampler, ShuffledRows):
+            self.sampler.num_rows = len(self.dataset)
+        if isinstance(self._sampler, GnnloadSampler):
+            self._sampler.check_inputs(self.input_data, getattr(self, "neg_sampling", None))
+            if self.num_workers:
+                _say_once()
+
+    @property
+    def _sampler(self) -> Any:
+        """The sampler of nodes or links."""
+        raise NotImplementedError
+
+    def check_worker_number_rationality(self) -> None:
+        """Says nothing: torch counts worker processes, and these are threads."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of ``epoch``; otherwise each is the one after the last."""
+        self.epoch, self._started, self._num_yielded = epoch, False, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        if not isinstance(self._sampler, GnnloadSampler):
+            return super().__iter__()  # type: ignore[misc]
+        return self._get_iterator()
+
+    def _get_iterator(self) -> Iterator[Any]:
+        if not isinstance(self._sampler, GnnloadSampler):
+            return super()._get_iterator()  # type: ignore[misc]
+        if self._started:
+            self.set_epoch(self.epoch + 1)
+        start, point = 0, self._resume_at
+        if point is not None:
+            point.check(self._resume_point(0), 1)
+            self.epoch, start, self._resume_at = point.epoch, point.step, None
+        self._started, self._num_yielded = True, start
+        return self._counted(self._made(self.epoch, start))
+
+    def _counted(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            self._num_yielded += 1
+            yield batch
+        self.set_epoch(self.epoch + 1)
+
+    def _made(self, epoch: int, start: int) -> Iterator[Any]:
+        sampler = self._sampler
+        attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
+        tables = GraphData(sampler.graph) if attributes is None else attributes.tables
+        threads = self._threads(tables, sampler.inner(), partial(self._converted, attributes))
+        return threads.made(self._requests(epoch, start))
+
+    def _threads(self, tables: GraphData, inner: Sampler, convert: Callable[[MiniBatch], Any]) -> SampledLoader:
+        """Returns what makes mini-batches of the rows that this loader lists.
+
+        Args:
+            tables: what is gathered.
+            inner: what draws.
+            convert: makes of a mini-batch what the loader yields.
+        """
+        sampler = self._sampler
+        workload = _ListedWorkload(
+            sampler.graph,
+            inner,
+            np.arange(len(self.dataset)),
+            batch_size=1,
+            order=Sequential(),
+            seed=self.seed,
+            rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
+        )
+        return SampledLoader(
+            BatchSource(tables, workload),
+            num_threads=self.num_workers,
+            num_ahead=None if self.prefetch_factor is None else self.num_workers * self.prefetch_factor,
+            on_thread=self.worker_init_fn,
+            convert=convert,
+            pinned=self.pin_memory and torch.cuda.is_available(),
+        )
+
+    def _requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
+        rows = self.sampler
+        if isinstance(rows, ShuffledRows):
+            rows.epoch = epoch
+        for step, index in enumerate(self._index_sampler):  # type: ignore[attr-defined]
+            if step >= start:
+                yield _Listed(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
+
+    def _is_gathered(self) -> bool:
+        """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
+        return self.transform_sampler_output is None and can_gather(self.data, self._sampler)
+
+    def _converted(self, attributes: Attributes | None, batch: Any) -> Any:
+        output = sampler_output(batch, self._sampler)
+        if attributes is None:
+            return self.filter_fn(output)  # type: ignore[attr-defined]
+        rows, negatives = attributes.rows_of(batch), getattr(self, "neg_sampling", None)
+        made = as_data(output, rows, attributes, self.input_data.input_type, negatives)
+        return made if self.transform is None else self.transform(made)
+
+    # Resuming, as torchdata's StatefulDataLoader has it.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where the loader is: mini-batches that were given are done."""
+        if self._resume_at is not None:
+            return self._resume_at.to_state()
+        # Lightning does not ask for what comes after the last mini-batch.
+        is_over = self._num_yielded > 0 and self._num_yielded == _length(self)
+        point = self._resume_point(0 if is_over else self._num_yielded)
+        return replace(point, epoch=self.epoch + is_over).to_state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Makes the next iteration go on where :meth:`state_dict` was.
+
+        Raises:
+            CheckpointError: ``state`` is not a loader's; or, when the iteration begins, its epoch cannot go on with the
+                settings of this one.
+        """
+        self._resume_at = ResumePoint.from_state(state)
+
+    def _resume_point(self, step: int) -> ResumePoint:
+        order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
+        order = f"{order} of {type(self.sampler).__name__}"
+        return ResumePoint(self.epoch, step, len(self.dataset), self.batch_size or 0, self.seed, order)
+
+
+def _length(loader: Any) -> int | None:
+    """Returns how many mini-batches an epoch has; None where the user's sampler does not say."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
+def _is_loaders_own(function: Any) -> bool:
+    """Whether Lightning took it from a loader, to make another one like it."""
+    return function is None or isinstance(getattr(function, "__self__", None), torch.utils.data.DataLoader)
+
+
+_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "timeout": (
+        lambda value: value == 0,
+        "it bounds the wait for a worker process; threads need none.",
+    ),
+    "multiprocessing_context": (_is_none, "it says how worker processes begin; workers are threads. Leave it out."),
+    "in_order": (bool, "mini-batches come in order, so that they are the same for any number of workers."),
+    "collate_fn": (_is_loaders_own, "PyG's loaders drop it in silence. Give transform=, which gets the mini-batch."),
+    "dataset": (lambda value: isinstance(value, range), "rows are those of input_nodes or edge_label_index."),
+}
+"""Keywords of torch's DataLoader: which values mean nothing, and why others cannot be heeded."""
+
+
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "num_workers means threads of this process here: they share its memory, and no worker processes are started.",
+        stacklevel=6,
+    )
+
+
+def can_gather(data: Any, sampler: GnnloadSampler) -> bool:
+    """Whether our kernels can gather these data's attributes for what the sampler finds."""
+    is_forward = sampler.sample_direction == "forward"  # types of edges are the graph's
+    return is_forward and isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
+
+
+def are_drawn(sampler: GnnloadSampler) -> bool:
+    """Whether a mini-batch's edges are those that were drawn."""
+    return sampler.subgraph_type.value == "directional"
+
+
+def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int:
+    """Returns the seed that was given, or that of a sampler that was; else one that the user's generator draws."""
+    if seed is None and isinstance(sampler, GnnloadSampler):
+        return sampler.seed
+    if seed is None:
+        return int(torch.randint(2**62, (), generator=kwargs.get("generator")))
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
+    return seed
