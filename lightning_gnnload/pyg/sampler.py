@@ -22,6 +22,7 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.clock import as_times
+from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
@@ -335,7 +336,13 @@ class GnnloadSampler(BaseSampler):
                 "LinkNeighborLoader(..., edge_label_time=times)."
             )
         assert self.graph.node_time is not None, "the nodes' times are its own"
-        return self.graph.node_time[nodes]
+        times = self.graph.node_time[nodes]
+        if (times == (ALWAYS if times.dtype == np.int64 else -np.inf)).any():
+            raise SeedError(
+                "other types of nodes have times, but the seeds' has none, so that nothing would count. Give "
+                "NeighborLoader(..., input_time=times)."
+            )
+        return times
 
     def __repr__(self) -> str:
         return f"GnnloadSampler({self.num_neighbors}, {self.inner()!r})"
@@ -353,7 +360,7 @@ class _NamedNegatives(NegativeSampling):
         weight = self.src_weight if endpoint == "src" else self.dst_weight
         if weight is None:
             return torch.from_numpy(self._generator.integers(0, num_nodes, num_samples))
-        total = np.cumsum(weight.numpy(), dtype=np.float64)
+        total = np.cumsum(weight.cpu().numpy(), dtype=np.float64)
         drawn = np.searchsorted(total, self._generator.random(num_samples) * total[-1], side="right")
         return torch.from_numpy(np.minimum(drawn, len(total) - 1))
 

@@ -415,6 +415,7 @@ def test_what_cannot_be_is_refused(settings: dict[str, Any], error: type[Excepti
             ValueError,
             "hops must be the same across all",
         ),
+        ({"input_nodes": "b", "time_attr": "time"}, SeedError, "the seeds' has none"),
         ({"input_nodes": "c"}, SeedError, "no nodes of type 'c'"),
         ({"input_nodes": None}, SeedError, "the type of the seeds"),
         ({"input_nodes": ("b", torch.tensor([40]))}, SeedError, "nodes of type 'b' are numbered from 0 to 39"),
