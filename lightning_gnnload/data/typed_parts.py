@@ -24,14 +24,17 @@ _PLACES = {"src", "dst", "negatives"}
 
 
 class TypedParts:
-    """Cuts one mini-batch by type, for the fields of a :class:`.TypedMiniBatch`."""
+    """Cuts one mini-batch by type, for the fields of a :class:`.TypedMiniBatch`.
 
-    def __init__(self, batch: MiniBatch, graph: Graph, columns: ColumnOf) -> None:
+    ``local`` is memory for the nodes' ids by type, int64 ``[V]``; None: new memory.
+    """
+
+    def __init__(self, batch: MiniBatch, graph: Graph, columns: ColumnOf, local: np.ndarray | None = None) -> None:
         if graph.types is None:
             raise SamplerConfigError(f"{graph} has no types of nodes to cut a mini-batch by.")
         self.batch, self.graph, self.types, self.columns = batch, graph, graph.types, columns
         self.of_links = "src" in batch.seed_columns
-        self.by_type = ops.split_nodes(batch.nodes.cpu().numpy(), self.types.first_node)
+        self.by_type = ops.split_nodes(batch.nodes.cpu().numpy(), self.types.first_node, local)
         self.ends = [
             np.array([self.types.node_type_number(kind[end]) for kind in self.types.edge_types], np.int32)
             for end in (0, 2)

@@ -63,16 +63,17 @@ class SplitEdges:
     position: np.ndarray | None
 
 
-def split_nodes(nodes: np.ndarray, first_node: np.ndarray) -> SplitNodes:
+def split_nodes(nodes: np.ndarray, first_node: np.ndarray, local: np.ndarray | None = None) -> SplitNodes:
     """Splits nodes by type, and keeps the order of those of one type.
 
     Args:
         nodes: int64 ``[V]``, node ids.
         first_node: int64 ``[T + 1]``, ascending from 0: the ids of type ``t`` are ``first_node[t]`` to
             ``first_node[t + 1] - 1``.
+        local: int64 ``[V]``, writable, where the result's goes; None: new memory.
 
     Raises:
-        GraphFormatError: an id beyond the last type.
+        GraphFormatError: an id beyond the last type; ``local`` is of another size.
 
     Example:
         >>> found = split_nodes(np.array([7, 2, 5]), np.array([0, 5, 10]))
@@ -83,8 +84,12 @@ def split_nodes(nodes: np.ndarray, first_node: np.ndarray) -> SplitNodes:
     check_array("first_node", first_node, (np.int64,), 1, GraphFormatError)
     if not len(first_node) or first_node[0] != 0 or (first_node[1:] < first_node[:-1]).any():
         raise GraphFormatError(f"first_node is {first_node.tolist()}, but must ascend from 0.")
-    ptr, rank = np.empty_like(first_node), np.empty(len(nodes), np.int32)
-    position, local = np.empty_like(nodes), np.empty_like(nodes)
+    ptr, rank, position = np.empty_like(first_node), np.empty(len(nodes), np.int32), np.empty_like(nodes)
+    if local is None:
+        local = np.empty_like(nodes)
+    check_array("local", local, (np.int64,), 1, GraphFormatError, writable=True)
+    if len(local) != len(nodes):
+        raise GraphFormatError(f"local has {len(local)} entries for {len(nodes)} nodes; one each is needed.")
     kernels.split_nodes(nodes, first_node, ptr, rank, position, local)
     return SplitNodes(ptr, rank, position, local)
 

@@ -38,7 +38,12 @@ class SplitEdgeList:
 
 
 def list_edges(
-    indptr: np.ndarray, indices: np.ndarray, edge_ids: np.ndarray, order: np.ndarray | None, num_edges: int
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    edge_ids: np.ndarray,
+    order: np.ndarray | None,
+    num_edges: int,
+    out: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Lists the edges of a hop.
 
@@ -48,6 +53,7 @@ def list_edges(
         edge_ids: int64 ``[E]``, positions in the graph.
         order: int32 or int64 ``[N]``, the number of the edge at each position; None: the position.
         num_edges: N.
+        out: int64 ``[3 * E]``, writable, where the result goes; None: new memory.
 
     Returns:
         Sources and targets, int64 ``[2, E]``, and numbers, int64 ``[E]``.
@@ -61,9 +67,9 @@ def list_edges(
         [[[1, 2, 2], [0, 0, 1]], [7, 9, 8]]
     """
     num_edges = _checked(indptr, indices, edge_ids, order, num_edges)
-    edge_index, numbers = np.empty((2, len(indices)), np.int64), np.empty(len(indices), np.int64)
-    kernels.list_edges(indptr, indices, edge_ids, order, num_edges, edge_index.reshape(-1), numbers)
-    return edge_index, numbers
+    edge_index, numbers = _lists(len(indices), out)
+    kernels.list_edges(indptr, indices, edge_ids, order, num_edges, edge_index, numbers)
+    return edge_index.reshape(2, -1), numbers
 
 
 def split_edge_list(
@@ -77,11 +83,12 @@ def split_edge_list(
     num_dst: np.ndarray,
     order: np.ndarray | None,
     num_edges: int,
+    out: np.ndarray | None = None,
 ) -> SplitEdgeList:
     """Lists the edges of a hop by type.
 
     Args:
-        indptr: as :func:`list_edges`, as are ``indices``, ``edge_ids``, ``order`` and ``num_edges``.
+        indptr: as :func:`list_edges`, as are ``indices``, ``edge_ids``, ``order``, ``num_edges`` and ``out``.
         edge_type: int32 ``[E]``.
         nodes: of the mini-batch, by type.
         src_type: int32 ``[K]``, the node type that edges of a type come from.
@@ -121,8 +128,7 @@ def split_edge_list(
     made = SplitEdgeList(
         np.empty(len(src_type) + 1, np.int64),
         np.empty((len(num_dst), len(src_type)), np.int64),
-        np.empty(2 * len(indices), np.int64),
-        np.empty(len(indices), np.int64),
+        *_lists(len(indices), out),
     )
     kernels.split_edge_list(
         indptr,
@@ -142,6 +148,16 @@ def split_edge_list(
         made.edge_ids,
     )
     return made
+
+
+def _lists(count: int, out: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns memory for the ends of so many edges, int64 ``[2 * E]``, and for their numbers, int64 ``[E]``."""
+    if out is None:
+        out = np.empty(3 * count, np.int64)
+    check_array("out", out, (np.int64,), 1, GraphFormatError, writable=True)
+    if len(out) != 3 * count:
+        raise GraphFormatError(f"out has {len(out)} entries, but {count} edges take {3 * count}: 3 each.")
+    return out[: 2 * count], out[2 * count :]
 
 
 def _checked(

@@ -203,6 +203,17 @@ class SlotPool:
             self._num_bytes = max(self._num_bytes, slot.num_bytes)
             self._free.append(slot)
 
+    def room(self, num_bytes: int) -> Any:
+        """Returns a buffer over so many bytes or more, which goes back to the pool when its last user is gone.
+
+        Raises:
+            SlotMemoryError: the machine gives no such memory.
+        """
+        slot = self.take()
+        if slot.num_bytes < num_bytes:
+            slot.grow(num_bytes * 5 // 4)  # a quarter more, so that the next ones fit as well
+        return self.lend(slot)
+
     def lend(self, slot: Slot) -> Any:
         """Returns a buffer over ``slot``, which goes back to the pool when the buffer's last user is gone."""
         with self._lock:

@@ -17,12 +17,14 @@ from torch_geometric.data import Data
 from torch_geometric.loader.utils import index_select
 from torch_geometric.typing import TensorFrame
 
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import MiniBatch, view_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import EDGE_PREFIX, RESERVED
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.pipeline.packing import aligned
+from lightning_gnnload.pyg.outputs import Room
 
 _TABLE_DTYPES = frozenset(
     (
@@ -104,8 +106,29 @@ class Attributes:
             return None
         return not by_node, self.data.__cat_dim__(name, value, store)
 
+    def gathered(self, output: Any, room: Room) -> dict[str, torch.Tensor]:
+        """Gathers the rows of who was sampled, and returns them by the tables' names.
+
+        Args:
+            output: a SamplerOutput or a HeteroSamplerOutput.
+            room: for the rows.
+        """
+        stores, found, num_bytes = self.tables.stores, [], 0
+        for kind, held in self.by_type.items():
+            for attribute in held:
+                of_all = output.edge if attribute.of_edges else output.node
+                for name in attribute.tables:
+                    ids, store = of_all if kind is None else of_all[kind], stores[name]
+                    found.append((name, ids, store, num_bytes))
+                    num_bytes += aligned(len(ids) * store.row_bytes)
+        memory, rows = room(num_bytes), dict[str, torch.Tensor]()
+        for name, ids, store, offset in found:
+            rows[name] = view_of(memory, offset, (len(ids), *store.row_shape), store.dtype)
+            store.gather(ids, rows[name].view(len(ids), store.shape[1]))
+        return rows
+
     def rows_of(self, batch: MiniBatch) -> dict[str, torch.Tensor]:
-        """Returns what kernels have gathered, by the tables' names."""
+        """Returns what kernels have gathered while they sampled, by the tables' names."""
         edges = {name: _no_rows(store) for name, store in self.tables.edge_stores.items()}
         if batch.blocks:
             edges = {EDGE_PREFIX + name: rows for name, rows in batch.blocks[0].tables.items()}

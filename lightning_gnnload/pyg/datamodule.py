@@ -38,6 +38,7 @@ from lightning_gnnload.pyg.keywords import (
     parted,
     reset_for_full_batches,
 )
+from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import AskedRows, ThreadedLoader, are_drawn, can_gather
 from lightning_gnnload.sample.base import Sampler
@@ -57,7 +58,8 @@ class _PhaseLoader(ThreadedLoader):
 
     def converted(self, attributes: Attributes | None, batch: MiniBatch) -> Any:
         """Makes PyG's mini-batch of one of ours, whose attributes have been gathered where kernels gather them."""
-        return self._converted(attributes if self._is_gathered() else None, batch)
+        held = attributes if self._is_gathered() else None
+        return self._filtered(sampler_output(batch, self._sampler), held, lambda held: held.rows_of(batch))
 
 
 class PhaseNodeLoader(_PhaseLoader, pyg.NodeLoader):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from lightning_gnnload import ops
 from lightning_gnnload.adapters.pyg_stores import steps
-from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch, view_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_parts import TypedParts, edge_types
 from lightning_gnnload.pyg.topology import Direction, turned
@@ -22,6 +24,11 @@ METADATA = "metadata_"
 """Begins the names of a mini-batch's columns that are the metadata of PyG's sampler output."""
 UNTIL = "until"
 """The column of what :func:`.induced_block` takes of each row, in a graph with times."""
+
+Room = Callable[[int], Any]
+"""Gives memory of so many bytes or more, for tensors over it: recycled or new."""
+NEW_MEMORY: Room = partial(np.empty, dtype=np.uint8)
+_ID_BYTES = 8
 
 
 class Settings(Protocol):
@@ -43,7 +50,7 @@ class Settings(Protocol):
 
 
 def sampler_output(
-    batch: MiniBatch, sampler: Settings, num_rows: int | None = None
+    batch: MiniBatch, sampler: Settings, num_rows: int | None = None, room: Room = NEW_MEMORY
 ) -> SamplerOutput | HeteroSamplerOutput:
     """Returns what PyG's own sampler would give: all types of the graph, edges by the user's numbers, nearest hop first
     or, of induced subgraphs, in the order of their targets; and the metadata that the batch's columns hold.
@@ -52,8 +59,10 @@ def sampler_output(
         batch: of ``sampler.inner()`` for what ``sampler.asked`` returned.
         sampler: whose settings say what PyG is given.
         num_rows: how many nodes or links were asked for; None: as many as the metadata has ids.
+        room: for the lists of nodes and edges.
     """
-    made = _hetero(batch, sampler) if sampler.graph.types is not None else _homogeneous(batch, sampler)
+    make = _homogeneous if sampler.graph.types is None else _hetero
+    made: Any = make(batch, sampler, room)
     made.metadata = metadata_of(batch.seed_columns)
     if made.batch is not None:
         made.batch = _of_rows(made.batch, len(made.metadata[0]) if num_rows is None else num_rows)
@@ -70,19 +79,20 @@ def sampler_output(
 
 
 def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
-    """Returns int64 ``[2, E]`` of both; a mini-batch's own are joined already."""
-    base = row._base
-    is_joined = base is not None and base is col._base and base.shape == (2, len(row)) and base.is_contiguous()
-    return base if is_joined and base.data_ptr() == row.data_ptr() else torch.stack([row, col])  # type: ignore[union-attr, return-value]
+    """Returns int64 ``[2, E]`` of both; a mini-batch's own lie one after the other already."""
+    memory = row.untyped_storage().data_ptr(), row.storage_offset() + len(row)
+    is_joined = memory == (col.untyped_storage().data_ptr(), col.storage_offset())
+    if not is_joined or not row.is_contiguous() or not col.is_contiguous() or row.dtype != col.dtype:
+        return torch.stack([row, col])
+    return row.as_strided((2, len(row)), (len(row), 1))
 
 
-def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
+def _homogeneous(batch: MiniBatch, sampler: Settings, room: Room) -> SamplerOutput:
     graph, hops, block = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
-    if block is None:
-        edge_index, edge = batch.nodes.new_empty((2, 0)), batch.nodes.new_empty(0)
-    else:
-        listed = ops.list_edges(*_columns(block), graph.edge_order, graph.num_edges)
-        edge_index, edge = map(torch.from_numpy, listed)
+    lists = _Lists(room, 0, 0 if block is None else block.num_edges)
+    if block is not None:
+        ops.list_edges(*_columns(block), graph.edge_order, graph.num_edges, lists.of_edges)
+    edge_index, edge = lists.edges(0, lists.num_edges)
     missing = [0] * (sampler.num_hops - len(hops))
     made = SamplerOutput(
         batch.nodes,
@@ -96,15 +106,17 @@ def _homogeneous(batch: MiniBatch, sampler: Settings) -> SamplerOutput:
     return _uncounted(made) if _is_induced(sampler) else made
 
 
-def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
+def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOutput:
     graph, hops, whole = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
     types = graph.types
     assert types is not None, "the caller asked for it"
-    parts = TypedParts(replace(batch, seed_columns={}), graph, {})
+    lists = _Lists(room, batch.num_nodes, 0 if whole is None else whole.num_edges)
+    parts = TypedParts(replace(batch, seed_columns={}), graph, {}, lists.of_nodes)
+    node_ptr = parts.by_type.ptr.tolist()
     missing = [0] * (sampler.num_hops - len(hops))
     totals = [parts.counts(number) for number in (0, batch.num_seeds, *(block.num_src for block in hops))]
     made = HeteroSamplerOutput(
-        parts.nodes(),
+        {kind: lists.nodes(*node_ptr[t : t + 2]) for t, kind in enumerate(types.node_types)},
         {},
         {},
         {},
@@ -112,22 +124,56 @@ def _hetero(batch: MiniBatch, sampler: Settings) -> HeteroSamplerOutput:
         num_sampled_nodes={kind: [*steps([of[kind] for of in totals]), *missing] for kind in types.node_types},
         num_sampled_edges={kind: [0] * sampler.num_hops for kind in types.edge_types},
     )
-    listed = None
+    edge_ptr = [0] * (len(types.edge_types) + 1)
     if whole is not None:
         num_dst = np.array([whole.num_dst] if _is_induced(sampler) else [block.num_dst for block in hops])
         indptr, indices, edge_ids = _columns(whole)
         of_edges, (src_type, dst_type) = (indptr, indices, edge_types(whole, graph), edge_ids), parts.ends
         listed = ops.split_edge_list(
-            *of_edges, parts.by_type, src_type, dst_type, num_dst, graph.edge_order, graph.num_edges
+            *of_edges, parts.by_type, src_type, dst_type, num_dst, graph.edge_order, graph.num_edges, lists.of_edges
         )
+        edge_ptr = listed.ptr.tolist()
+        made.num_sampled_edges = {
+            kind: [*counts, *missing] for kind, counts in zip(types.edge_types, listed.counts.T.tolist(), strict=True)
+        }
     for k, kind in enumerate(types.edge_types):
-        if listed is None:
-            edge_index, made.edge[kind] = batch.nodes.new_empty((2, 0)), batch.nodes.new_empty(0)
-        else:
-            edge_index, made.edge[kind] = map(torch.from_numpy, listed.of_type(k))
-            made.num_sampled_edges[kind] = [*listed.counts[:, k].tolist(), *missing]
+        edge_index, made.edge[kind] = lists.edges(*edge_ptr[k : k + 2])
         made.row[kind], made.col[kind] = edge_index[0], edge_index[1]
     return _uncounted(made) if _is_induced(sampler) else made
+
+
+class _Lists:
+    """The memory of one mini-batch's lists: nodes by type, then the ends of edges by type, then their numbers.
+
+    Args:
+        room: gives the memory.
+        num_nodes: V, of nodes that are listed.
+        num_edges: E.
+
+    Attributes:
+        of_nodes: int64 ``[V]``.
+        of_edges: int64 ``[3 * E]``.
+    """
+
+    def __init__(self, room: Room, num_nodes: int, num_edges: int) -> None:
+        self.num_nodes, self.num_edges = num_nodes, num_edges
+        count = num_nodes + 3 * num_edges
+        self._memory = room(max(count, 1) * _ID_BYTES)
+        entries = np.frombuffer(self._memory, np.int64, count)
+        self.of_nodes, self.of_edges = entries[:num_nodes], entries[num_nodes:]
+
+    def nodes(self, begin: int, end: int) -> torch.Tensor:
+        """Returns nodes ``[begin, end)``, int64."""
+        return self._view(begin, end - begin)
+
+    def edges(self, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the ends of edges ``[begin, end)``, int64 ``[2, end - begin]``, and their numbers."""
+        ends = self._view(self.num_nodes + 2 * begin, 2, end - begin)
+        return ends, self._view(self.num_nodes + 2 * self.num_edges + begin, end - begin)
+
+    def _view(self, begin: int, *shape: int) -> torch.Tensor:
+        # A tensor each, with no more storage than it has: a user may pickle it.
+        return view_of(self._memory, begin * _ID_BYTES, shape, torch.int64)
 
 
 def _columns(block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -173,5 +219,5 @@ def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
 def _of_rows(batch: Any, num_rows: int) -> Any:
     """Returns which row each node belongs to: all sources are seeds first, then all targets, and so on."""
     if isinstance(batch, dict):
-        return {kind: rows.long() % max(num_rows, 1) for kind, rows in batch.items()}
-    return batch.long() % max(num_rows, 1)
+        return {kind: _of_rows(rows, num_rows) for kind, rows in batch.items()}
+    return batch.remainder(max(num_rows, 1)).long()

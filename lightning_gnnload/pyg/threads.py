@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.resume import ResumePoint
+from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.batches import as_data
@@ -168,9 +169,13 @@ class ThreadedLoader:
     def _made(self, epoch: int, start: int) -> Iterator[Any]:
         sampler = self._sampler
         attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
-        tables = GraphData(sampler.graph) if attributes is None else attributes.tables
-        threads = self._threads(tables, sampler.inner(), partial(self._converted, attributes))
-        return threads.made(self._requests(epoch, start))
+        lists, rows = SlotPool(pinned=self._is_pinned), SlotPool(pinned=self._is_pinned)
+
+        def convert(batch: MiniBatch) -> Any:
+            output = sampler_output(batch, sampler, room=lists.room)
+            return self._filtered(output, attributes, lambda held: held.gathered(output, rows.room))
+
+        return self._threads(GraphData(sampler.graph), sampler.inner(), convert).made(self._requests(epoch, start))
 
     def _threads(self, tables: GraphData, inner: Sampler, convert: Callable[[MiniBatch], Any]) -> SampledLoader:
         """Returns what makes mini-batches of the rows that this loader lists.
@@ -196,7 +201,7 @@ class ThreadedLoader:
             num_ahead=None if self.prefetch_factor is None else self.num_workers * self.prefetch_factor,
             on_thread=self.worker_init_fn,
             convert=convert,
-            pinned=self.pin_memory and torch.cuda.is_available(),
+            pinned=self._is_pinned,
         )
 
     def _requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
@@ -211,11 +216,17 @@ class ThreadedLoader:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
         return self.transform_sampler_output is None and can_gather(self.data, self._sampler)
 
-    def _converted(self, attributes: Attributes | None, batch: Any) -> Any:
-        output = sampler_output(batch, self._sampler)
+    @property
+    def _is_pinned(self) -> bool:
+        return self.pin_memory and torch.cuda.is_available()
+
+    def _filtered(
+        self, output: Any, attributes: Attributes | None, gather: Callable[[Attributes], dict[str, torch.Tensor]]
+    ) -> Any:
+        """Returns the data of who was sampled, whose attributes ``gather`` gives; where they are None, PyG does."""
         if attributes is None:
             return self.filter_fn(output)  # type: ignore[attr-defined]
-        rows, negatives = attributes.rows_of(batch), getattr(self, "neg_sampling", None)
+        rows, negatives = gather(attributes), getattr(self, "neg_sampling", None)
         made = as_data(output, rows, attributes, self.input_data.input_type, negatives)
         return made if self.transform is None else self.transform(made)
 

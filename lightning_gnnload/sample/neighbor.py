@@ -15,15 +15,13 @@ from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, S
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, fanout_table, typed_fanouts
-from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.hops import MOST_TYPES, lay_hops, node_wise
-from lightning_gnnload.sample.presence import presence_by_fanouts
 from lightning_gnnload.sample.rows import Sharing
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.sample.group.group import SamplingGroup
 
 
 class NeighborSampler(Sampler):
@@ -183,6 +181,8 @@ class NeighborSampler(Sampler):
             raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
+        from lightning_gnnload.sample.presence import presence_by_fanouts
+
         if self._is_typed or self._asks or graph.types is not None:
             return None
         fanouts: list[int] = self.fanouts  # type: ignore[assignment]
@@ -231,6 +231,8 @@ class NeighborSampler(Sampler):
             SamplerConfigError: no part has edges of a type that has a fanout.
             GraphFormatError: the graph has no edge types.
         """
+        from lightning_gnnload.sample.hops import MOST_TYPES, lay_hops, node_wise
+
         if self._asks:
             raise SamplerConfigError(
                 f"{self!r} cannot be sampled collectively: ranks ask each other neither by time nor by row. Sample the "

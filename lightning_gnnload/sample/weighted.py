@@ -14,13 +14,13 @@ from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
-from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.neighbor import NeighborSampler
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.sample.group.group import SamplingGroup
 
 
 class WeightedNeighborSampler(NeighborSampler):
