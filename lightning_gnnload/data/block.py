@@ -266,7 +266,8 @@ def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype
     if not isinstance(buffer, torch.Tensor):
         if count == 0:
             return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset).view(shape)
+        flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+        return flat if len(shape) == 1 else flat.view(shape)
     if count == 0:
         return torch.empty(shape, dtype=dtype, device=buffer.device)
     end = offset + count * dtype.itemsize

@@ -144,6 +144,8 @@ class GraphTypes:
             return name
         is_named = isinstance(name, Sequence) and all(isinstance(part, str) for part in name)
         wanted = name if isinstance(name, str) or not is_named else tuple(name)
+        if is_named and wanted in self.edge_types:
+            return self.edge_types.index(wanted)
         names = [(each, "__".join(each), each[1]) for each in self.edge_types]
         found = [k for k, known in enumerate(names) if is_named and wanted in known]
         if len(found) != 1:

@@ -31,8 +31,9 @@ class SplitNodes:
     position: np.ndarray
     local: np.ndarray
 
-    def counts(self, num_nodes: int) -> np.ndarray:
-        """Returns how many of the batch's first ``num_nodes`` are of each type, int64 ``[T]``."""
+    def counts(self, num_nodes: int | np.ndarray) -> np.ndarray:
+        """Returns how many of the batch's first ``num_nodes`` are of each type, int64 ``[T]``; of several such numbers
+        ``[H]``, int64 ``[T, H]``."""
         of_types = pairwise(self.ptr.tolist())
         return np.array([np.searchsorted(self.position[begin:end], num_nodes) for begin, end in of_types], np.int64)
 

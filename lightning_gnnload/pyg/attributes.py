@@ -120,11 +120,11 @@ class Attributes:
                 for name in attribute.tables:
                     ids, store = of_all if kind is None else of_all[kind], stores[name]
                     found.append((name, ids, store, num_bytes))
-                    num_bytes += aligned(len(ids) * store.row_bytes)
+                    num_bytes += aligned(ids.numel() * store.row_bytes)
         memory, rows = room(num_bytes), dict[str, torch.Tensor]()
         for name, ids, store, offset in found:
-            rows[name] = view_of(memory, offset, (len(ids), *store.row_shape), store.dtype)
-            store.gather(ids, rows[name].view(len(ids), store.shape[1]))
+            rows[name] = view_of(memory, offset, (ids.numel(), *store.row_shape), store.dtype)
+            store.gather(ids, rows[name].view(ids.numel(), store.shape[1]))
         return rows
 
     def rows_of(self, batch: MiniBatch) -> dict[str, torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +30,8 @@ Room = Callable[[int], Any]
 """Gives memory of so many bytes or more, for tensors over it: recycled or new."""
 NEW_MEMORY: Room = partial(np.empty, dtype=np.uint8)
 _ID_BYTES = 8
+_NODES_METADATA = 2
+"""Entries of the metadata of nodes; that of links has more."""
 
 
 class Settings(Protocol):
@@ -64,8 +67,8 @@ def sampler_output(
     make = _homogeneous if sampler.graph.types is None else _hetero
     made: Any = make(batch, sampler, room)
     made.metadata = metadata_of(batch.seed_columns)
-    if made.batch is not None:
-        made.batch = _of_rows(made.batch, len(made.metadata[0]) if num_rows is None else num_rows)
+    if made.batch is not None and len(made.metadata) > _NODES_METADATA:
+        made.batch = _of_links(made.batch, len(made.metadata[0]) if num_rows is None else num_rows)
     if sampler.sample_direction == "backward":
         made.row, made.col = made.col, made.row
         if isinstance(made, HeteroSamplerOutput):
@@ -89,7 +92,7 @@ def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
 
 def _homogeneous(batch: MiniBatch, sampler: Settings, room: Room) -> SamplerOutput:
     graph, hops, block = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
-    lists = _Lists(room, 0, 0 if block is None else block.num_edges)
+    lists = _Lists(room, num_edges=0 if block is None else block.num_edges)
     if block is not None:
         ops.list_edges(*_columns(block), graph.edge_order, graph.num_edges, lists.of_edges)
     edge_index, edge = lists.edges(0, lists.num_edges)
@@ -99,7 +102,7 @@ def _homogeneous(batch: MiniBatch, sampler: Settings, room: Room) -> SamplerOutp
         edge_index[0],
         edge_index[1],
         edge,
-        batch=batch.rows if sampler.disjoint else None,
+        batch=batch.rows.long() if sampler.disjoint else None,  # type: ignore[union-attr]
         num_sampled_nodes=[*steps([0, batch.num_seeds, *(block.num_src for block in hops)]), *missing],
         num_sampled_edges=[*steps([0, *(block.num_edges for block in hops)]), *missing],
     )
@@ -110,18 +113,23 @@ def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOut
     graph, hops, whole = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
     types = graph.types
     assert types is not None, "the caller asked for it"
-    lists = _Lists(room, batch.num_nodes, 0 if whole is None else whole.num_edges)
+    num_rows = batch.num_nodes if sampler.disjoint else 0
+    lists = _Lists(room, batch.num_nodes, num_rows, 0 if whole is None else whole.num_edges)
     parts = TypedParts(replace(batch, seed_columns={}), graph, {}, lists.of_nodes)
     node_ptr = parts.by_type.ptr.tolist()
     missing = [0] * (sampler.num_hops - len(hops))
-    totals = [parts.counts(number) for number in (0, batch.num_seeds, *(block.num_src for block in hops))]
+    totals = parts.by_type.counts(np.array([0, batch.num_seeds, *(block.num_src for block in hops)])).tolist()
     made = HeteroSamplerOutput(
         {kind: lists.nodes(*node_ptr[t : t + 2]) for t, kind in enumerate(types.node_types)},
         {},
         {},
         {},
-        batch=parts.rows() if sampler.disjoint else None,
-        num_sampled_nodes={kind: [*steps([of[kind] for of in totals]), *missing] for kind in types.node_types},
+        batch=dict(zip(types.node_types, lists.rows(batch.rows.long(), parts.by_type), strict=True))
+        if sampler.disjoint
+        else None,
+        num_sampled_nodes={
+            kind: [*steps(of_hops), *missing] for kind, of_hops in zip(types.node_types, totals, strict=True)
+        },
         num_sampled_edges={kind: [0] * sampler.num_hops for kind in types.edge_types},
     )
     edge_ptr = [0] * (len(types.edge_types) + 1)
@@ -143,11 +151,12 @@ def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOut
 
 
 class _Lists:
-    """The memory of one mini-batch's lists: nodes by type, then the ends of edges by type, then their numbers.
+    """The memory of one mini-batch's lists: nodes by type, then their rows, the ends of edges by type, their numbers.
 
     Args:
         room: gives the memory.
         num_nodes: V, of nodes that are listed.
+        num_rows: of nodes whose rows are listed: all or none.
         num_edges: E.
 
     Attributes:
@@ -155,21 +164,29 @@ class _Lists:
         of_edges: int64 ``[3 * E]``.
     """
 
-    def __init__(self, room: Room, num_nodes: int, num_edges: int) -> None:
+    def __init__(self, room: Room, num_nodes: int = 0, num_rows: int = 0, num_edges: int = 0) -> None:
         self.num_nodes, self.num_edges = num_nodes, num_edges
-        count = num_nodes + 3 * num_edges
+        self._edges_begin = num_nodes + num_rows
+        count = self._edges_begin + 3 * num_edges
         self._memory = room(max(count, 1) * _ID_BYTES)
         entries = np.frombuffer(self._memory, np.int64, count)
-        self.of_nodes, self.of_edges = entries[:num_nodes], entries[num_nodes:]
+        self.of_nodes, self.of_edges = entries[:num_nodes], entries[self._edges_begin :]
 
     def nodes(self, begin: int, end: int) -> torch.Tensor:
         """Returns nodes ``[begin, end)``, int64."""
         return self._view(begin, end - begin)
 
+    def rows(self, of_batch: Any, by_type: ops.SplitNodes) -> list[torch.Tensor]:
+        """Lists the rows of the mini-batch's nodes, int64 ``[V]``, and returns those of each type, int64."""
+        rows = [self._view(self.num_nodes + begin, end - begin) for begin, end in pairwise(by_type.ptr.tolist())]
+        for part, (begin, end) in zip(rows, pairwise(by_type.ptr.tolist()), strict=True):
+            torch.index_select(of_batch, 0, torch.from_numpy(by_type.position[begin:end]), out=part)
+        return rows
+
     def edges(self, begin: int, end: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the ends of edges ``[begin, end)``, int64 ``[2, end - begin]``, and their numbers."""
-        ends = self._view(self.num_nodes + 2 * begin, 2, end - begin)
-        return ends, self._view(self.num_nodes + 2 * self.num_edges + begin, end - begin)
+        ends = self._view(self._edges_begin + 2 * begin, 2, end - begin)
+        return ends, self._view(self._edges_begin + 2 * self.num_edges + begin, end - begin)
 
     def _view(self, begin: int, *shape: int) -> torch.Tensor:
         # A tensor each, with no more storage than it has: a user may pickle it.
@@ -207,7 +224,7 @@ def metadata_of(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
             at, count = map(int, name.removeprefix(METADATA).split("_of_"))
             held = held or [None] * count
             held[at] = rows
-    return tuple(held) or (None, None)
+    return tuple(held) or (None,) * _NODES_METADATA
 
 
 def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
@@ -216,8 +233,8 @@ def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
     return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
 
 
-def _of_rows(batch: Any, num_rows: int) -> Any:
-    """Returns which row each node belongs to: all sources are seeds first, then all targets, and so on."""
+def _of_links(batch: Any, num_rows: int) -> Any:
+    """Returns which link each node belongs to: all sources are seeds first, then all targets, and so on."""
     if isinstance(batch, dict):
-        return {kind: _of_rows(rows, num_rows) for kind, rows in batch.items()}
-    return batch.remainder(max(num_rows, 1)).long()
+        return {kind: _of_links(rows, num_rows) for kind, rows in batch.items()}
+    return batch.remainder(max(num_rows, 1))
