@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import check_array
+from .checks import check_apart, check_array
 from .dispatch import kernels
 
 
@@ -75,6 +75,7 @@ def split_nodes(nodes: np.ndarray, first_node: np.ndarray, local: np.ndarray | N
 
     Raises:
         GraphFormatError: an id beyond the last type; ``local`` is of another size.
+        SamplerConfigError: ``local`` is memory of another argument.
 
     Example:
         >>> found = split_nodes(np.array([7, 2, 5]), np.array([0, 5, 10]))
@@ -91,6 +92,8 @@ def split_nodes(nodes: np.ndarray, first_node: np.ndarray, local: np.ndarray | N
     check_array("local", local, (np.int64,), 1, GraphFormatError, writable=True)
     if len(local) != len(nodes):
         raise GraphFormatError(f"local has {len(local)} entries for {len(nodes)} nodes; one each is needed.")
+    for name, array in (("nodes", nodes), ("first_node", first_node)):
+        check_apart("local", local, name, array)
     kernels.split_nodes(nodes, first_node, ptr, rank, position, local)
     return SplitNodes(ptr, rank, position, local)
 

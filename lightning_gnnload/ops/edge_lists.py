@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GraphFormatError
 from .by_type import SplitNodes
-from .checks import as_integer, check_array
+from .checks import as_integer, check_apart, check_array
 from .dispatch import kernels
 
 
@@ -59,7 +59,9 @@ def list_edges(
         Sources and targets, int64 ``[2, E]``, and numbers, int64 ``[E]``.
 
     Raises:
-        GraphFormatError: a position that is not in the graph, or an ``indptr`` that does not ascend to E.
+        GraphFormatError: a position that is not in the graph, an ``indptr`` that does not ascend to E, or ``out`` of
+            another size.
+        SamplerConfigError: ``out`` is memory of another argument.
 
     Example:
         >>> hop = np.array([0, 2, 3], np.int32), np.array([1, 2, 2], np.int32), np.array([0, 1, 2])
@@ -67,7 +69,7 @@ def list_edges(
         [[[1, 2, 2], [0, 0, 1]], [7, 9, 8]]
     """
     num_edges = _checked(indptr, indices, edge_ids, order, num_edges)
-    edge_index, numbers = _lists(len(indices), out)
+    edge_index, numbers = _lists(len(indices), out, indptr=indptr, indices=indices, edge_ids=edge_ids, order=order)
     kernels.list_edges(indptr, indices, edge_ids, order, num_edges, edge_index, numbers)
     return edge_index.reshape(2, -1), numbers
 
@@ -97,6 +99,7 @@ def split_edge_list(
 
     Raises:
         GraphFormatError: as :func:`list_edges` and :func:`split_edges`; ``num_dst`` that does not ascend to D.
+        SamplerConfigError: as :func:`list_edges`.
 
     Example:
         >>> nodes = SplitNodes(np.array([0, 1, 3]), np.array([1, 0, 2], np.int32), np.array([1, 0, 2]), None)
@@ -128,7 +131,16 @@ def split_edge_list(
     made = SplitEdgeList(
         np.empty(len(src_type) + 1, np.int64),
         np.empty((len(num_dst), len(src_type)), np.int64),
-        *_lists(len(indices), out),
+        *_lists(
+            len(indices),
+            out,
+            indptr=indptr,
+            indices=indices,
+            edge_type=edge_type,
+            edge_ids=edge_ids,
+            order=order,
+            **{"nodes.rank": nodes.rank, "nodes.ptr": nodes.ptr, "num_dst": num_dst},
+        ),
     )
     kernels.split_edge_list(
         indptr,
@@ -150,13 +162,16 @@ def split_edge_list(
     return made
 
 
-def _lists(count: int, out: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _lists(count: int, out: np.ndarray | None, **inputs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Returns memory for the ends of so many edges, int64 ``[2 * E]``, and for their numbers, int64 ``[E]``."""
     if out is None:
         out = np.empty(3 * count, np.int64)
     check_array("out", out, (np.int64,), 1, GraphFormatError, writable=True)
     if len(out) != 3 * count:
         raise GraphFormatError(f"out has {len(out)} entries, but {count} edges take {3 * count}: 3 each.")
+    for name, array in inputs.items():
+        if array is not None:
+            check_apart("out", out, name, array)
     return out[: 2 * count], out[2 * count :]
 
 

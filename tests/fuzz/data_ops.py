@@ -62,7 +62,14 @@ DATA: Ops = {
         _check_runs,
         lambda random: graph(random) | {name: LISTS[name] for name in ("run_ptr", "edge_time")},
     ),
-    "split_nodes": (ops.split_nodes, lambda random: {"nodes": np.array([3, 0]), "first_node": np.array([0, 1, 4])}),
+    "split_nodes": (
+        ops.split_nodes,
+        lambda random: {
+            "nodes": np.array([3, 0]),
+            "first_node": np.array([0, 1, 4]),
+            "local": random.choice([None, np.empty(2, np.int64)]),
+        },
+    ),
     "split_edges": (
         _split_edges,
         lambda random: {
@@ -84,6 +91,7 @@ DATA: Ops = {
             "edge_ids": np.array([3, 2]),
             "order": random.choice([None, np.arange(4), np.arange(4, dtype=np.int32)]),
             "num_edges": 4,
+            "out": random.choice([None, np.empty(6, np.int64)]),
         },
     ),
     "split_edge_list": (
@@ -100,6 +108,7 @@ DATA: Ops = {
             "num_dst": np.array([0, 1]),
             "order": random.choice([None, np.arange(4), np.arange(4, dtype=np.int32)]),
             "num_edges": 4,
+            "out": random.choice([None, np.empty(6, np.int64)]),
         },
     ),
     "index_edge_types": (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import ops
-from lightning_gnnload.errors import GraphFormatError
+from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 FIRST_NODE = np.array([0, 30, 30, 70])  # a type without nodes is among them
 SRC_TYPE, DST_TYPE = np.array([0, 2, 2, 1], np.int32), np.array([2, 0, 2, 0], np.int32)
@@ -65,6 +65,46 @@ def test_lists_are_those_of_numpy(seed, order):
         assert listed.counts[:, k].tolist() == [int(of_hop.sum()) for of_hop in hops]
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_lists_go_where_they_are_told(typed):
+    given = hop(2) | {"order": ORDERS["int32"]}
+    memory = np.full(3 * len(given["indices"]) + 2, -7)
+    out = memory[1:-1]
+    if typed:
+        listed, wanted = ops.split_edge_list(**given, out=out), ops.split_edge_list(**given)
+        found = listed.edge_index, listed.edge_ids
+        assert np.array_equal(found[0], wanted.edge_index)
+        assert np.array_equal(found[1], wanted.edge_ids)
+    else:
+        plain = [given[name] for name in ("indptr", "indices", "edge_ids", "order", "num_edges")]
+        found = ops.list_edges(*plain, out=out)
+        for rows, wanted in zip(found, ops.list_edges(*plain), strict=True):
+            assert np.array_equal(rows, wanted)
+    assert all(np.shares_memory(rows, out) for rows in found)
+    assert memory[0] == memory[-1] == -7  # not an entry beyond it
+
+
+def test_nodes_are_split_into_memory_that_is_given():
+    nodes, local = np.array([40, 3, 69, 29]), np.full(4, -7)
+    found = ops.split_nodes(nodes, FIRST_NODE, local)
+    assert found.local is local
+    assert local.tolist() == [3, 29, 10, 39]
+    assert found.counts(np.array([0, 1, 4])).tolist() == [[0, 0, 2], [0, 0, 0], [0, 1, 2]]
+    with pytest.raises(GraphFormatError, match="local has 3 entries for 4 nodes"):
+        ops.split_nodes(nodes, FIRST_NODE, local[1:])
+
+
+def test_memory_of_what_is_read_is_refused():
+    given = hop(0) | {"order": None}
+    memory = np.concatenate([given["edge_ids"]] * 3)
+    given["edge_ids"] = memory[: len(given["edge_ids"])]
+    with pytest.raises(SamplerConfigError, match="out and edge_ids share memory"):
+        ops.split_edge_list(**given, out=memory)
+    nodes = np.array([4, 2])
+    with pytest.raises(SamplerConfigError, match="local and nodes share memory"):
+        ops.split_nodes(nodes, FIRST_NODE, nodes)
+
+
 def test_hop_without_edges():
     given = hop(0) | {"indptr": np.zeros(6, np.int32), "num_dst": np.array([5])}
     given |= {name: given[name][:0] for name in ("indices", "edge_type", "edge_ids")}
@@ -91,6 +131,8 @@ WRONG = {
     "too few destinations": (changed("num_dst", -1, 20), "must ascend to the number of destinations, 35"),
     "destinations that descend": (changed("num_dst", 0, 20), "must ascend"),
     "a short order": (lambda given: given | {"order": np.arange(3)}, "order has 3 entries"),
+    "memory for fewer edges": (lambda given: given | {"out": np.empty(3, np.int64)}, "out has 3 entries"),
+    "memory for other numbers": (lambda given: given | {"out": np.empty(3, np.int32)}, "out"),
     "a bad indptr": (changed("indptr", 1, 10_000), "does not ascend at 1"),
 }
 

@@ -250,6 +250,18 @@ def test_new_slots_start_as_large_as_earlier_ones_grew() -> None:
     assert second.num_bytes < first.num_bytes
 
 
+def test_a_room_is_as_large_as_asked_and_recycled_once_nobody_uses_it() -> None:
+    pool, count = SlotPool(), 1 << 19
+    first = tensor_over(pool.room(8 * count), count)
+    second = tensor_over(pool.room(8))
+    first.fill_(1)
+    second.fill_(2)
+    assert first.sum() == count  # no one else has it
+    address = first.data_ptr()
+    del first
+    assert tensor_over(pool.room(8 * count), count).data_ptr() == address
+
+
 def test_a_pool_used_by_many_threads_holds_as_many_slots_as_were_in_use() -> None:
     pool, seen, lock = SlotPool(), set(), threading.Lock()
     wrong: list[int] = []

@@ -338,6 +338,27 @@ def test_attributes_are_those_that_the_data_has_when_an_epoch_begins() -> None:
     assert sorted(batch.n_id.tolist()) == list(range(0, 10 * N, 10))
 
 
+def test_memory_is_recycled_but_not_that_of_batches_which_are_kept() -> None:
+    loader = NeighborLoader(typed(), [4, 3], ("b", None), batch_size=4, seed=1, disjoint=True)
+    kept, copies, places = [], [], set()
+    for number, batch in enumerate(loader):
+        places |= {batch["a"].x.data_ptr(), batch["a"].n_id.data_ptr()}
+        assert batch["b"].batch[:4].tolist() == [0, 1, 2, 3]
+        if number < 2:
+            kept.append(batch)
+            copies.append(batch.clone())
+        del batch
+    assert len(places) < 2 * (number + 1)
+    for batch, wanted in zip(kept, copies, strict=True):
+        check_equal(batch, wanted)
+
+
+def test_lists_are_pickled_without_the_memory_of_others() -> None:
+    batch = next(iter(NeighborLoader(typed(), [4, 3], ("b", None), batch_size=4, seed=1)))
+    for tensor in (batch["a"].n_id, batch["a"].x, batch[A_TO_B].edge_index, batch[A_TO_B].e_id):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
 def test_batches_outlive_the_loader() -> None:
     kept = [(batch, batch.x.clone()) for batch in NeighborLoader(homogeneous(), [4], batch_size=8, num_workers=2)]
     assert all(torch.equal(batch.x, copy) for batch, copy in kept)
