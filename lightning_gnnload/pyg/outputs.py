@@ -113,7 +113,8 @@ def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOut
     graph, hops, whole = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
     types = graph.types
     assert types is not None, "the caller asked for it"
-    num_rows = batch.num_nodes if sampler.disjoint else 0
+    of_batch = batch.rows if sampler.disjoint else None
+    num_rows = 0 if of_batch is None else batch.num_nodes
     lists = _Lists(room, batch.num_nodes, num_rows, 0 if whole is None else whole.num_edges)
     parts = TypedParts(replace(batch, seed_columns={}), graph, {}, lists.of_nodes)
     node_ptr = parts.by_type.ptr.tolist()
@@ -124,9 +125,9 @@ def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOut
         {},
         {},
         {},
-        batch=dict(zip(types.node_types, lists.rows(batch.rows.long(), parts.by_type), strict=True))
-        if sampler.disjoint
-        else None,
+        batch=None
+        if of_batch is None
+        else dict(zip(types.node_types, lists.rows(of_batch.long(), parts.by_type), strict=True)),
         num_sampled_nodes={
             kind: [*steps(of_hops), *missing] for kind, of_hops in zip(types.node_types, totals, strict=True)
         },
