@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import guards
+from tests import forkserver, guards
 
 # The same examples in each run, and none that fails because the machine has much else to do.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,6 +19,7 @@ settings.load_profile("suite")
 def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     guards.mark_run(worker)
+    forkserver.serve_spawn()
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # as Lightning does on import, which may come within a test
     os.environ.setdefault("DGLBACKEND", "pytorch")  # else the first import of DGL writes a choice into the home folder
     # A shell ignores SIGINT for what it starts in the background, and Python then leaves it so.

@@ -4,7 +4,8 @@ An interpreter takes four seconds of a core to import torch and Lightning. :clas
 ``python -m module`` and ``python -c code`` as forks of a server, which has imported them and done nothing else. Such a
 process is a child of the one that asked, as if that had started it: it has its own argv, environment (in /proc, too),
 working directory, open files and session, runs the script as ``__main__``, and ends as an interpreter does. What it
-starts itself by :mod:`subprocess` or by "spawn" is started so, too, from a server of its own.
+starts itself by :mod:`subprocess` or by "spawn" is started so, too, from a server of its own; and, once it has called
+:func:`serve_spawn`, what the tests' own process starts by "spawn".
 
 What is read when Python starts or torch is imported is the server's, such as the seed of hashes. Where that matters,
 where a GPU is used, and where the start of ranks is itself tested, :class:`subprocess.Popen` starts them
@@ -75,6 +76,11 @@ class Popen(subprocess.Popen):
         self.pid = _server().start(command, dict(environment), str(bound["cwd"] or os.getcwd()), files, session)
         self._child_created = True
         self._close_pipe_fds(*pipes)
+
+
+def serve_spawn() -> None:
+    """Has the processes that this one starts by "spawn" be forks of its server."""
+    multiprocessing.util.spawnv_passfds = _spawn
 
 
 class Server:
@@ -203,7 +209,7 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
     _become(request["command"], request["environment"])
     # In the class itself, which torchrun has imported by name.
     subprocess.Popen._execute_child = Popen._execute_child  # type: ignore[attr-defined]
-    multiprocessing.util.spawnv_passfds = _spawn
+    serve_spawn()
     kind, what, sys.argv[1:] = _parsed(request["command"]) or ("", "", [])
     if kind == "module":
         sys.path[0] = os.getcwd()

@@ -193,16 +193,22 @@ def _is_ours(entry: str) -> bool:
     with contextlib.suppress(OSError):
         if os.stat(f"/dev/shm/{entry}").st_uid != os.getuid():
             return False
-        makers = {int(number) for number in re.findall(r"\d+", entry)[:2]} | _who_maps(f"/dev/shm/{entry}")
+        named = re.findall(r"(?<![^\W_])\d+(?![^\W_])", entry)[:2]  # not the digits of a name drawn at random
+        makers = {int(number) for number in named} | _who_maps(f"/dev/shm/{entry}")
+        if entry.startswith("sem.mp-") and not makers:
+            return False  # of killed processes, which may be another run's: their tracker of resources unlinks it
         return not any(map(_of_another_run, makers))
     return False  # gone
 
 
 def _who_maps(file: str) -> set[int]:
+    # By its inode: the C library maps a semaphore under a passing name, which the process that made it shows for ever.
+    inode = f" {os.stat(file).st_ino} "
     found = set()
     for pid in filter(str.isdigit, _entries("/proc")):
         with contextlib.suppress(OSError):
-            if file in Path(f"/proc/{pid}/maps").read_text(errors="replace"):
+            lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+            if any(inode in line and "/dev/shm/" in line for line in lines):
                 found.add(int(pid))
     return found
 

@@ -5,29 +5,23 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch_geometric.loader as pyg
 from torch.utils.data import DataLoader
 from torch_geometric.sampler import BaseSampler
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
-from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
-from lightning_gnnload.pyg.attributes import Attributes
-from lightning_gnnload.pyg.inputs import check_links, check_nodes
 from lightning_gnnload.pyg.keywords import (
     LOADER_INPUTS,
     OF_GRAPH_DATA_MODULE,
@@ -38,134 +32,15 @@ from lightning_gnnload.pyg.keywords import (
     parted,
     reset_for_full_batches,
 )
-from lightning_gnnload.pyg.outputs import sampler_output
+from lightning_gnnload.pyg.phases import PhaseLoader, PhaseRows, RowOrder, ScriptsData
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import AskedRows, ThreadedLoader, are_drawn, can_gather
+from lightning_gnnload.pyg.threads import are_drawn, can_gather
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.workload import Workload
 
 _SPLITS = {"train": "train", "val": "val", "test": "test", "predict": "pred"}
 """What PyG's arguments call the data of each phase."""
-
-
-class _PhaseLoader(ThreadedLoader):
-    """A loader that reads a phase's input by PyG's rules, and by which a data module makes its mini-batches."""
-
-    @property
-    def rows(self) -> _PhaseRows:
-        return _PhaseRows(self._sampler, self.input_data, getattr(self, "neg_sampling", None), self)
-
-    def converted(self, attributes: Attributes | None, batch: MiniBatch) -> Any:
-        """Makes PyG's mini-batch of one of ours, whose attributes have been gathered where kernels gather them."""
-        held = attributes if self._is_gathered() else None
-        return self._filtered(sampler_output(batch, self._sampler), held, lambda held: held.rows_of(batch))
-
-
-class PhaseNodeLoader(_PhaseLoader, pyg.NodeLoader):
-    """Reads the nodes of a phase."""
-
-    def __init__(self, data: Any, node_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
-        check_nodes(data, kwargs.get("input_nodes"))
-        super().__init__(data, node_sampler, **self._honoured(kwargs, seed))
-        self._begin()
-
-    @property
-    def _sampler(self) -> Any:
-        return self.node_sampler
-
-
-class PhaseLinkLoader(_PhaseLoader, pyg.LinkLoader):
-    """Reads the links of a phase."""
-
-    def __init__(self, data: Any, link_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
-        check_links(data, kwargs.get("edge_label_index"))
-        super().__init__(data, link_sampler, **self._honoured(kwargs, seed))
-        self._begin()
-
-    @property
-    def _sampler(self) -> Any:
-        return self.link_sampler
-
-
-class _PhaseRows(AskedRows):
-    """The rows of a phase, which know the loader by whose rules they ask."""
-
-    def __init__(self, sampler: GnnloadSampler, inputs: Any, neg_sampling: Any, loader: _PhaseLoader) -> None:
-        super().__init__(sampler, inputs, neg_sampling)
-        self.loader = loader
-
-
-class _ScriptsData(Dataset):
-    """The data that a user's script holds in every rank, as tables that kernels gather from.
-
-    Args:
-        data: a ``Data``, a ``HeteroData``, or a pair of stores.
-        graph: what is sampled of it; None where nothing is.
-        edges: as :class:`.Attributes` has it.
-        is_gathered: whether kernels gather attributes at all.
-
-    Attributes:
-        attributes: of the data, once loaded, where kernels gather them.
-    """
-
-    def __init__(self, data: Any, graph: Graph | None, *, edges: bool, is_gathered: bool) -> None:
-        self.data, self.graph, self.edges, self.is_gathered = data, graph, edges, is_gathered
-        self.attributes: Attributes | None = None
-        self._seen: list[Any] = []
-
-    def prepare(self) -> None:
-        """Does nothing: the script has it."""
-
-    def load(self) -> GraphData:
-        assert self.graph is not None, "the caller samples"
-        if not self.is_gathered:
-            return GraphData(self.graph)
-        self._seen = list(self._held())
-        self.attributes = Attributes(self.data, self.graph, edges=self.edges)
-        return self.attributes.tables
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether the script has given its data other attributes since they were loaded."""
-        if self.attributes is None:
-            return False
-        held = list(self._held())
-        return len(held) != len(self._seen) or any(a is not b for a, b in zip(held, self._seen, strict=True))
-
-    def _held(self) -> Iterator[Any]:
-        return (value for store in self.data.stores for value in store.values())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "attributes": None, "_seen": []}
-
-
-class _RowOrder(SeedOrder):
-    """An order of a loader's rows, by the nodes and times that these are of."""
-
-    def __init__(self, order: SeedOrder, loader: _PhaseLoader) -> None:
-        self._order, self._loader = order, loader
-        self._table: SeedTable | None = None
-        self._nodes = np.zeros((0, 1), np.int64)
-
-    @property
-    def name(self) -> str:
-        return self._order.name
-
-    def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
-        if self._table is None:
-            self._nodes = self._loader.rows.nodes_of(np.arange(len(self._loader.dataset)))
-            times = self._loader.input_data.time
-            if times is None and self._nodes.shape[1] == 1 and graph.node_time is not None:
-                times = graph.node_time[self._nodes[:, 0]]
-            if self._nodes.shape[1] == 1:
-                self._table = SeedTable(self._nodes[:, 0], time=times)
-            else:
-                self._table = SeedTable(src=self._nodes[:, 0], dst=self._nodes[:, 1], time=times)
-        return self._order.bind_rows(self._table, self._nodes, graph, global_batch_size)
-
-    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
-        raise AssertionError("only what bind() returns knows the rows")
 
 
 class PyGDataModule(GraphDataModule):
@@ -334,7 +209,7 @@ class PyGDataModule(GraphDataModule):
             LoaderConfigError: nothing is sampled here, but by a sampler of the user's, or not at all.
         """
         if self._data is None:
-            assert isinstance(self._dataset, _ScriptsData)
+            assert isinstance(self._dataset, ScriptsData)
             if self._dataset.graph is None:
                 raise LoaderConfigError(
                     f"{type(self).__name__} samples nothing itself with loader={self.loader!r}, but this needs a "
@@ -352,7 +227,7 @@ class PyGDataModule(GraphDataModule):
         training = phase == "train"
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
         loader = self._phase_loader(phase)
-        assert isinstance(loader, _PhaseLoader), "the caller asked for it"
+        assert isinstance(loader, PhaseLoader), "the caller asked for it"
         num_rows: int = len(loader.dataset)  # type: ignore[arg-type]
         if not num_rows:
             raise SeedError(
@@ -363,7 +238,7 @@ class PyGDataModule(GraphDataModule):
             self._inner(training=training),
             np.arange(num_rows),
             batch_size=self.batch_size if training else self.eval_batch_size,
-            order=_RowOrder(self.order if training and not overfit else Sequential(), loader),
+            order=RowOrder(self.order if training and not overfit else Sequential(), loader),
             seed=self.seed,
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=bool(loader.drop_last),
@@ -413,7 +288,7 @@ class PyGDataModule(GraphDataModule):
         return self.dataloader(*inputs, **kwargs)
 
     def _loader(self, phase: str) -> SampledLoader:
-        assert isinstance(self._dataset, _ScriptsData)
+        assert isinstance(self._dataset, ScriptsData)
         if self._dataset.has_changed:
             self.caching.close()
             self._data = None
@@ -427,8 +302,8 @@ class PyGDataModule(GraphDataModule):
         return loader
 
     def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any]:
-        assert isinstance(workload.rows, _PhaseRows)
-        assert isinstance(self._dataset, _ScriptsData)
+        assert isinstance(workload.rows, PhaseRows)
+        assert isinstance(self._dataset, ScriptsData)
         return partial(workload.rows.loader.converted, self._dataset.attributes)
 
     def _as_carried(self, data: GraphData) -> GraphData:
@@ -538,17 +413,17 @@ class PyGDataModule(GraphDataModule):
             "Leave one of them out."
         )
 
-    def _scripts_data(self) -> _ScriptsData:
+    def _scripts_data(self) -> ScriptsData:
         sampler = getattr(self, "graph_sampler", None)
         if not isinstance(sampler, GnnloadSampler):
-            return _ScriptsData(self._user_data, None, edges=False, is_gathered=False)
+            return ScriptsData(self._user_data, None, edges=False, is_gathered=False)
         assert isinstance(self.eval_graph_sampler, GnnloadSampler)
         edges = are_drawn(sampler) and are_drawn(self.eval_graph_sampler)
         kwargs = (self.loader_kwargs, self.eval_loader_kwargs)
         is_gathered = can_gather(self._user_data, sampler) and any(
             each.get("transform_sampler_output") is None for each in kwargs
         )
-        return _ScriptsData(self._user_data, sampler.graph, edges=edges, is_gathered=is_gathered)
+        return ScriptsData(self._user_data, sampler.graph, edges=edges, is_gathered=is_gathered)
 
 
 def _first(batches: list[Any]) -> Any:

@@ -12,7 +12,8 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import BaseSampler
 
 from lightning_gnnload.errors import LoaderConfigError
-from lightning_gnnload.pyg.datamodule import PhaseLinkLoader, PhaseNodeLoader, PyGDataModule
+from lightning_gnnload.pyg.datamodule import PyGDataModule
+from lightning_gnnload.pyg.phases import PhaseLinkLoader, PhaseNodeLoader
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 
 

@@ -16,7 +16,7 @@ PER_TRAINER = {"metrics", "losses", "callbacks", "by_hand"}
 
 
 def held(folder: Path, how: str, num_devices: int) -> list[dict[str, Any]]:
-    job = launch.run(Path(endings.__file__), folder=folder, how=how, num_devices=num_devices, anew=True)
+    job = launch.run(Path(endings.__file__), folder=folder, how=how, num_devices=num_devices)
     assert "lacks model" not in job.output  # SWA's own schedule, which it names, is the trainers' alone
     return [json.loads(path.read_text()) for path in sorted(folder.glob("holds-*.json"))]
 

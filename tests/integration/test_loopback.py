@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.integration.scripts import launch
 
 JOB = """
 import ipaddress, json, os
@@ -56,11 +54,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_ranks_listen_on_loopback_only(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
-    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{JOB}")
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    script.write_text(JOB)
+    launch.run(script, folder=tmp_path)
     counts, outside = zip(*(json.loads((tmp_path / f"listens-{rank}").read_text()) for rank in range(2)), strict=True)
     assert outside == ([], [])
     assert sum(counts) > 0  # they do listen: a test that sees no socket sees nothing

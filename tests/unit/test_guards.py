@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import signal
 import socket
@@ -51,6 +53,14 @@ def leaked_shared_memory() -> Iterator[None]:
 
 
 @contextmanager
+def leaked_semaphore() -> Iterator[None]:
+    lock = multiprocessing.get_context("spawn").Lock()
+    yield
+    del lock
+    gc.collect()
+
+
+@contextmanager
 def leaked_socket() -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(f"\0gnnload-guard-{os.getpid()}")
@@ -71,6 +81,7 @@ def leaked_memory_file() -> Iterator[None]:
         (leaked_process, "input()"),
         (unreaped_process, "child process"),
         (leaked_shared_memory, "gnnload_guard_"),
+        (leaked_semaphore, "sem.mp-"),
         (leaked_socket, "@gnnload-guard-"),
         (leaked_memory_file, "memfd:gnnload-slot"),
     ],
@@ -81,6 +92,24 @@ def test_a_leak_is_named(leak: Callable, named: str) -> None:
         (line,) = guards.leaks(before, grace_s=0.05)
     assert named in line
     assert guards.leaks(before) == []
+
+
+def test_a_semaphore_of_another_run_is_none_of_ours() -> None:
+    before = guards.footprint()
+    code = "import multiprocessing as m; lock = m.get_context('spawn').Lock(); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {guards.RUN_MARK: "another"},
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        new = guards.footprint().shared_memory - before.shared_memory
+        lines = guards.leaks(before, grace_s=0.05)
+        process.communicate(b"\n")
+    assert any(name.startswith("sem.mp-") for name in new)
+    assert [line for line in lines if "shared memory" in line] == []
 
 
 def test_a_changed_environment_is_named_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,17 @@ import lightning_gnnload
 
 MOST_FOR_PYG = 105
 HEAVY = ("numpy", "torch", "pytorch_lightning", "lightning", "torchmetrics", "matplotlib", "rich", "yaml")
-# Prints which of HEAVY a process has after it imported these modules: a folder's are all its modules.
+# Prints, for each module that it is asked to import, which of HEAVY the process has then: "folder/but" are all modules
+# of a folder but one.
 IMPORT = f"""
 import importlib, pkgutil, sys
-for name in sys.argv[1].split():
+for asked in sys.argv[1:]:
+    name, is_folder, but = asked.partition("/")
     module = importlib.import_module(name)
-    if sys.argv[2:]:
-        for each in pkgutil.walk_packages(module.__path__, name + "."):
-            if each.name not in sys.argv[2:]:
-                importlib.import_module(each.name)
-print(*(name for name in {HEAVY} if name in sys.modules))
+    for each in pkgutil.walk_packages(module.__path__, name + ".") if is_folder else ():
+        if each.name != f"{{name}}.{{but}}":
+            importlib.import_module(each.name)
+    print(asked, *(name for name in {HEAVY} if name in sys.modules))
 """
 
 
@@ -31,31 +32,23 @@ def run(code: str, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "loads"),
-    [("lightning_gnnload", ""), ("lightning_gnnload.errors", ""), ("lightning_gnnload.ops", "numpy")],
-)
-def test_a_door_opens_onto_its_own_layer_alone(name: str, loads: str) -> None:
-    assert run(IMPORT, name) == loads
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("layer", "but"),
-    [
-        ("ops", ""),
-        ("data", ""),
-        ("sample", ""),
-        ("adapters", ""),
-        ("cache", "metrics"),  # a Metric is torchmetrics'
-        ("partition", "report"),  # what commands print comes as tables of rich
-        ("conform", ""),
-        ("pipeline", ""),
-    ],
-)
-def test_no_module_below_the_plugin_loads_lightning_or_what_draws_and_prints(layer: str, but: str) -> None:
-    name = f"lightning_gnnload.{layer}"
-    assert run(IMPORT, name, f"{name}.{but}") == "numpy torch"
+def test_layers_load_what_they_use_alone() -> None:
+    # From the lowest layer up, in one process: the first that has too much is the one that brought it.
+    layers = [
+        "lightning_gnnload",
+        "lightning_gnnload.errors",
+        "lightning_gnnload.ops",
+        "lightning_gnnload.ops/",
+        "lightning_gnnload.data/",
+        "lightning_gnnload.sample/",
+        "lightning_gnnload.adapters/",
+        "lightning_gnnload.cache/metrics",  # a Metric is torchmetrics'
+        "lightning_gnnload.partition/report",  # what commands print comes as tables of rich
+        "lightning_gnnload.conform/",
+        "lightning_gnnload.pipeline/",
+    ]
+    loaded = ["", "", " numpy"] + [" numpy torch"] * 8
+    assert run(IMPORT, *layers).splitlines() == [name + heavy for name, heavy in zip(layers, loaded, strict=True)]
 
 
 PYG = """

