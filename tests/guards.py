@@ -25,6 +25,9 @@ PREFIX = "gnnload"  # of the names that the package gives its threads, sockets a
 GRACE_S = 10.0  # how long threads and processes that are told to stop may take, and what cleans up after killed ones
 RUN_MARK = "GNNLOAD_TEST_RUN"
 
+# Python's own name them so, and joblib's loky gives all of a process that imports it names of the other kind.
+SEMAPHORES = ("sem.mp-", "sem.loky-")
+
 # Written by libraries on import, by Lightning or by pytest; restored like all others, but no fault of ours.
 FOREIGN_ENVIRONMENT = re.compile(
     r"PYTEST_\w+|PL_\w+|MASTER_(ADDR|PORT)|(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|OMP_NUM_THREADS|KMP_\w+"
@@ -193,11 +196,11 @@ def _is_ours(entry: str) -> bool:
     with contextlib.suppress(OSError):
         if os.stat(f"/dev/shm/{entry}").st_uid != os.getuid():
             return False
-        named = re.findall(r"(?<![^\W_])\d+(?![^\W_])", entry)[:2]  # not the digits of a name drawn at random
-        makers = {int(number) for number in named} | _who_maps(f"/dev/shm/{entry}")
-        if entry.startswith("sem.mp-") and not makers:
+        makers = _who_maps(f"/dev/shm/{entry}")
+        if entry.startswith(SEMAPHORES) and not makers:
             return False  # of killed processes, which may be another run's: their tracker of resources unlinks it
-        return not any(map(_of_another_run, makers))
+        named = re.findall(r"(?<![^\W_])\d+(?![^\W_])", entry)[:2]  # not the digits of a name drawn at random
+        return not any(map(_of_another_run, makers | {int(number) for number in named}))
     return False  # gone
 
 
