@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
 
 _PIECE = 1 << 16  # rows whose cells are held as texts at once
 _TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 _LONGEST_CELL = 1 << 30
+_LONGEST_TEXT = 1000  # characters of an id or a number: an array of texts has room for the longest in every row
 _limit = threading.RLock()  # of the csv module's one setting
 
 
@@ -41,8 +43,7 @@ class CsvColumns:
         num_rows: R.
 
     Raises:
-        DatasetError: the file is missing or broken, lacks a column of ids, or has a number missing; the message names
-            line and column.
+        DatasetError: the file is missing or broken, or has an id or a number missing; the message names line and column.
 
     Shapes: R rows, C numbers of a cell that lists some.
     """
@@ -54,32 +55,30 @@ class CsvColumns:
         self.left_out: list[str] = []
         self.num_rows = 0
         pieces: dict[str, list[np.ndarray]] = {}
-        try:
-            with (
-                self._opened() as (reader, bytes_read),
-                progress(f"Reading {file.name}", file.stat().st_size) as advance,
-            ):
-                names = self._names(next(reader, []))
-                kinds: dict[str, Callable[[list[str]], np.ndarray]] = {}
-                last = 0
-                while piece := list(islice(reader, _PIECE)):
-                    rows = self._whole(piece, len(names))
-                    for place, name in enumerate(names):
-                        if not rows or not name or name in self.left_out:
-                            continue
-                        cells = list(map(itemgetter(place), rows))
-                        if name in ids:
-                            pieces.setdefault(name, []).append(np.array(cells))
-                        elif name not in kinds and not _is_number(cells[0]):
+        with (
+            reading(file, "Values in UTF-8, with a header, are needed."),
+            self._opened() as (reader, bytes_read),
+            progress(f"Reading {file.name}", file.stat().st_size) as advance,
+        ):
+            names = self._names(next(reader, []))
+            kinds: dict[str, tuple[Callable[[list[str]], np.ndarray], str]] = {}
+            last = 0
+            while piece := list(islice(reader, _PIECE)):
+                rows = self._whole(piece, len(names))
+                for place, name in enumerate(names):
+                    if not rows or not name or name in self.left_out:
+                        continue
+                    cells = list(map(itemgetter(place), rows))
+                    if name not in kinds:
+                        sample = next(filter(str.strip, cells), "")
+                        kinds[name] = _texts if name in ids else _reader_of(sample), sample
+                        if name not in ids and _shape(*kinds[name]) is None:
                             self.left_out.append(name)
-                        else:
-                            kind = kinds.setdefault(name, _reader_of(cells[0]))
-                            pieces.setdefault(name, []).append(self._numbers(kind, name, cells))
-                    self.num_rows += len(rows)
-                    advance((at := bytes_read()) - last)
-                    last = at
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise DatasetError(f"{file} cannot be read as CSV: {error}.") from error
+                            continue
+                    pieces.setdefault(name, []).append(self._read(*kinds[name], name, cells))
+                self.num_rows += len(rows)
+                advance((at := bytes_read()) - last)
+                last = at
         for name in filter(None, names):
             if name not in self.left_out:
                 held = self.ids if name in ids else self.values
@@ -119,16 +118,22 @@ class CsvColumns:
         self.left_out += [f"column {place} without a name" for place, name in enumerate(names, 1) if not name]
         return names
 
-    def _numbers(self, kind: Callable[[list[str]], np.ndarray], name: str, cells: list[str]) -> np.ndarray:
+    def _read(
+        self, kind: Callable[[list[str]], np.ndarray], sample: str, name: str, cells: list[str]
+    ) -> np.ndarray:
         try:
             return kind(cells)
         except (ValueError, KeyError, OverflowError):
-            shape = _shape(kind, cells[0])
-            row = next((at for at, cell in enumerate(cells) if shape is None or _shape(kind, cell) != shape), 0)
+            shape = _shape(kind, sample)
+            row = next((at for at, cell in enumerate(cells) if _shape(kind, cell) != shape), 0)
             what = f"{cells[row]!r:.80}" if cells[row].strip() else "nothing"
+            problem = (
+                f"but an id, of up to {_LONGEST_TEXT} characters, is needed."
+                if kind is _texts
+                else f"unlike {sample!r:.80}. Write as many numbers in each row: nan, or -1, where one is missing."
+            )
             raise DatasetError(
-                f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, but began with "
-                f"{cells[0]!r:.80}. Write as many numbers in each row: nan, or -1, where one is missing."
+                f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, {problem}"
             ) from None
 
     def _joined(self, name: str, pieces: list[np.ndarray]) -> np.ndarray:
@@ -143,12 +148,29 @@ class CsvColumns:
         return np.concatenate(pieces)
 
 
-def _whole_or_fractions(cells: list[str]) -> np.ndarray:
-    texts = np.array(cells)
+def whole_or_fractions(texts: np.ndarray) -> np.ndarray:
+    """Converts texts that are numbers to int64, or else float64.
+
+    Raises:
+        ValueError: others. ``1_000`` and digits of other scripts, which Python reads, are no numbers in a file.
+    """
+    letters = texts.view(np.uint32)
+    if ((letters == ord("_")) | (letters > 127)).any():
+        raise ValueError("no number")
     try:
         return texts.astype(np.int64)
     except (ValueError, OverflowError):
         return texts.astype(np.float64)
+
+
+def _texts(cells: list[str]) -> np.ndarray:
+    if not all(map(str.strip, cells)) or max(map(len, cells)) > _LONGEST_TEXT:
+        raise ValueError("no id")
+    return np.array(cells)
+
+
+def _numbers(cells: list[str]) -> np.ndarray:
+    return whole_or_fractions(_texts(cells))
 
 
 def _truth(cells: list[str]) -> np.ndarray:
@@ -177,11 +199,7 @@ def _reader_of(cell: str) -> Callable[[list[str]], np.ndarray]:
     text = cell.strip()
     if text in _TRUTH:
         return _truth
-    return _lists if "," in text or text[:1] in ("[", "(") else _whole_or_fractions
-
-
-def _is_number(cell: str) -> bool:
-    return _shape(_reader_of(cell), cell) is not None
+    return _lists if "," in text or text[:1] in ("[", "(") else _numbers
 
 
 def _shape(kind: Callable[[list[str]], np.ndarray], cell: str) -> tuple[int, ...] | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.csv_columns import CsvColumns
+from lightning_gnnload.data.datasets.csv_columns import CsvColumns, whole_or_fractions
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.graph import Graph
@@ -133,10 +133,9 @@ class _Tables:
 
     def __init__(self, dataset: DGLCSV, meta: Description) -> None:
         self._dataset, self._file = dataset, meta.file
-        separator = meta.take("separator", str, optional=True) or ","
-        if len(separator) != 1:
-            raise meta.error("separator", "one character is needed")
-        self._separator = separator
+        self._separator = meta.take("separator", str) if meta.has("separator") else ","
+        if len(self._separator) != 1 or self._separator in '"\r\n':
+            raise meta.error("separator", "one character is needed, no quote and no line's end")
         self._nodes: dict[str, _Rows] = {}
         self._node_ids: dict[str, np.ndarray] = {}
         self._edges: dict[EdgeType, _Rows] = {}
@@ -161,6 +160,8 @@ class _Tables:
     def _read(self, entry: Description, fields: Mapping[str, str]) -> tuple[CsvColumns, list[str]]:
         """Reads a file, and returns its columns of ids by these fields, whose names stand in the entry or are usual."""
         names = [entry.take(field, str, optional=True) or usual for field, usual in fields.items()]
+        if len({*names}) < len(names):
+            raise entry.error(next(iter(fields)), f"both ends are read from {names[0]!r}; two columns are needed")
         graph_field = entry.take("graph_id_field", str, optional=True) or "graph_id"
         columns = CsvColumns(entry.path("file_name"), self._separator, {*names, graph_field})
         for field, name in zip(fields, names, strict=True):
@@ -215,7 +216,7 @@ class _Tables:
             strangers = np.flatnonzero(places < 0)
         else:
             places = strangers = np.flatnonzero(
-                [_numbers_or_texts(np.array(text)).dtype.kind != "i" for text in ids.tolist()]
+                [_numbers_or_texts(np.array([text])).dtype.kind != "i" for text in ids.tolist()]
             )
         if len(strangers):
             row = int(strangers[0])
@@ -356,9 +357,10 @@ class _Tables:
 def _numbers_or_texts(ids: np.ndarray) -> np.ndarray:
     """Returns ids as int64 where they all are whole numbers."""
     try:
-        return ids.astype(np.int64)
-    except (ValueError, OverflowError):
+        numbers = ids if ids.dtype.kind == "i" else whole_or_fractions(ids)
+    except ValueError:
         return ids
+    return numbers if numbers.dtype.kind == "i" else ids
 
 
 def _single(column: np.ndarray) -> np.ndarray:

@@ -192,7 +192,7 @@ class SetReader:
         given = {end: found.columns.pop(name) for end, name in _NEGATIVES.items() if name in found.columns}
         if given:
             by_end = {
-                end: self._ids(rows.view(len(rows), -1), end_types[end], f"{found.place}: {_NEGATIVES[end]}")
+                end: self._ids(rows.flatten(1) if rows.ndim > 1 else rows[:, None], end_types[end], f"{found.place}: {_NEGATIVES[end]}")
                 for end, rows in given.items()
             }
             self._put_negatives(found, *self._replaced(found, by_end))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gnnload.data.clock import as_times
+from lightning_gnnload.data.clock import are_dates, as_times
+from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.datasets.relational import (
     Relation,
     as_numbers,
@@ -18,8 +18,8 @@ from lightning_gnnload.data.datasets.relational import (
     kept_rows,
     lists_of,
     read_relation,
+    without_column,
 )
-from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
@@ -29,11 +29,10 @@ from lightning_gnnload.errors import DatasetError, GraphDataError
 
 LINKS = "links"
 """The relation of the edge type, without edges, that a recommendation task's links have."""
-_RECIPE = 1  # part of the settings: raise it when the same files would give other arrays
 
 
 @dataclass(frozen=True)
-class RelBench(StoredDataset):
+class RelBench(ForeignFolder):
     """Provides a relational database as a graph with types and times, and the rows of a task as seeds.
 
     Tables are node types, their rows are nodes in their order; ids in tasks are row numbers. A foreign key ``col`` of a
@@ -57,31 +56,39 @@ class RelBench(StoredDataset):
 
     Args:
         source: a folder as RelBench keeps it, with ``db/<table>.parquet`` and
-            ``tasks/<name>/{train,val,test}.parquet``, converted once into a folder beside those; or a
-            ``relbench.base.Database``, converted when it is loaded.
+            ``tasks/<name>/{train,val,test}.parquet``, converted once; or a ``relbench.base.Database``, converted when
+            it is loaded.
         task: its name in the folder, or a RelBench task; None: the graph alone.
         until: a date (or a number, where times are): later rows are left out of the graph. None: the earliest time of
             the task's test, as RelBench does; nothing is without a task, nor where rows are asked about at their own
             time, to complete a column of theirs. That column is never in the graph.
+        hidden: further columns that are not in the graph, as they would give targets away: ``"results.points"``. Those
+            of a RelBench task that says some (``remove_columns``) are hidden, too; its folder does not say them.
         target: the column of the task's targets; None: the only one that is neither key nor time.
         max_categories: of a column of texts, which has more if it is none of categories.
+        root: the folder to keep converted graphs in; a per-user cache folder by default.
 
     Raises:
         DatasetError: a source or task of another kind.
 
     Example:
-        >>> RelBench("rel-f1", task="driver-dnf").folder.as_posix()
-        'rel-f1/gnnload-driver-dnf'
+        >>> RelBench("rel-f1", task="driver-dnf").task
+        'driver-dnf'
     """
 
+    KIND: ClassVar[str] = "RelBench"
     source: Any
     task: Any = None
     until: Any = None
     target: str | None = None
     max_categories: int = 256
+    hidden: Sequence[str] = ()
+    root: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if not self._of_files and not isinstance(getattr(self.source, "table_dict", None), Mapping):
+        if self._of_files:
+            super().__post_init__()
+        elif not isinstance(getattr(self.source, "table_dict", None), Mapping):
             raise DatasetError(
                 f"RelBench: source is a {type(self.source).__name__}; give the path of a folder with db/ and tasks/, "
                 "or a relbench.base.Database, such as dataset.get_db()."
@@ -96,33 +103,13 @@ class RelBench(StoredDataset):
                 f"RelBench: task is a {type(self.task).__name__}; give its name, or a RelBench task, which has "
                 "get_table."
             )
+        if isinstance(self.hidden, str):
+            raise DatasetError(f"RelBench: hidden is {self.hidden!r}; give a list of such names.")
         if type(self.max_categories) is not int or self.max_categories < 0:
             raise DatasetError(f"RelBench: max_categories is {self.max_categories!r}; a number of 0 or more is needed.")
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        files = {}
-        for file in sorted([*(self._home / "db").glob("*.parquet"), *self._task_folder.glob("*.parquet")]):
-            found = file.stat()
-            files[file.relative_to(self._home).as_posix()] = [found.st_size, found.st_mtime_ns]
-        return {
-            "dataset": "relbench",
-            "recipe": _RECIPE,
-            "task": self.task,
-            "until": None if self.until is None else str(self.until),
-            "target": self.target,
-            "max_categories": self.max_categories,
-            "files": files,
-        }
-
-    @property
-    def folder(self) -> Path:
-        changed = {"until": self.until, "target": self.target, "categories": self.max_categories}
-        if self.max_categories == RelBench.max_categories:
-            del changed["categories"]
-        parts = ["gnnload", *([] if self.task is None else [self.task])]
-        parts += [f"{name}-{value}" for name, value in changed.items() if value is not None]
-        return self._home / "-".join(parts).replace("/", "-")
+    def files(self) -> list[Path]:
+        return sorted([*(self.home / "db").glob("*.parquet"), *self._task_folder.glob("*.parquet")])
 
     def prepare(self) -> None:
         """Converts the folder, unless that is done; objects are converted when they are loaded."""
@@ -143,6 +130,7 @@ class RelBench(StoredDataset):
     def _converted(self) -> GraphData:
         left_out: list[str] = []
         relations = {each.name: each for each in self._relations(left_out)}
+        self._hide(relations)
         seeds: dict[str, SeedTable] = {}
         if self.task is None:
             relations, links = _until(relations, self._until, left_out), None
@@ -155,8 +143,7 @@ class RelBench(StoredDataset):
             links = task.edge_type
         graph = _graph(relations, links, left_out)
         tables = {name: _columns(each, self.max_categories, left_out) for name, each in relations.items()}
-        if left_out:
-            warnings.warn(f"RelBench: left out: {'; '.join(left_out)}.", stacklevel=4)
+        self.tell((), [f"Left out: {'; '.join(left_out)}."] if left_out else ())
         return GraphData(
             graph,
             train=seeds.get("train"),
@@ -168,12 +155,25 @@ class RelBench(StoredDataset):
     def _relations(self, left_out: list[str]) -> list[Relation]:
         if not self._of_files:
             return [as_relation(name, table, left_out) for name, table in sorted(self.source.table_dict.items())]
-        files = sorted((self._home / "db").glob("*.parquet"))
+        files = sorted((self.home / "db").glob("*.parquet"))
         if not files:
             raise DatasetError(
-                f"RelBench: {self._home / 'db'} has no Parquet files. Give the folder that has db/ and tasks/ in it."
+                f"RelBench: {self.home / 'db'} has no Parquet files. Give the folder that has db/ and tasks/ in it."
             )
         return [read_relation(file) for file in files]
+
+    def _hide(self, relations: dict[str, Relation]) -> None:
+        for name in self.hidden:
+            table, _, column = name.rpartition(".")
+            if table not in relations or column not in relations[table].plain_columns:
+                raise DatasetError(
+                    f"RelBench: hidden has {name!r}, but 'table.column' is needed, of one that is neither key nor time; "
+                    f"the tables are {', '.join(relations)}."
+                )
+            relations[table] = without_column(relations[table], column)
+        for table, column in getattr(self.task, "remove_columns", ()):
+            if table in relations:
+                relations[table] = without_column(relations[table], column)
 
     def _splits(self, left_out: list[str]) -> dict[str, Relation]:
         if not isinstance(self.task, str):
@@ -182,7 +182,7 @@ class RelBench(StoredDataset):
         files = {split: self._task_folder / f"{split}.parquet" for split in SPLITS}
         found = {split: read_relation(file) for split, file in files.items() if file.is_file()}
         if not found:
-            tasks = self._home / "tasks"
+            tasks = self.home / "tasks"
             known = sorted(path.name for path in tasks.iterdir() if path.is_dir()) if tasks.is_dir() else []
             raise DatasetError(
                 f"RelBench: {self._task_folder} has none of {', '.join(files[name].name for name in files)}. "
@@ -202,7 +202,7 @@ class RelBench(StoredDataset):
         if self.until is None:
             return None
         time = as_times(np.array([self.until]), what="RelBench: until", error=DatasetError)
-        return time[0] if isinstance(self.until, int | float) else int(time[0]) // 10**9
+        return int(time[0]) // 10**9 if are_dates([self.until]) else time[0]
 
     @property
     def _is_kept(self) -> bool:
@@ -214,12 +214,8 @@ class RelBench(StoredDataset):
         return isinstance(self.source, str | Path)
 
     @property
-    def _home(self) -> Path:
-        return Path(self.source).expanduser()
-
-    @property
     def _task_folder(self) -> Path:
-        return self._home / "tasks" / str(self.task)
+        return self.home / "tasks" / str(self.task)
 
 
 @dataclass(frozen=True)
@@ -265,8 +261,7 @@ class _Task:
         that column out of ``relations``."""
         own = _table_named(relations, self.entity_table)
         if self.target in own.columns:
-            columns = {name: column for name, column in own.columns.items() if name != self.target}
-            relations[own.name] = replace(own, columns=columns)
+            relations[own.name] = without_column(own, self.target)
             left_out.append(f"{own.name}.{self.target}, which is the target")
         table = next(iter(splits.values()))
         if own.time_column is None or table.time_column is None or not table.num_rows:

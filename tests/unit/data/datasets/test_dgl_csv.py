@@ -222,21 +222,21 @@ def test_a_single_graph_may_have_an_id(tmp_path):
         ({"edges": EDGES.replace("12,7", "x,7")}, r"edges\.csv: line 4, column 'src_id': x is no node of type '_V'"),
         ({"edges": EDGES.replace("src_id", "from")}, r"no column 'src_id', but .*edge_data\[0\]\.src_id_field"),
         ({"nodes": NODES.replace("12,", "7,")}, r"nodes\.csv: line 5 has node 7 again"),
-        ({"nodes": NODES.replace("12,1", "12,")}, r"line 5, column 'label' has nothing, but began with '1'"),
-        ({"nodes": NODES.replace("12,1", "12,one")}, r"line 5, column 'label' has 'one', but began with '1'"),
+        ({"nodes": NODES.replace("12,1", "12,")}, r"line 5, column 'label' has nothing, unlike '1'"),
+        ({"nodes": NODES.replace("12,1", "12,one")}, r"line 5, column 'label' has 'one', unlike '1'"),
         ({"nodes": NODES.replace("7,1", "7,one")}, r"column 'label' holds texts.*Classes are counted from 0"),
         (
             {"nodes": NODES.replace('"3,4"', '"3,4,5"')},
-            r"line 4, column 'feat' has '3,4,5', but began with '0\.5, 0\.25'",
+            r"line 4, column 'feat' has '3,4,5', unlike '0\.5, 0\.25'",
         ),
-        ({"nodes": NODES.replace('"3,4"', '"3,"')}, r"line 4, column 'feat' has '3,', but"),
+        ({"nodes": NODES.replace('"3,4"', '"3,"')}, r"line 4, column 'feat' has '3,', unlike"),
         (
             {"nodes": NODES.replace("True,False,False,", "2,0,0,")},
-            r"column 'train_mask' has 'False', but began with '2'",
+            r"column 'train_mask' has 'False', unlike '2'",
         ),
         ({"nodes": NODES.replace("31\n", "31,5\n")}, r"line 3 has 8 cells, but the header names 7"),
         ({"nodes": NODES.replace("age", "label")}, r"the header has 'label' more than once"),
-        ({"nodes": NODES + '1,"'}, r"cannot be read as CSV: unexpected end of data"),
+        ({"nodes": NODES + '1,"'}, r"cannot be read: unexpected end of data"),
         (
             {"meta": META.replace("nodes.csv", "none.csv")},
             r"node_data\[0\]\.file_name is 'none\.csv'; there is no such",
@@ -265,7 +265,7 @@ def test_a_broken_folder_is_named_with_file_line_and_value(tmp_path, change, mes
 def test_files_in_another_encoding_are_named(tmp_path):
     folder = flat(tmp_path / "flat")
     (folder / "nodes.csv").write_bytes(b"node_id\n\xff\n")
-    with pytest.raises(DatasetError, match=r"nodes\.csv cannot be read as CSV: .*utf-8"):
+    with pytest.raises(DatasetError, match=r"nodes\.csv cannot be read: .*utf-8"):
         read(folder)
     with pytest.raises(DatasetError, match=r"meta\.yaml is missing"):
         read(tmp_path / "nothing")

@@ -52,7 +52,7 @@ def shop(tmp_path):
 
 
 def made(root, **settings):
-    dataset = RelBench(root, **settings)
+    dataset = RelBench(root, root=root / "converted", **settings)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         dataset.prepare()
@@ -177,7 +177,7 @@ def test_files_that_changed_are_converted_anew(shop):
     made(shop)
     write(shop / "db" / "customer.parquet", {"id": [0, 1, 2, 3]}, "id")
     with pytest.raises(DatasetError, match=r"is not ready"):
-        RelBench(shop).load()
+        RelBench(shop, root=shop / "converted").load()
     assert made(shop)[0].graph.types.num_nodes[0] == 4
 
 
@@ -240,7 +240,7 @@ def spoil_time(shop):
 def test_tables_that_cannot_be_are_named(shop, spoil, message):
     spoil(shop)
     with pytest.raises(DatasetError, match=message):
-        RelBench(shop).prepare()
+        RelBench(shop, root=shop / "converted").prepare()
 
 
 @pytest.mark.parametrize(
@@ -255,15 +255,15 @@ def test_tables_that_cannot_be_are_named(shop, spoil, message):
 def test_tasks_that_cannot_be_are_named(shop, columns, keys, message):
     write(shop / "tasks" / "odd" / "train.parquet", columns, None, keys)
     with pytest.raises(DatasetError, match=message):
-        RelBench(shop, task="odd").prepare()
+        RelBench(shop, "odd", root=shop / "converted").prepare()
 
 
 def test_an_unknown_task_is_told_with_those_that_are_there(shop):
     with pytest.raises(DatasetError, match=r"The tasks there are: buys, churn\."):
-        RelBench(shop, task="chrun").prepare()
+        RelBench(shop, "chrun", root=shop / "converted").prepare()
 
 
 def test_without_pyarrow_the_extra_is_named(shop, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[relbench\]"):
-        RelBench(shop).prepare()
+        RelBench(shop, root=shop / "converted").prepare()

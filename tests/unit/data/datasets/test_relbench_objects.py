@@ -102,7 +102,7 @@ def test_a_folder_that_relbench_wrote_gives_the_same_data(shop, tmp_path) -> Non
 
     task = UserChurnTask(shop, tmp_path / "tasks" / "user-churn")
     of_objects = loaded(shop.get_db(), task)
-    dataset = RelBench(tmp_path, "user-churn")
+    dataset = RelBench(tmp_path, "user-churn", root=tmp_path / "converted")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dataset.prepare()
