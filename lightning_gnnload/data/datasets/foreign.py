@@ -96,4 +96,5 @@ def reading(file: Path, remedy: str) -> Iterator[None]:
     except (GnnLoadError, MemoryError):
         raise
     except Exception as error:  # parsers of damaged bytes raise whatever their inner workings do
-        raise DatasetError(f"{file} cannot be read: {error}. {remedy}") from error
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise DatasetError(f"{file} cannot be read: {problem[:300].rstrip('.')}. {remedy}") from error

@@ -14,8 +14,13 @@ import numpy as np
 
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.ogb_links import read_links, seeds_of_links
-from lightning_gnnload.data.datasets.ogb_raw import RawGraph, read_raw, read_split
-from lightning_gnnload.data.datasets.ogb_typed import read_raw_typed, read_split_typed
+from lightning_gnnload.data.datasets.ogb_raw import (
+    RawGraph,
+    read_raw,
+    read_raw_typed,
+    read_split,
+    read_split_typed,
+)
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -144,8 +149,8 @@ class OGB(StoredDataset):
     def _nodes(self, scratch: Path) -> GraphData:
         facts, raw = self._facts, self._raw(scratch)
         assert raw.labels is not None
-        years = raw.table[:, 0] if self.times and raw.table is not None else None
-        splits: Any = read_split(self._raw_home / "split" / facts.split)
+        years = raw.table if self.times else None
+        splits: Any = read_split(self._raw_home / "split" / facts.split, raw.num_nodes)
         if years is not None:
             splits = tuple(SeedTable(ids, time=years[ids]) for ids in splits)
         graph = Graph.from_coo(
@@ -179,7 +184,7 @@ class OGB(StoredDataset):
     def _typed_nodes(self, scratch: Path) -> GraphData:
         facts = self._facts
         raw = read_raw_typed(self._raw_home / "raw", scratch, table=facts.table if self.extras or self.times else None)
-        splits: Any = read_split_typed(self._raw_home / "split" / facts.split)
+        splits: Any = read_split_typed(self._raw_home / "split" / facts.split, raw.num_nodes)
         times = raw.tables if self.times else {}
         if times:
             splits = tuple(_seeds_of_type(ids, times) for ids in splits)
@@ -192,13 +197,13 @@ class OGB(StoredDataset):
             {name: _labels(labels) for name, labels in raw.labels.items()},
             *splits,
             num_classes=facts.num_outputs,
-            tables={name: self._tables(rows[:, None]) for name, rows in raw.tables.items() if self.extras},
+            tables={name: self._tables(rows) for name, rows in raw.tables.items() if self.extras},
         )
 
     def _links(self, scratch: Path) -> GraphData:
-        facts, first = self._facts, None
+        facts, ranges = self._facts, None
         if facts.typed:
-            raw, first = self._in_one_range(scratch)
+            raw, ranges = self._in_one_range(scratch)
         else:
             raw = self._raw(scratch)
         tables = {"node_type": raw.table} if facts.typed else self._tables(raw.table)
@@ -207,15 +212,16 @@ class OGB(StoredDataset):
         if self.times:
             year = facts.year
             assert year is not None
-            graph = {"edge_time": columns[year]} if raw.table is None else {"node_time": raw.table[:, 0]}
+            graph = {"edge_time": columns[year]} if raw.table is None else {"node_time": raw.table}
         if "edge_weight" in columns:
             graph["edge_weight"] = columns["edge_weight"].astype(np.float32)
         if "edge_reltype" in columns:
             graph["edge_type"] = self._relations(columns["edge_reltype"])
         edge_tables = {"edge_year": columns["edge_year"]} if self.extras and "edge_year" in columns else None
         folder = self._raw_home / "split" / facts.split
+        years = raw.table if self.times and raw.table is not None else self.times  # of nodes, or the rows' own
         seeds = [
-            seeds_of_links(found, f"{folder}/{name}.pt", first, self._years(raw))
+            seeds_of_links(found, f"{folder}/{name}.pt", ranges, years)
             for name, found in zip(("train", "valid", "test"), read_links(folder), strict=True)
         ]
         keep = raw.edge_x is not None or edge_tables is not None
@@ -229,11 +235,6 @@ class OGB(StoredDataset):
             edge_tables=edge_tables,
         )
 
-    def _years(self, raw: RawGraph) -> np.ndarray | bool:
-        """Returns the years of nodes, int64 ``[N]``, which are those of rows by their sources; whether rows have their
-        own."""
-        return raw.table[:, 0] if self.times and raw.table is not None else self.times
-
     def _relations(self, relations: np.ndarray) -> np.ndarray:
         """Returns the numbers of the edges' types; inverse ones count on from the last."""
         if not self._both_ways or not len(relations):
@@ -241,22 +242,27 @@ class OGB(StoredDataset):
         half = len(relations) // 2
         return np.append(relations[:half], relations[half:] + int(relations.max()) + 1)
 
-    def _in_one_range(self, scratch: Path) -> tuple[RawGraph, dict[str, int]]:
-        """Returns a graph with types as one without, whose nodes lie type by type, and where each type begins."""
+    def _in_one_range(self, scratch: Path) -> tuple[RawGraph, dict[str, range]]:
+        """Returns a graph with types as one without, whose nodes lie type by type, and where those of each type do."""
         (column,) = self._facts.edge_columns
         raw = read_raw_typed(self._raw_home / "raw", scratch, edge_column=column, labels=False)
         if raw.edge_columns.keys() != raw.ends.keys():
             raise DatasetError(f"{self._raw_home / 'raw'}: some relations have no {column}. Prepare it anew.")
         counts = list(raw.num_nodes.values())
-        first = dict(zip(raw.num_nodes, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
+        stops = np.cumsum(counts).tolist()
+        ranges = {name: range(stop - count, stop) for (name, count), stop in zip(raw.num_nodes.items(), stops, strict=True)}
         ends = np.concatenate(
-            [np.stack([at[0] + first[src], at[1] + first[dst]]) for (src, _, dst), at in raw.ends.items()], axis=1
+            [
+                np.stack([at[0] + ranges[src].start, at[1] + ranges[dst].start])
+                for (src, _, dst), at in raw.ends.items()
+            ],
+            axis=1,
         )
         relation = np.concatenate([raw.edge_columns[kind] for kind in raw.ends])
         if self._both_ways:
             ends, relation = np.concatenate([ends, ends[::-1]], axis=1), np.tile(relation, 2)
-        kinds = np.repeat(np.arange(len(counts)), counts)[:, None]
-        return RawGraph(ends, sum(counts), None, None, kinds, None, {column: relation}), first
+        kinds = np.repeat(np.arange(len(counts)), counts)
+        return RawGraph(ends, sum(counts), table=kinds, edge_columns={column: relation}), ranges
 
     @property
     def _facts(self) -> _Facts:

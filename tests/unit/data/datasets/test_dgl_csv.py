@@ -252,6 +252,16 @@ def test_a_single_graph_may_have_an_id(tmp_path):
             {"meta": META.replace("edges.csv", "edges.csv\n  etype: [a, b]")},
             r"a source type, a relation and a target type",
         ),
+        ({"meta": META + "separator: ''\n"}, r"separator is ''; one character"),
+        ({"meta": META + "separator: '\"'\n"}, r"separator is '\"'; one character is needed, no quote"),
+        ({"meta": META + "  src_id_field: dst_id\n"}, r"src_id_field is 'dst_id'; both ends are read from 'dst_id'"),
+        ({"meta": META + META}, r"meta\.yaml cannot be read: 'dataset_name' is there twice.*line 6"),
+        ({"nodes": NODES.replace("7,1", "7,", 1)}, r"line 2, column 'label' has nothing, unlike '0'"),
+        ({"nodes": NODES.replace("7,1", ",1", 1)}, r"line 2, column 'node_id' has nothing, but an id"),
+        ({"nodes": NODES.replace("12", "i" * 1001)}, r"line 5, column 'node_id' has 'i+, but an id, of up to 1000"),
+        ({"nodes": NODES.replace("32\n", "3_2\n")}, r"line 4, column 'age' has '3_2', unlike '30'"),
+        ({"nodes": NODES.replace("32\n", "٣\n")}, r"line 4, column 'age' has '٣', unlike '30'"),
+        ({"nodes": "node_id\n1\n  \n"}, r"line 3, column 'node_id' has nothing"),
         ({"meta": META.replace("dataset_name: made", "")}, r"dataset_name is missing"),
         ({"meta": "- 1"}, r"meta\.yaml: it holds \[1\] \(list\), but fields by name"),
     ],
@@ -260,6 +270,17 @@ def test_a_broken_folder_is_named_with_file_line_and_value(tmp_path, change, mes
     (tmp_path / "nodes.csv").write_text(NODES)
     with pytest.raises(DatasetError, match=message):
         read(flat(tmp_path / "flat", **change))
+
+
+def test_ids_that_python_alone_takes_for_numbers_are_texts(tmp_path):
+    nodes, edges_ = "node_id,a\n1_0,1\n10,2\n", "src_id,dst_id\n10,1_0\n"
+    assert edges(read(flat(tmp_path / "flat", nodes=nodes, edges=edges_))) == [(0, 1)]
+
+
+def test_a_source_that_is_no_path_is_named(tmp_path):
+    for given in ({"source": 5}, {"source": "a\0b"}, {"source": tmp_path, "root": 5}):
+        with pytest.raises(DatasetError, match=r"DGLCSV: (source|root) is .*, but the path of a folder is needed"):
+            DGLCSV(**given)
 
 
 def test_files_in_another_encoding_are_named(tmp_path):

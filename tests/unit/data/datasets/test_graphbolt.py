@@ -1,3 +1,4 @@
+import gzip
 import os
 import pickle
 
@@ -377,6 +378,16 @@ def write_pickle(file):
         pickle.dump({"rows": object}, opened, protocol=2)
 
 
+def with_shape(shape):
+    """Writes an array whose header says that this is its shape."""
+
+    def write(file):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
+        file.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 48)
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("name", "write_file", "message"),
     [
@@ -384,6 +395,13 @@ def write_pickle(file):
         ("x.npy", write_archive, r"x\.npy is an archive of arrays"),
         ("x.npy", lambda file: np.save(file, np.zeros(4, ">f4")), r"x\.npy holds >f4; .*byte order"),
         ("x.npy", lambda file: os.truncate(file, 140), r"x\.npy cannot be read"),
+        ("x.npy", lambda file: file.write_bytes(b"PK\3\4 no archive"), r"x\.npy cannot be read: File is not a zip"),
+        ("x.npy", with_shape("(9" + "9" * 30 + ", 3)"), r"x\.npy cannot be read"),
+        ("x.npy", with_shape("(True, 3)"), r"x\.npy cannot be read"),
+        ("x.npy", with_shape("(4, 3"), r"x\.npy cannot be read"),
+        ("year.pt", lambda file: torch.save(torch.zeros(1).expand(4), file), r"year\.pt holds an expanded tensor, \[4\]"),
+        ("year.pt", lambda file: torch.save(torch.zeros(4, device="meta"), file), r"a dense tensor of numbers"),
+        ("year.pt", lambda file: torch.save(torch.zeros(4, dtype=torch.cfloat), file), r"a dense tensor of numbers"),
         ("x.npy", lambda file: np.save(file, np.float32(1)), r"x\.npy holds a single number"),
         ("year.pt", lambda file: torch.save({"a": torch.zeros(4)}, file), r"year\.pt holds a dict"),
         ("year.pt", lambda file: torch.save(GraphBolt("a"), file), r"year\.pt holds more than a tensor"),
@@ -412,6 +430,32 @@ def test_edges_by_rows_are_told_to_be_transposed(tmp_path):
         read(folder)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [("gz", gzip.compress(b"0,1\n" * 999)[:-9]), ("gz", gzip.compress(b"0,1\n")[:10] + b"\xff"), ("xz", b"\xfd7zXZ")],
+)
+def test_damaged_archives_of_edges_are_named(tmp_path, suffix, content):
+    folder = tmp_path / "packed"
+    graph = {"nodes": [{"num": 2}], "edges": [{"format": "csv", "path": f"e.csv.{suffix}"}]}
+    write(folder, graph=graph)
+    (folder / f"e.csv.{suffix}").write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"e\.csv\.{suffix} cannot be read"):
+        read(folder)
+
+
+def test_a_set_without_rows_may_have_negatives(tmp_path):
+    folder = tmp_path / "none"
+    test = rows(folder, "test", seeds=np.empty((0, 2), int), negative_dsts=np.empty((0, 3), int))
+    table = read(write(folder, graph=flat_graph(folder), tasks=[{"test_set": [test]}])).table("test")
+    assert (len(table), table.columns["negatives"].shape) == (0, (0, 3))
+
+
+def test_a_mark_before_the_first_edge_is_passed_over(tmp_path):
+    folder = write(tmp_path / "mark", graph=flat_graph(tmp_path / "mark"))
+    (folder / "edges" / "follows.csv").write_bytes(b"\xef\xbb\xbf0,1\r\n1,2\r\n")
+    assert edges(read(folder)) == [(0, 1), (1, 2)]
+
+
 def test_a_folder_without_edges_has_a_graph(tmp_path):
     for suffix in ("csv", "npy"):
         folder = tmp_path / suffix
@@ -419,7 +463,19 @@ def test_a_folder_without_edges_has_a_graph(tmp_path):
         assert read(write(folder, graph=graph)).graph.num_edges == 0
 
 
-@pytest.mark.parametrize("text", ["- 1\n", "just text", "", "a: [", "a: !!python/object/apply:os.getcwd []"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- 1\n",
+        "just text",
+        "",
+        "a: [",
+        "a: !!python/object/apply:os.getcwd []",
+        "a: 2019-13-45",  # which YAML's reader takes for a date
+        "a: " + "9" * 5000,
+        "a: {b: 1, b: 2}",
+    ],
+)
 def test_a_file_that_holds_no_fields_is_refused(tmp_path, text):
     (tmp_path / "metadata.yaml").write_text(text)
     with pytest.raises(DatasetError, match=r"metadata\.yaml(: it holds .* fields by name| cannot be read)"):
