@@ -82,7 +82,7 @@ class CsvColumns:
         for name in filter(None, names):
             if name not in self.left_out:
                 held = self.ids if name in ids else self.values
-                held[name] = self._joined(name, pieces.get(name, [np.empty(0, np.int64)]))
+                held[name] = np.concatenate(pieces.get(name, [np.empty(0, np.int64)]))
 
     def line_of(self, row: int) -> int:
         """Returns the line of the file that a row ends on, counted from 1. Reads the file again: it is for errors."""
@@ -118,13 +118,14 @@ class CsvColumns:
         self.left_out += [f"column {place} without a name" for place, name in enumerate(names, 1) if not name]
         return names
 
-    def _read(
-        self, kind: Callable[[list[str]], np.ndarray], sample: str, name: str, cells: list[str]
-    ) -> np.ndarray:
+    def _read(self, kind: Callable[[list[str]], np.ndarray], sample: str, name: str, cells: list[str]) -> np.ndarray:
+        shape = _shape(kind, sample)
         try:
-            return kind(cells)
+            values = kind(cells)
+            if values.shape[1:] != shape:
+                raise ValueError("lists of another length")
+            return values
         except (ValueError, KeyError, OverflowError):
-            shape = _shape(kind, sample)
             row = next((at for at, cell in enumerate(cells) if _shape(kind, cell) != shape), 0)
             what = f"{cells[row]!r:.80}" if cells[row].strip() else "nothing"
             problem = (
@@ -135,17 +136,6 @@ class CsvColumns:
             raise DatasetError(
                 f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, {problem}"
             ) from None
-
-    def _joined(self, name: str, pieces: list[np.ndarray]) -> np.ndarray:
-        shapes = {piece.shape[1:] for piece in pieces}
-        if len(shapes) > 1:
-            begins = np.cumsum([0, *map(len, pieces)])
-            odd = next(at for at, piece in enumerate(pieces) if piece.shape[1:] != pieces[0].shape[1:])
-            raise DatasetError(
-                f"{self.file}: line {self.line_of(int(begins[odd]))}, column {name!r}: lists are of one length up to "
-                "here, and of another from here on. Write as many numbers in each row."
-            )
-        return np.concatenate(pieces)
 
 
 def whole_or_fractions(texts: np.ndarray) -> np.ndarray:

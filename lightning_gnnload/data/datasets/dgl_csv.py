@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.assembled import data_of, graph_of
 from lightning_gnnload.data.datasets.csv_columns import CsvColumns, whole_or_fractions
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
@@ -244,58 +245,39 @@ class _Tables:
         dataset = self._dataset
         edges_of = self._seed_edges()
         graph = self._graph(edges_of is not None)
-        found: dict[str, Any] = {"y": {}, **{split: {} for split in SPLITS}}
-        x, tables = {}, {}
+        given: dict[str, dict[Any, Any]] = {name: {} for name in ("x", "y", "edge_x", *SPLITS)}
         for node_type, rows in self._nodes.items():
-            x[node_type] = _features(rows.take(dataset.feature_name))
-            found["y"][node_type] = rows.take(dataset.label_name)
+            given["x"][node_type] = rows.take(dataset.feature_name)
+            given["y"][node_type] = rows.take(dataset.label_name)
+            is_seed = edges_of is None and dataset.seed_type in (None, node_type)
             for split, mask in _MASKS.items():
                 nodes = rows.mask(mask)
-                is_seed = edges_of is None and dataset.seed_type in (None, node_type)
-                found[split][node_type] = nodes if is_seed else None
-            tables[node_type] = self._named(rows)
+                given[split][node_type] = nodes if is_seed else None
         seeds = {} if edges_of is None else self._link_rows(edges_of)
-        edge_x, edge_tables = {}, {}
         for kind, rows in self._edges.items():
-            edge_x[kind] = _features(rows.take(dataset.feature_name))
-            edge_tables[kind] = self._named(rows)
-        by_type: dict[str, Any] = {
-            **{name: _present(of) for name, of in found.items()},
-            "x": _present(x),
-            "tables": _present(tables),
-            "edge_x": _present(edge_x),
-            "edge_tables": _present(edge_tables),
-        }
-        if not self._is_typed:
-            by_type = {name: next(iter(of.values()), None) for name, of in by_type.items()}
-        return GraphData(graph, **{**_present(by_type), **seeds})
+            given["edge_x"][kind] = rows.take(dataset.feature_name)
+        given["tables"] = {node_type: self._named(rows) for node_type, rows in self._nodes.items()}
+        given["edge_tables"] = {kind: self._named(rows) for kind, rows in self._edges.items()}
+        return data_of(graph, **given | seeds)
 
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
-        dataset = self._dataset
         weight = {kind: _single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
         edge_time = dict(self._columns(self._edges, "time_name"))
         node_time = dict(self._columns(self._nodes, "time_name"))
         for argument, columns in (("edge_weight_name", weight), ("time_name", edge_time | node_time)):
-            name = getattr(dataset, argument)
+            name = getattr(self._dataset, argument)
             if name is not None and not columns:
                 raise DatasetError(f"{self._file}: {argument} is {name!r}, but no file has such a column of numbers.")
-        keep_order = edges_are_seeds or any(rows.values for rows in self._edges.values())
-        num_nodes = {node_type: len(ids) for node_type, ids in self._node_ids.items()}
-        if self._is_typed:
-            return Graph.from_hetero(
-                num_nodes,
-                self._ends,
-                edge_weight=weight or None,
-                edge_time=edge_time or None,
-                node_time=node_time or None,
-                keep_order=keep_order,
-            )
-        [count] = num_nodes.values() or [0]
-        src, dst = next(iter(self._ends.values()), (np.empty(0, np.int64),) * 2)
-        of_all = {"edge_weight": weight, "edge_time": edge_time, "node_time": node_time}
-        columns = {name: next(iter(of.values()), None) for name, of in of_all.items()}
-        return Graph.from_coo(src, dst, count, keep_order=keep_order, **columns)
+        return graph_of(
+            {node_type: len(ids) for node_type, ids in self._node_ids.items()},
+            self._ends,
+            typed=self._is_typed,
+            keep_order=edges_are_seeds or any(rows.values for rows in self._edges.values()),
+            edge_weight=weight,
+            edge_time=edge_time,
+            node_time=node_time,
+        )
 
     def _columns(self, types: Mapping[Any, _Rows], argument: str) -> Iterator[tuple[Any, np.ndarray]]:
         name = getattr(self._dataset, argument)
@@ -365,13 +347,3 @@ def _numbers_or_texts(ids: np.ndarray) -> np.ndarray:
 
 def _single(column: np.ndarray) -> np.ndarray:
     return column.astype(np.float32) if column.dtype == np.float64 else column
-
-
-def _features(column: np.ndarray | None) -> np.ndarray | None:
-    return column[:, None] if column is not None and column.ndim == 1 else column
-
-
-def _present(columns: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {
-        kind: rows for kind, rows in columns.items() if rows is not None and not (isinstance(rows, dict) and not rows)
-    }

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.assembled import data_of, graph_of
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.datasets.graphbolt_files import read_edges, read_rows
@@ -78,10 +79,9 @@ class GraphBolt(ForeignFolder):
             data = GraphData(graph)
             if contents.task is not None:
                 reader = SetReader(contents.task, graph, self.seed_type)
-                seeds = reader.seeds()
-                left_out, notes = reader.left_out, reader.notes
                 num_classes = contents.task.take("num_classes", int, optional=True)
-                data = GraphData(graph, **seeds, num_classes=num_classes)
+                data = data_of(graph, **reader.seeds(), num_classes=num_classes)
+                left_out, notes = reader.left_out, reader.notes
             contents.with_features(data)  # whose errors are to be known before ranks start
         except (GraphDataError, GraphFormatError) as error:
             raise DatasetError(f"{self._metadata}: {error}") from error
@@ -219,21 +219,16 @@ class _Contents:
             types = (kind[0], kind[2]) if self.is_typed else (None, None)
             for ids, node_type, end in zip(ends[kind], types, ("source", "target"), strict=True):
                 self._check_ids(ids, node_type, f"{entry.path('path')}: {end}")
-        dataset = self._dataset
-        weight = self._columns("edge", dataset.edge_weight_name)
-        weight = {kind: rows.astype(np.float32) if rows.dtype.kind != "f" else rows for kind, rows in weight.items()}
-        columns: dict[str, dict[Any, Any]] = {
-            "edge_weight": weight,
-            "edge_time": self._columns("edge", dataset.time_name),
-            "node_time": self._columns("node", dataset.time_name),
-        }
-        keep_order = bool(self._features["edge"])
-        if self.is_typed:
-            by_type = {name: of or None for name, of in columns.items()}
-            return Graph.from_hetero(self.num_nodes, ends, keep_order=keep_order, **by_type)
-        [(src, dst)], [num_nodes] = ends.values(), self.num_nodes.values()
-        of_all = {name: of.get(None) for name, of in columns.items()}
-        return Graph.from_coo(src, dst, num_nodes, keep_order=keep_order, **of_all)
+        weight = self._columns("edge", self._dataset.edge_weight_name)
+        return graph_of(
+            self.num_nodes,
+            ends,
+            typed=self.is_typed,
+            keep_order=bool(self._features["edge"]),
+            edge_weight={k: rows if rows.dtype.kind == "f" else rows.astype(np.float32) for k, rows in weight.items()},
+            edge_time=self._columns("edge", self._dataset.time_name),
+            node_time=self._columns("node", self._dataset.time_name),
+        )
 
     def _check_ids(self, ids: np.ndarray, node_type: str | None, what: str) -> None:
         count = self.num_nodes[node_type]
@@ -261,27 +256,15 @@ class _Contents:
         Raises:
             DatasetError: a file that does not have a row for each node or edge.
         """
-        rows: dict[str, dict[Any, dict[str, Any]]] = {"node": {}, "edge": {}}
-        for domain, by_type in self._features.items():
-            for of_type, columns in by_type.items():
-                count = self._count(data.graph, domain, of_type)
-                rows[domain][of_type] = {key: self._rows(entry, count, domain) for key, entry in columns.items()}
-        given: dict[str, dict[Any, Any]] = {}
+        given: dict[str, Any] = {split: data.seed_tables.get(split, data.split(split)) for split in SPLITS}
         for domain, prefix in (("node", ""), ("edge", "edge_")):
-            x = {of_type: columns.pop(self._dataset.feature_name, None) for of_type, columns in rows[domain].items()}
-            given[f"{prefix}x"] = {
-                of: each[:, None] if each.ndim == 1 else each for of, each in x.items() if each is not None
-            }
-            given[f"{prefix}tables"] = {of_type: columns for of_type, columns in rows[domain].items() if columns}
-        splits: dict[str, Any] = {split: data.seed_tables.get(split, data.split(split)) for split in SPLITS}
+            x, tables = given.setdefault(f"{prefix}x", {}), given.setdefault(f"{prefix}tables", {})
+            for of_type, columns in self._features[domain].items():
+                count = self._count(data.graph, domain, of_type)
+                tables[of_type] = {key: self._rows(entry, count, domain) for key, entry in columns.items()}
+                x[of_type] = tables[of_type].pop(self._dataset.feature_name, None)
         try:
-            return GraphData(
-                data.graph,
-                y=data.y,
-                **splits,
-                num_classes=data._num_classes,
-                **{name: of if self.is_typed else of[None] for name, of in given.items() if of},
-            )
+            return data_of(data.graph, y=data.y, num_classes=data._num_classes, **given)
         except GraphDataError as error:
             raise DatasetError(f"{self._metadata.file}: {error}") from error
 

@@ -84,7 +84,7 @@ class SetReader:
     notes: list[str] = field(default_factory=list)
 
     def seeds(self) -> dict[str, Any]:
-        """Returns the arguments of :class:`.GraphData` ``y``, ``train``, ``val`` and ``test``, as far as there are any.
+        """Returns the arguments ``y``, ``train``, ``val`` and ``test`` of :class:`.GraphData`, by type where dicts.
 
         Raises:
             DatasetError: a set that is broken, or beside which another stands that cannot go with it.
@@ -99,8 +99,7 @@ class SetReader:
         y = _labels_by_node(every, self.graph) if _are_nodes(sets) else None
         if y is not None:
             by_split = {split: {each.of_type: each.ends for each in of_split} for split, of_split in sets.items()}
-            found: dict[str, dict[Any, Any]] = {"y": y, **by_split}
-            return {name: of_type.get(None, of_type) for name, of_type in found.items() if of_type}
+            return {"y": y, **by_split}
         tables: dict[str, Any] = {}
         for split, of_split in sets.items():
             if len(of_split) > 1:
@@ -192,7 +191,11 @@ class SetReader:
         given = {end: found.columns.pop(name) for end, name in _NEGATIVES.items() if name in found.columns}
         if given:
             by_end = {
-                end: self._ids(rows.flatten(1) if rows.ndim > 1 else rows[:, None], end_types[end], f"{found.place}: {_NEGATIVES[end]}")
+                end: self._ids(
+                    rows.flatten(1) if rows.ndim > 1 else rows[:, None],
+                    end_types[end],
+                    f"{found.place}: {_NEGATIVES[end]}",
+                )
                 for end, rows in given.items()
             }
             self._put_negatives(found, *self._replaced(found, by_end))

@@ -78,11 +78,11 @@ def _rows(found: Columns, ranges: Mapping[str, range] | None, years: np.ndarray 
     else:
         named = {"src": "head", "dst": "tail", "dst_false": "tail_neg", "src_false": "head_neg"}
     ids = {ours: found[theirs] for ours, theirs in named.items() if theirs in found}
-    for end in () if ranges is None else ("src", "dst"):
-        of_rows = [ranges[kind] for kind in found[f"{named[end]}_type"]]
-        first, count = (np.array(numbers) for numbers in ([r.start for r in of_rows], [len(r) for r in of_rows]))
-        for name in (end, f"{end}_false"):
-            if name in ids:
+    if ranges is not None:
+        for end in ("src", "dst"):
+            of_rows = [ranges[kind] for kind in found[f"{named[end]}_type"]]
+            first, count = np.array([[r.start, len(r)] for r in of_rows], np.int64).reshape(-1, 2).T
+            for name in {end, f"{end}_false"} & ids.keys():
                 ids[name] = _in_range(ids[name], first, count)
     columns = {"relation": found["relation"].astype(np.int64)} if "relation" in found else {}
     false = [ids[name] for name in ("dst_false", "src_false") if name in ids]

@@ -399,7 +399,11 @@ def with_shape(shape):
         ("x.npy", with_shape("(9" + "9" * 30 + ", 3)"), r"x\.npy cannot be read"),
         ("x.npy", with_shape("(True, 3)"), r"x\.npy cannot be read"),
         ("x.npy", with_shape("(4, 3"), r"x\.npy cannot be read"),
-        ("year.pt", lambda file: torch.save(torch.zeros(1).expand(4), file), r"year\.pt holds an expanded tensor, \[4\]"),
+        (
+            "year.pt",
+            lambda file: torch.save(torch.zeros(1).expand(4), file),
+            r"year\.pt holds an expanded tensor, \[4\]",
+        ),
         ("year.pt", lambda file: torch.save(torch.zeros(4, device="meta"), file), r"a dense tensor of numbers"),
         ("year.pt", lambda file: torch.save(torch.zeros(4, dtype=torch.cfloat), file), r"a dense tensor of numbers"),
         ("x.npy", lambda file: np.save(file, np.float32(1)), r"x\.npy holds a single number"),

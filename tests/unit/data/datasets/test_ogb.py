@@ -52,7 +52,9 @@ def test_edge_features_belong_to_their_edges_both_ways(tmp_path, piece, monkeypa
 
 def test_a_column_of_another_length_is_named(tmp_path) -> None:
     write_csv(csv_folder(tmp_path) / "raw" / "node_year.csv.gz", np.full((4, 1), 2020))
-    with pytest.raises(DatasetError, match=r"node_year\.csv\.gz: it is int64 \[4, 1\], but whole numbers \[5, 1\] are needed"):
+    with pytest.raises(
+        DatasetError, match=r"node_year\.csv\.gz: it is int64 \[4, 1\], but whole numbers \[5, 1\] are needed"
+    ):
         made("ogbn-arxiv", tmp_path, extras=True)
 
 
@@ -208,7 +210,11 @@ def test_a_count_beyond_what_the_files_hold_reserves_nothing(tmp_path, monkeypat
         ("raw/node-label", np.full((5, 1), np.inf), r"inf is no label"),
         ("raw/node-label", LABELS - 5, r"-3\.0 is no label"),
         ("raw/num-node-list", [["9" * 30]], r"num-node-list\.csv\.gz cannot be read"),
-        ("split/time/valid", [[1, 2]], r"valid\.csv\.gz: it is int64 \[1, 2\], but whole numbers \[R, 1\]"),  # would be two ids
+        (
+            "split/time/valid",
+            [[1, 2]],
+            r"valid\.csv\.gz: it is int64 \[1, 2\], but whole numbers \[R, 1\]",
+        ),  # would be two ids
     ],
 )
 def test_numbers_that_mean_nothing_are_named(tmp_path, file, rows, message):
