@@ -1,4 +1,4 @@
-"""What foreign folders hold by type, made into a graph and its data: of one type without a name, those without types."""
+"""What foreign folders hold by type, made into a graph and its data; without types where these have no names."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class CsvColumns:
         num_rows: R.
 
     Raises:
-        DatasetError: the file is missing or broken, or has an id or a number missing; the message names line and column.
+        DatasetError: the file is missing or broken, or lacks an id or a number; the message names line and column.
 
     Shapes: R rows, C numbers of a cell that lists some.
     """

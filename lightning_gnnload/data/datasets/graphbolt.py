@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -65,27 +64,19 @@ class GraphBolt(ForeignFolder):
 
     def files(self) -> list[Path]:
         contents = _Contents(self)
-        sets = [
-            part for name in SETS.values() for each in contents.sets(name) for part in each.parts("data", optional=True)
-        ]
+        sets = [part for of_split in contents.sets.values() for each in of_split for part in each.parts("data")]
         return [self._metadata, *(each.path("path") for each in [*contents.edges.values(), *sets, *contents.drawn_by])]
 
     def build(self, scratch: Path) -> GraphData:
         contents = _Contents(self)
-        left_out: list[str] = []
-        notes: list[str] = []
         try:
             graph = contents.graph()
-            data = GraphData(graph)
-            if contents.task is not None:
-                reader = SetReader(contents.task, graph, self.seed_type)
-                num_classes = contents.task.take("num_classes", int, optional=True)
-                data = data_of(graph, **reader.seeds(), num_classes=num_classes)
-                left_out, notes = reader.left_out, reader.notes
+            reader = SetReader(self._metadata, graph)
+            data = data_of(graph, **reader.seeds(contents.sets), num_classes=contents.num_classes)
             contents.with_features(data)  # whose errors are to be known before ranks start
         except (GraphDataError, GraphFormatError) as error:
             raise DatasetError(f"{self._metadata}: {error}") from error
-        self.tell([*contents.left_out, *left_out], notes)
+        self.tell([*contents.left_out, *reader.left_out], reader.notes)
         return data
 
     def load(self) -> GraphData:
@@ -93,7 +84,7 @@ class GraphBolt(ForeignFolder):
 
     @property
     def _metadata(self) -> Path:
-        return Path(self.source) / _METADATA
+        return self.home / _METADATA
 
     def read_metadata(self) -> Description:
         """Reads what the folder says of itself.
@@ -101,8 +92,7 @@ class GraphBolt(ForeignFolder):
         Raises:
             DatasetError: it says nothing, or was preprocessed and has nothing else.
         """
-        file, source = self._metadata, Path(self.source)
-        preprocessed = source / "preprocessed" / _METADATA
+        file, preprocessed = self._metadata, self.home / "preprocessed" / _METADATA
         if not file.is_file() and preprocessed.is_file():
             raise _preprocessed(preprocessed)
         if not file.is_file():
@@ -153,7 +143,13 @@ class _Contents:
             name = getattr(dataset, argument)
             if name is not None and not any(self._named(name, domain) for domain in domains):
                 raise DatasetError(f"{self._metadata.file}: {argument} is {name!r}, but there is no such feature.")
-        self.task = self._task()
+        task = self._task()
+        self.sets = {} if task is None else {split: self._sets_of(task, name) for split, name in SETS.items()}
+        self.num_classes = None if task is None else task.take("num_classes", int, optional=True)
+        if dataset.seed_type is not None and not any(self.sets.values()):
+            raise DatasetError(
+                f"{self._metadata.file}: seed_type is {dataset.seed_type!r}, but there is no set of this type."
+            )
 
     def _type(self, entry: Description, *, is_edge: bool) -> Any:
         if not self.is_typed:
@@ -200,12 +196,17 @@ class _Contents:
                 each.leave()
         return chosen[0] if chosen else None
 
-    def sets(self, name: str) -> Iterator[Description]:
-        """Gives the sets of a split that are read."""
-        asked = self._dataset.seed_type
-        for each in [] if self.task is None else self.task.parts(name, optional=True):
-            if asked is None or each.take("type", str, optional=True) == asked:
-                yield each
+    def _sets_of(self, task: Description, name: str) -> list[Description]:
+        """Returns the sets of a split that are read, one of each type."""
+        asked, found = self._dataset.seed_type, {}
+        for each in task.parts(name, optional=True):
+            of_type = each.take("type", str, optional=True)
+            if of_type in found:
+                raise each.error("type", f"{found[of_type].place} is of this type, too; one of each is needed")
+            found[of_type] = each
+            if asked not in (None, of_type):
+                each.leave()
+        return [each for of_type, each in found.items() if asked in (None, of_type)]
 
     @property
     def left_out(self) -> list[str]:
@@ -215,10 +216,6 @@ class _Contents:
     def graph(self) -> Graph:
         """Builds the topology."""
         ends = {kind: read_edges(entry) for kind, entry in self.edges.items()}
-        for kind, entry in self.edges.items():
-            types = (kind[0], kind[2]) if self.is_typed else (None, None)
-            for ids, node_type, end in zip(ends[kind], types, ("source", "target"), strict=True):
-                self._check_ids(ids, node_type, f"{entry.path('path')}: {end}")
         weight = self._columns("edge", self._dataset.edge_weight_name)
         return graph_of(
             self.num_nodes,
@@ -229,15 +226,6 @@ class _Contents:
             edge_time=self._columns("edge", self._dataset.time_name),
             node_time=self._columns("node", self._dataset.time_name),
         )
-
-    def _check_ids(self, ids: np.ndarray, node_type: str | None, what: str) -> None:
-        count = self.num_nodes[node_type]
-        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
-            row = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
-            of_type = "" if node_type is None else f" of type {node_type!r}"
-            raise DatasetError(
-                f"{what} of edge {row} is {ids[row]}, which is no node{of_type}; ids must lie in [0, {count})."
-            )
 
     def _columns(self, domain: str, name: str | None) -> dict[Any, np.ndarray]:
         """Returns the feature of this name by type, one number a row."""

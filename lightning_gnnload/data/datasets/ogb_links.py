@@ -107,8 +107,8 @@ def _in_range(ids: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarr
 def _columns(file: Path) -> Columns:
     anew = (
         f"Objects are not unpickled here. If you trust it, write it anew as tensors: d = torch.load({file.name!r}, "
-        f"weights_only=False); torch.save({{k: v if isinstance(v, list) else torch.as_tensor(v) for k, v in d.items()}}, "
-        f"{file.name!r}). Else unzip OGB's archive anew."
+        f"weights_only=False); torch.save({{k: v if isinstance(v, list) else torch.as_tensor(v) for k, v in d.items()"
+        f"}}, {file.name!r}). Else unzip OGB's archive anew."
     )
     with reading(file, anew), _arrays_allowed():
         held = torch.load(file, map_location="cpu", weights_only=True)

@@ -167,7 +167,7 @@ class RelBench(ForeignFolder):
             table, _, column = name.rpartition(".")
             if table not in relations or column not in relations[table].plain_columns:
                 raise DatasetError(
-                    f"RelBench: hidden has {name!r}, but 'table.column' is needed, of one that is neither key nor time; "
+                    f"RelBench: hidden has {name!r}, but 'table.column' is needed, neither key nor time; "
                     f"the tables are {', '.join(relations)}."
                 )
             relations[table] = without_column(relations[table], column)

@@ -297,7 +297,7 @@ SECRET = "../secret.npy"
         ),
         (
             put("graph", "nodes", 0, "num", value=3),
-            r"follows\.csv: source of edge 3 is 3, which is no node; .*\[0, 3\)",
+            r"metadata\.yaml: .*edge 3 has the source 3, but there are 3 such nodes",
         ),
         (
             put("feature_data", 0, "path", value=SECRET),
@@ -515,6 +515,23 @@ def test_types_and_tasks_that_are_not_there_are_refused(typed):
     changed(typed, put("graph", "edges", 0, "type", value="buys"))
     with pytest.raises(DatasetError, match=r"edges\[0\]\.type is 'buys'; an edge type is needed"):
         read(typed, task="nodes")
+
+
+def test_negatives_that_are_the_pairs_themselves_are_kept(tmp_path):
+    folder = tmp_path / "same"
+    train = rows(folder, "train", seeds=[[0, 1]], negative_srcs=[[0, 0]])
+    with pytest.warns(UserWarning, match="replace sources"):
+        data = read(write(folder, graph=flat_graph(folder), tasks=[{"train_set": [train]}]))
+    assert data.table("train").columns["negatives"].tolist() == [[0, 0]]
+
+
+def test_queries_may_have_labels_of_half_precision(tmp_path):
+    """Which NumPy has no dtype for."""
+    folder = tmp_path / "half"
+    test = rows(folder, "test", seeds=[[0, 1], [0, 2]], indexes=[0, 0])
+    test["data"].append(array(folder, "labels.pt", torch.tensor([1, 0], dtype=torch.bfloat16), name="labels"))
+    table = read(write(folder, graph=flat_graph(folder), tasks=[{"test_set": [test]}])).table("test")
+    assert table.columns["negatives"].tolist() == [[2]]
 
 
 def test_negatives_at_both_ends_are_refused(tmp_path):
