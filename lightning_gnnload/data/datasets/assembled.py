@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.tables import RESERVED, check_name
 from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import GraphDataError
 
 
 def graph_of(
@@ -55,3 +57,12 @@ def data_of(graph: Graph, **given: Any) -> GraphData:
                 by_type = next(iter(by_type.values()), None)
         found[name] = by_type or None if isinstance(by_type, Mapping) else by_type
     return GraphData(graph, **found)
+
+
+def can_name(name: str, reserved: Container[str] = RESERVED) -> bool:
+    """Returns whether a table can have this name."""
+    try:
+        check_name(name, reserved)
+    except GraphDataError:
+        return False
+    return True

@@ -58,7 +58,7 @@ class Description:
                     seen.add(key.value)
                 return node
 
-        with reading(file, "A YAML document of fields by name is needed."):
+        with reading(file, "Give the folder that holds it, YAML of fields by name."):
             return cls(yaml.load(file.read_text(encoding="utf-8"), Loader), file)
 
     def has(self, name: str) -> bool:

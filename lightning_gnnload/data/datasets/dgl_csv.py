@@ -9,16 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.assembled import data_of, graph_of
+from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
 from lightning_gnnload.data.datasets.csv_columns import CsvColumns, whole_or_fractions
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.tables import check_name
 from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import DatasetError, GraphDataError, GraphFormatError
+from lightning_gnnload.errors import DatasetError
 
 _VERSION = "1.0.0"
 _MASKS = {split: f"{split}_mask" for split in SPLITS}
@@ -67,25 +66,16 @@ class DGLCSV(ForeignFolder):
     def files(self) -> list[Path]:
         meta = self._read_meta()
         entries = meta.parts("node_data") + meta.parts("edge_data")
-        return [self._meta, *(entry.path("file_name") for entry in entries)]
+        return [meta.file, *(entry.path("file_name") for entry in entries)]
 
-    def build(self, scratch: Path) -> GraphData:
+    def converted(self) -> GraphData:
         tables = _Tables(self, self._read_meta())
-        try:
-            data = tables.graph_data()
-        except (GraphDataError, GraphFormatError) as error:
-            raise DatasetError(f"{self._meta}: {error}") from error
+        data = tables.graph_data()
         self.tell(tables.left_out)
         return data
 
-    @property
-    def _meta(self) -> Path:
-        return Path(self.source) / "meta.yaml"
-
     def _read_meta(self) -> Description:
-        if not self._meta.is_file():
-            raise DatasetError(f"DGLCSV: {self._meta} is missing. Give the folder that holds meta.yaml.")
-        meta = Description.read(self._meta)
+        meta = Description.read(self.home / "meta.yaml")
         meta.take("dataset_name", str)
         version = meta.take("version", str, optional=True)
         if version not in (None, _VERSION):
@@ -265,10 +255,8 @@ class _Tables:
         weight = {kind: _single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
         edge_time = dict(self._columns(self._edges, "time_name"))
         node_time = dict(self._columns(self._nodes, "time_name"))
-        for argument, columns in (("edge_weight_name", weight), ("time_name", edge_time | node_time)):
-            name = getattr(self._dataset, argument)
-            if name is not None and not columns:
-                raise DatasetError(f"{self._file}: {argument} is {name!r}, but no file has such a column of numbers.")
+        self._dataset.demand("edge_weight_name", weight)
+        self._dataset.demand("time_name", edge_time | node_time)
         return graph_of(
             {node_type: len(ids) for node_type, ids in self._node_ids.items()},
             self._ends,
@@ -327,12 +315,10 @@ class _Tables:
         """Returns the columns that are left, by names that tables can have."""
         named = {}
         for name, column in rows.values.items():
-            try:
-                check_name(name)
-            except GraphDataError:
-                self.left_out.append(f"{rows.csv.file.name}: {name}, which names no table")
-            else:
+            if can_name(name):
                 named[name] = _single(column)
+            else:
+                self.left_out.append(f"{rows.csv.file.name}: {name}, which names no table")
         return named
 
 

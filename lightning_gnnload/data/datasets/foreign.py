@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.stored import StoredDataset
-from lightning_gnnload.errors import DatasetError, GnnLoadError
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.errors import DatasetError, GnnLoadError, GraphDataError, GraphFormatError, SeedError
 
 
 class ForeignFolder(StoredDataset):
@@ -37,6 +38,16 @@ class ForeignFolder(StoredDataset):
             path = getattr(self, name)
             if not (isinstance(path, str | os.PathLike) and "\0" not in str(path)) and (name, path) != ("root", None):
                 raise DatasetError(f"{self.KIND}: {name} is {path!r}, but the path of a folder is needed.")
+
+    @abstractmethod
+    def converted(self) -> GraphData:
+        """Reads the folder."""
+
+    def build(self, scratch: Path) -> GraphData:
+        try:
+            return self.converted()
+        except (GraphDataError, GraphFormatError, SeedError) as error:
+            raise DatasetError(f"{self.KIND} {self.source}: {error}") from error
 
     @abstractmethod
     def files(self) -> list[Path]:
@@ -77,6 +88,12 @@ class ForeignFolder(StoredDataset):
             "files": {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(stats.items())},
             **self.choices,
         }
+
+    def demand(self, argument: str, found: Any) -> None:
+        """Raises DatasetError: the columns that an argument names were asked for, and none was found."""
+        name = getattr(self, argument)
+        if name is not None and not found:
+            raise DatasetError(f"{self.KIND} {self.source}: {argument} is {name!r}, but there is no such column.")
 
     def tell(self, left_out: Iterable[str], notes: Iterable[str] = ()) -> None:
         """Warns, at once, of all that was not read, and of what else the user is to know."""

@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.assembled import data_of, graph_of
+from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.datasets.graphbolt_files import read_edges, read_rows
 from lightning_gnnload.data.datasets.graphbolt_sets import SETS, SetReader, edge_type_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.tables import check_name
-from lightning_gnnload.errors import DatasetError, GraphDataError, GraphFormatError
+from lightning_gnnload.errors import DatasetError, GraphDataError
 
 _METADATA = "metadata.yaml"
 
@@ -67,15 +66,12 @@ class GraphBolt(ForeignFolder):
         sets = [part for of_split in contents.sets.values() for each in of_split for part in each.parts("data")]
         return [self._metadata, *(each.path("path") for each in [*contents.edges.values(), *sets, *contents.drawn_by])]
 
-    def build(self, scratch: Path) -> GraphData:
+    def converted(self) -> GraphData:
         contents = _Contents(self)
-        try:
-            graph = contents.graph()
-            reader = SetReader(self._metadata, graph)
-            data = data_of(graph, **reader.seeds(contents.sets), num_classes=contents.num_classes)
-            contents.with_features(data)  # whose errors are to be known before ranks start
-        except (GraphDataError, GraphFormatError) as error:
-            raise DatasetError(f"{self._metadata}: {error}") from error
+        graph = contents.graph()
+        reader = SetReader(self._metadata, graph)
+        data = data_of(graph, **reader.seeds(contents.sets), num_classes=contents.num_classes)
+        contents.with_features(data)  # whose errors are to be known before ranks start
         self.tell([*contents.left_out, *reader.left_out], reader.notes)
         return data
 
@@ -95,8 +91,6 @@ class GraphBolt(ForeignFolder):
         file, preprocessed = self._metadata, self.home / "preprocessed" / _METADATA
         if not file.is_file() and preprocessed.is_file():
             raise _preprocessed(preprocessed)
-        if not file.is_file():
-            raise DatasetError(f"GraphBolt: {file} is missing. Give the folder that holds metadata.yaml.")
         found = Description.read(file)
         if not found.has("graph") and found.has("graph_topology"):
             raise _preprocessed(file)
@@ -112,9 +106,7 @@ class _Contents:
         self._metadata.take("dataset_name", str, optional=True)
         self._graph = self._metadata.part("graph")
         nodes, edges = self._graph.parts("nodes"), self._graph.parts("edges")
-        self.is_typed = not (
-            len(nodes) == len(edges) == 1 and not any(each.has("type") for each in (nodes[0], edges[0]))
-        )
+        self.is_typed = not len(nodes) == len(edges) == 1 or nodes[0].has("type") or edges[0].has("type")
         self.num_nodes: dict[Any, int] = {}
         self.edges: dict[Any, Description] = {}
         for each in nodes:
@@ -132,24 +124,17 @@ class _Contents:
             self.edges[name] = each
         self._unnamed: list[str] = []
         self._features: dict[str, dict[Any, dict[str, Description]]] = {"node": {}, "edge": {}}
-        for each in self._graph.parts("feature_data", optional=True) + self._metadata.parts(
-            "feature_data", optional=True
-        ):
-            self._add_feature(each)
-        self.drawn_by = self._named(dataset.edge_weight_name, "edge") + [
-            each for domain in ("node", "edge") for each in self._named(dataset.time_name, domain)
-        ]
-        for argument, domains in (("edge_weight_name", ("edge",)), ("time_name", ("node", "edge"))):
-            name = getattr(dataset, argument)
-            if name is not None and not any(self._named(name, domain) for domain in domains):
-                raise DatasetError(f"{self._metadata.file}: {argument} is {name!r}, but there is no such feature.")
+        for of_part in (self._graph, self._metadata):
+            for each in of_part.parts("feature_data", optional=True):
+                self._add_feature(each)
+        weights, times = self._named(dataset.edge_weight_name, "edge"), self._named(dataset.time_name, "node", "edge")
+        dataset.demand("edge_weight_name", weights)
+        dataset.demand("time_name", times)
+        self.drawn_by = weights + times
         task = self._task()
-        self.sets = {} if task is None else {split: self._sets_of(task, name) for split, name in SETS.items()}
-        self.num_classes = None if task is None else task.take("num_classes", int, optional=True)
-        if dataset.seed_type is not None and not any(self.sets.values()):
-            raise DatasetError(
-                f"{self._metadata.file}: seed_type is {dataset.seed_type!r}, but there is no set of this type."
-            )
+        self.sets = {split: self._sets_of(task, name) for split, name in SETS.items()}
+        self.num_classes = task.take("num_classes", int, optional=True)
+        dataset.demand("seed_type", any(self.sets.values()))
 
     def _type(self, entry: Description, *, is_edge: bool) -> Any:
         if not self.is_typed:
@@ -161,12 +146,7 @@ class _Contents:
 
     def _add_feature(self, entry: Description) -> None:
         domain, name = entry.choose("domain", ("node", "edge", "graph")), entry.take("name", str)
-        if domain != "graph" and name != self._dataset.feature_name:
-            try:
-                check_name(name)
-            except GraphDataError:
-                domain = "graph"  # which no table of rows is for
-        if domain == "graph":
+        if domain == "graph" or not (name == self._dataset.feature_name or can_name(name)):
             entry.leave()
             self._unnamed.append(f"{entry.place} ({name!r})")
             return
@@ -178,10 +158,12 @@ class _Contents:
             raise entry.error("name", f"{columns[name].place} has this name, too; one of each is needed")
         columns[name] = entry
 
-    def _named(self, name: str | None, domain: str) -> list[Description]:
-        return [columns[name] for columns in self._features[domain].values() if name in columns]
+    def _named(self, name: str | None, *domains: str) -> list[Description]:
+        found = (columns for domain in domains for columns in self._features[domain].values())
+        return [columns[name] for columns in found if name in columns]
 
-    def _task(self) -> Description | None:
+    def _task(self) -> Description:
+        """Returns the task that is read; an empty one where there is none."""
         tasks, asked = self._metadata.parts("tasks", optional=True), self._dataset.task
         names = [each.take("name", str, optional=True) for each in tasks]
         chosen = [each for each, name in zip(tasks, names, strict=True) if asked is None or name == asked]
@@ -194,7 +176,7 @@ class _Contents:
         for each in tasks:
             if each not in chosen:
                 each.leave()
-        return chosen[0] if chosen else None
+        return chosen[0] if chosen else Description({}, self._metadata.file, "tasks")
 
     def _sets_of(self, task: Description, name: str) -> list[Description]:
         """Returns the sets of a split that are read, one of each type."""

@@ -73,17 +73,10 @@ class OGB(StoredDataset):
     table ``node_year``, int64 ``[N, 1]``, and ogbn-proteins ``node_species``; ogbn-proteins and ogbl-vessel have
     features of edges, float32 ``[E, F]``, alike both ways, and ogbl-collab an edge table ``edge_year``, int64.
 
-    ogbn-mag is a graph with types: all is by type. Inverse edges are then types of their own, ``rev_<relation>``.
-
-    Of the data sets of links, the graph has the edges to train on, and the splits are :class:`.SeedTable`:
-
-    - Given false edges (ogbl-ppa, ogbl-collab, ogbl-ddi, ogbl-vessel) are rows after the true ones, and ``y`` is 1 or
-      0. ogbl-collab's rows have a ``weight`` and a column ``"year"``, its graph ``edge_weight``.
-    - False ends of single rows (ogbl-citation2, ogbl-wikikg2, ogbl-biokg) are the column ``"negatives"``, for
-      ``Negatives("hard")``: destinations and, of the last two, as many sources, for ``corrupt="both"``.
-    - Triples (ogbl-wikikg2, ogbl-biokg) have a column ``"relation"``, and their graph ``edge_type``, whose inverse
-      edges count on from the last relation. The nodes of ogbl-biokg's five kinds lie in one range, by the order of
-      their names, and a table ``node_type`` numbers these.
+    ogbn-mag is a graph with types: all is by type. Inverse edges are then types of their own, ``rev_<relation>``. Of
+    the data sets of links, the graph has the edges to train on, and the splits are :class:`.SeedTable`: false edges are
+    rows of label 0 after the true ones; false ends of single rows are the column ``"negatives"``, for
+    ``Negatives("hard")``. The guide says what each data set has.
 
     Reading ``csv.gz`` files needs pandas, downloading needs ogb; both come with the extra ``ogb``. Converting
     takes, beside the raw files, twice the disk space of the result while it runs; memory holds the result's
@@ -91,9 +84,7 @@ class OGB(StoredDataset):
     whole: 4 GB for ogbl-wikikg2's false ends.
 
     Args:
-        name: ``"ogbn-arxiv"``, ``"ogbn-mag"``, ``"ogbn-products"``, ``"ogbn-papers100M"``, ``"ogbn-proteins"``,
-            ``"ogbl-biokg"``, ``"ogbl-citation2"``, ``"ogbl-collab"``, ``"ogbl-ddi"``, ``"ogbl-ppa"``,
-            ``"ogbl-vessel"`` or ``"ogbl-wikikg2"``.
+        name: as OGB has it: ``"ogbn-arxiv"``, ``"ogbl-collab"``.
         root: the folder that holds ``ogbn_products`` and the like; a per-user cache folder by default.
         add_inverse_edge: append every edge turned round; None does what OGB does for this data set.
         extras: what the data set has beside features and labels, as above; kept in a folder of its own.
@@ -113,7 +104,6 @@ class OGB(StoredDataset):
     add_inverse_edge: bool | None = None
     download: bool = True
     extras: bool = False
-
     times: bool = False
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lightning_gnnload.data.clock import are_dates, as_times
+from lightning_gnnload.data.datasets.assembled import can_name
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.datasets.relational import (
     Relation,
@@ -23,9 +24,8 @@ from lightning_gnnload.data.datasets.relational import (
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.tables import check_name
 from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import DatasetError, GraphDataError
+from lightning_gnnload.errors import DatasetError
 
 LINKS = "links"
 """The relation of the edge type, without edges, that a recommendation task's links have."""
@@ -35,24 +35,16 @@ LINKS = "links"
 class RelBench(ForeignFolder):
     """Provides a relational database as a graph with types and times, and the rows of a task as seeds.
 
-    Tables are node types, their rows are nodes in their order; ids in tasks are row numbers. A foreign key ``col`` of a
-    table ``a`` that names rows of ``b`` makes the edge types ``(a, "f2p_col", b)`` and ``(b, "rev_f2p_col", a)``. Times
-    of rows are those of nodes: int64, whole seconds since 1970, rounded down, as RelBench has them.
-
-    All other columns are tables of their node type, by their names. Numbers keep their dtype; whole ones with gaps
-    become float64, with NaN. Dates are seconds likewise. Truth values and categories are int32, -1 where there is none,
-    numbered in the order of their values. Lists of as many numbers in each row are float32 ``[N, C]``. Texts are
-    categories where there are at most ``max_categories`` and each comes twice on average; others are left out.
+    Tables are node types, their rows are nodes in their order. A foreign key ``col`` of a table ``a`` that names rows of
+    ``b`` makes the edge types ``(a, "f2p_col", b)`` and ``(b, "rev_f2p_col", a)``. Times of rows are those of nodes:
+    int64, whole seconds since 1970, rounded down. All other columns are tables of their node type, by their names, as
+    :func:`.as_numbers` converts them.
 
     Splits are :class:`.SeedTable`. Rows of an entity task are nodes with a time and a target, int64 where it is
     whole, float32 else; of a recommendation task links, each row with all its targets, of the edge type
-    ``(src, "links", dst)``, which has no edges. A table without the target, as RelBench hides that of the test, gives
-    nodes with a time alone.
+    ``(src, "links", dst)``, which has no edges. A table without the target gives nodes with a time alone.
 
-    What is left out is said in one warning: columns that are no numbers, foreign keys that name no row, rows without a
-    time or later than ``until``, rows of tasks without a target.
-
-    Needs pyarrow, which the extra ``relbench`` brings, and not RelBench itself.
+    What is left out is said in one warning. Needs pyarrow, which the extra ``relbench`` brings, and not RelBench itself.
 
     Args:
         source: a folder as RelBench keeps it, with ``db/<table>.parquet`` and
@@ -122,12 +114,9 @@ class RelBench(ForeignFolder):
         Raises:
             DatasetError: the folder was not prepared, or its tables cannot be converted.
         """
-        return super().load() if self._is_kept else self._converted()
+        return super().load() if self._is_kept else self.build(Path())
 
-    def build(self, scratch: Path) -> GraphData:
-        return self._converted()
-
-    def _converted(self) -> GraphData:
+    def converted(self) -> GraphData:
         left_out: list[str] = []
         relations = {each.name: each for each in self._relations(left_out)}
         self._hide(relations)
@@ -272,66 +261,61 @@ class _Task:
 
     def seeds(self, split: str, table: Relation, relations: Mapping[str, Relation], left_out: list[str]) -> SeedTable:
         """Makes the seed table of a split, without the rows that have no entity, time or target."""
+        if self.entity not in table.columns:
+            raise DatasetError(f"RelBench: the task's {split} table has no {self.entity!r}, as others of its have.")
         nodes = _table_named(relations, self.entity_table).rows_named(table.columns[self.entity], f"{split} rows")
         times, good = None, nodes >= 0
         if table.time_column is not None:
             times, present = table.times()
             good &= present
-        make = self._nodes if self.target_table is None else self._links
-        if self.target not in table.columns:
-            found: dict[str, Any] = {"nodes": nodes[good], "node_type": self.entity_table}
-        else:
-            found, good = make(split, table, nodes, good, relations, left_out)
+        column = table.columns.get(self.target)
+        rows: dict[str, Any] = {"nodes": nodes, "node_type": self.entity_table}
+        if column is not None and self.target_table is None:
+            rows["y"], labelled = self._labels(column, split)
+            good &= labelled
+        elif column is not None:
+            to = _table_named(relations, str(self.target_table))
+            targets, counts = self._targets(column, to, split, left_out)
+            good &= counts > 0
+            rows = {"src": nodes, "edge_type": self.edge_type}
         _count(left_out, f"{split} rows without an entity, a time or a target", good)
         if len(good) and not good.any():
             raise DatasetError(
                 f"RelBench: no row of the task's {split} table has an entity, a time and a target. Are its ids those "
                 f"of {self.entity_table!r}, as RelBench's reindex_pkeys_and_fkeys makes them?"
             )
-        return SeedTable(**found, time=None if times is None else times[good])
+        rows = {name: held[good] if isinstance(held, np.ndarray) else held for name, held in rows.items()}
+        if "src" in rows:
+            rows["dst"] = targets[np.repeat(good, counts)]
+            rows["dst_ptr"] = np.concatenate([[0], np.cumsum(counts[good])])
+        return SeedTable(**rows, time=None if times is None else times[good])
 
-    def _nodes(
-        self, split: str, table: Relation, nodes: np.ndarray, good: np.ndarray, *_: Any
-    ) -> tuple[dict[str, Any], np.ndarray]:
-        """Returns the arguments of the seed table, and which rows are in it, bool ``[R]``."""
-        column = table.columns[self.target]
+    def _labels(self, column: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the labels of the rows, ``[R, ...]``, and which have one, bool ``[R]``."""
         y = as_numbers(column, 0)
         if isinstance(y, str):
             raise DatasetError(
                 f"RelBench: the target {self.target!r} of the {split} table {y}; numbers are needed, one a row, or "
                 "lists of as many in each."
             )
-        y = y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
-        good = good & column.is_valid().to_numpy()
-        if y.dtype.kind == "f":
-            good &= ~np.isnan(y.reshape(len(y), -1)).all(1)
-        return {"nodes": nodes[good], "node_type": self.entity_table, "y": y[good]}, good
+        labelled = column.is_valid().to_numpy()
+        if y.dtype.kind != "f":
+            return y.astype(np.int64), labelled
+        return y.astype(np.float32), labelled & ~np.isnan(y.reshape(len(y), -1)).all(1)
 
-    def _links(
-        self,
-        split: str,
-        table: Relation,
-        nodes: np.ndarray,
-        good: np.ndarray,
-        relations: Mapping[str, Relation],
-        left_out: list[str],
-    ) -> tuple[dict[str, Any], np.ndarray]:
-        lists = lists_of(table.columns[self.target])
+    def _targets(
+        self, column: Any, to: Relation, split: str, left_out: list[str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns all targets that there are, int64 ``[P]``, and how many each row has, ``[R]``."""
+        lists = lists_of(column)
         if lists is None:
-            raise DatasetError(
-                f"RelBench: the targets {self.target!r} of the {split} table are no lists, as elsewhere."
-            )
-        assert self.target_table is not None
+            raise DatasetError(f"RelBench: the targets {self.target!r} of the {split} table are no lists, as elsewhere.")
         counts, entries = lists
-        to = _table_named(relations, self.target_table)
         targets = to.rows_named(entries, f"targets of {split} rows")
-        row, known = np.repeat(np.arange(len(counts)), counts), targets >= 0
+        known = targets >= 0
         _count(left_out, f"targets of {split} rows, which name no row of {to.name!r}", known)
-        of_row = np.bincount(row[known], minlength=len(counts))
-        good = good & (of_row > 0)
-        dst_ptr = np.concatenate([[0], np.cumsum(of_row[good])])
-        used = known & good[row]
-        return {"src": nodes[good], "dst": targets[used], "dst_ptr": dst_ptr, "edge_type": self.edge_type}, good
+        row = np.repeat(np.arange(len(counts)), counts)
+        return targets[known], np.bincount(row[known], minlength=len(counts))
 
 
 def _table_named(relations: Mapping[str, Relation], name: str) -> Relation:
@@ -392,9 +376,7 @@ def _columns(relation: Relation, max_categories: int, left_out: list[str]) -> di
         if isinstance(values, str):
             left_out.append(f"{relation.name}.{name}, which {values}")
             continue
-        try:
-            check_name(name, reserved=())
-        except GraphDataError:
+        if not can_name(name, reserved=()):
             left_out.append(f"{relation.name}.{name}, whose name is no identifier of ASCII letters")
             continue
         found[name] = values

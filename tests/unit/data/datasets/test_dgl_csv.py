@@ -295,7 +295,7 @@ def test_files_in_another_encoding_are_named(tmp_path):
 def test_columns_that_are_asked_for_must_be_there(tmp_path):
     folder = flat(tmp_path / "flat")
     for argument in ("edge_weight_name", "time_name"):
-        with pytest.raises(DatasetError, match=f"{argument} is 'none', but no file has such a column"):
+        with pytest.raises(DatasetError, match=f"{argument} is 'none', but there is no such column"):
             read(folder, **{argument: "none"})
     with pytest.raises(DatasetError, match="edge_weight_name is 'feat', but it holds lists"):
         read(folder, edge_weight_name="feat")

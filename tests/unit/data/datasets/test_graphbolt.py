@@ -297,7 +297,7 @@ SECRET = "../secret.npy"
         ),
         (
             put("graph", "nodes", 0, "num", value=3),
-            r"metadata\.yaml: .*edge 3 has the source 3, but there are 3 such nodes",
+            r"GraphBolt .*edge 3 has the source 3, but there are 3 such nodes",
         ),
         (
             put("feature_data", 0, "path", value=SECRET),
@@ -505,9 +505,9 @@ def test_types_and_tasks_that_are_not_there_are_refused(typed):
         read(typed, task="edges")
     with pytest.raises(DatasetError, match="test_set has rows of several types, user:buys:item, item:liked_by:user"):
         read(typed, task="links")
-    with pytest.raises(DatasetError, match="there is no set of this type"):
+    with pytest.raises(DatasetError, match="seed_type is 'shop', but there is no such"):
         read(typed, task="nodes", seed_type="shop")
-    with pytest.raises(DatasetError, match="time_name is 'when', but there is no such feature"):
+    with pytest.raises(DatasetError, match="time_name is 'when', but there is no such column"):
         read(typed, task="nodes", time_name="when")
     changed(typed, put("graph", "edges", 0, "type", value="user:buys:thing"))
     with pytest.raises(DatasetError, match=r"edges\[0\]\.type is 'user:buys:thing'; there is no node type 'thing'"):

@@ -319,6 +319,12 @@ def test_tasks_that_cannot_be_are_named(shop, columns, keys, message):
         RelBench(shop, "odd", root=shop / "converted").prepare()
 
 
+def test_splits_of_other_columns_are_named(shop):
+    write(shop / "tasks" / "churn" / "val.parquet", {"whom": [0], "churn": [1]}, None, {"whom": "customer"})
+    with pytest.raises(DatasetError, match=r"the task's val table has no 'who'"):
+        made(shop, task="churn")
+
+
 def test_an_unknown_task_is_told_with_those_that_are_there(shop):
     with pytest.raises(DatasetError, match=r"The tasks there are: buys, churn\."):
         RelBench(shop, "chrun", root=shop / "converted").prepare()
