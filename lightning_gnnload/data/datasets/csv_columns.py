@@ -84,6 +84,26 @@ class CsvColumns:
                 held = self.ids if name in ids else self.values
                 held[name] = np.concatenate(pieces.get(name, [np.empty(0, np.int64)]))
 
+    def take(self, name: str | None) -> np.ndarray | None:
+        """Takes a column of numbers out, float32 for fractions; None where there is none.
+
+        Raises:
+            DatasetError: it holds texts.
+        """
+        if name in self.left_out:
+            raise DatasetError(
+                f"{self.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
+            )
+        column = None if name is None else self.values.pop(name, None)
+        return None if column is None else single(column)
+
+    def mask(self, name: str) -> np.ndarray | None:
+        """Takes a mask out, as the numbers of the rows that it names, int64."""
+        column = self.take(name)
+        if column is not None and (column.ndim != 1 or not np.isin(column, (0, 1)).all()):
+            raise DatasetError(f"{self.file}: column {name!r} must hold True and False, or 1 and 0.")
+        return None if column is None else np.flatnonzero(column)
+
     def line_of(self, row: int) -> int:
         """Returns the line of the file that a row ends on, counted from 1. Reads the file again: it is for errors."""
         with self._opened() as (reader, _):
@@ -136,6 +156,11 @@ class CsvColumns:
             raise DatasetError(
                 f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, {problem}"
             ) from None
+
+
+def single(column: np.ndarray) -> np.ndarray:
+    """Returns a column with float32 for float64."""
+    return column.astype(np.float32) if column.dtype == np.float64 else column
 
 
 def whole_or_fractions(texts: np.ndarray) -> np.ndarray:

@@ -90,17 +90,15 @@ class Description:
 
     def part(self, name: str) -> Description:
         """Returns the description that a field holds."""
-        if name not in self._parts:
-            self._parts[name] = [Description(self.take(name, dict), self.file, self._at(name))]
+        self._parts.setdefault(name, [Description(self.take(name, dict), self.file, self._at(name))])
         return self._parts[name][0]
 
     def parts(self, name: str, *, optional: bool = False) -> list[Description]:
         """Returns the descriptions that a field holds a list of; none where it is optional and missing."""
         if name not in self._parts:
-            values = self.take(name, list, optional=optional) or []
-            places = (f"{self._at(name)}[{number}]" for number in range(len(values)))
             self._parts[name] = [
-                Description(value, self.file, place) for value, place in zip(values, places, strict=True)
+                Description(value, self.file, f"{self._at(name)}[{number}]")
+                for number, value in enumerate(self.take(name, list, optional=optional) or [])
             ]
         return list(self._parts[name])
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
-from lightning_gnnload.data.datasets.csv_columns import CsvColumns, whole_or_fractions
+from lightning_gnnload.data.datasets.csv_columns import CsvColumns, single, whole_or_fractions
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.graph import Graph
@@ -83,38 +83,6 @@ class DGLCSV(ForeignFolder):
         return meta
 
 
-@dataclass
-class _Rows:
-    """The columns of one type of nodes or edges, and where each row stands in its file."""
-
-    csv: CsvColumns
-    values: dict[str, np.ndarray]
-
-    def take(self, name: str | None) -> np.ndarray | None:
-        """Returns a column, float32 for fractions, which is then no table; None where there is none.
-
-        Raises:
-            DatasetError: it holds texts.
-        """
-        if name is None:
-            return None
-        if name in self.csv.left_out:
-            raise DatasetError(
-                f"{self.csv.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
-            )
-        column = self.values.pop(name, None)
-        return None if column is None else _single(column)
-
-    def mask(self, name: str) -> np.ndarray | None:
-        """Returns the numbers of the rows that a mask names, int64."""
-        column = self.take(name)
-        if column is None:
-            return None
-        if column.ndim != 1 or not np.isin(column, (0, 1)).all():
-            raise DatasetError(f"{self.csv.file}: column {name!r} must hold True and False, or 1 and 0.")
-        return np.flatnonzero(column)
-
-
 class _Tables:
     """What the files of a folder hold, each read once.
 
@@ -127,9 +95,9 @@ class _Tables:
         self._separator = meta.take("separator", str) if meta.has("separator") else ","
         if len(self._separator) != 1 or self._separator in '"\r\n':
             raise meta.error("separator", "one character is needed, no quote and no line's end")
-        self._nodes: dict[str, _Rows] = {}
+        self._nodes: dict[str, CsvColumns] = {}
         self._node_ids: dict[str, np.ndarray] = {}
-        self._edges: dict[EdgeType, _Rows] = {}
+        self._edges: dict[EdgeType, CsvColumns] = {}
         self._ends: dict[EdgeType, tuple[np.ndarray, np.ndarray]] = {}
         self._graphs: set[str] = set()
         for entry in meta.parts("node_data"):
@@ -143,9 +111,9 @@ class _Tables:
             )
         self.left_out = meta.left_out
         self.left_out += [
-            f"{rows.csv.file.name}: {name}"
+            f"{rows.file.name}: {name}"
             for rows in (*self._nodes.values(), *self._edges.values())
-            for name in rows.csv.left_out
+            for name in rows.left_out
         ]
 
     def _read(self, entry: Description, fields: Mapping[str, str]) -> tuple[CsvColumns, list[str]]:
@@ -181,7 +149,8 @@ class _Tables:
                 f"{columns.file}: line {columns.line_of(row)} has node {ids[twice[0]]} again; each node once is needed."
             )
         self._node_ids[node_type] = ids
-        self._nodes[node_type] = _Rows(columns, {key: rows[order] for key, rows in columns.values.items()})
+        columns.values = {key: rows[order] for key, rows in columns.values.items()}
+        self._nodes[node_type] = columns
 
     def _read_edges(self, entry: Description) -> None:
         etype = entry.take("etype", list, optional=True) or ["_V", "_E", "_V"]
@@ -194,7 +163,7 @@ class _Tables:
         if kind in self._edges:
             raise entry.error("etype", "another file holds edges of this type; one each is needed")
         columns, names = self._read(entry, {"src_id_field": "src_id", "dst_id_field": "dst_id"})
-        self._edges[kind] = _Rows(columns, dict(columns.values))
+        self._edges[kind] = columns
         src, dst = (self._numbered(columns, name, end) for name, end in zip(names, (kind[0], kind[2]), strict=True))
         self._ends[kind] = src, dst
 
@@ -213,7 +182,7 @@ class _Tables:
             row = int(strangers[0])
             raise DatasetError(
                 f"{columns.file}: line {columns.line_of(row)}, column {name!r}: {ids[row]} is no node of type "
-                f"{node_type!r} in {self._nodes[node_type].csv.file.name}, and {len(strangers) - 1} more are none. Add "
+                f"{node_type!r} in {self._nodes[node_type].file.name}, and {len(strangers) - 1} more are none. Add "
                 "these nodes, or leave their edges out."
             )
         return places
@@ -252,7 +221,7 @@ class _Tables:
 
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
-        weight = {kind: _single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
+        weight = {kind: single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
         edge_time = dict(self._columns(self._edges, "time_name"))
         node_time = dict(self._columns(self._nodes, "time_name"))
         self._dataset.demand("edge_weight_name", weight)
@@ -267,26 +236,22 @@ class _Tables:
             node_time=node_time,
         )
 
-    def _columns(self, types: Mapping[Any, _Rows], argument: str) -> Iterator[tuple[Any, np.ndarray]]:
+    def _columns(self, types: Mapping[Any, CsvColumns], argument: str) -> Iterator[tuple[Any, np.ndarray]]:
         name = getattr(self._dataset, argument)
         for kind, rows in types.items():
             if name is not None and name in rows.values:
                 if rows.values[name].ndim != 1:
-                    raise DatasetError(f"{rows.csv.file}: {argument} is {name!r}, but it holds lists of numbers.")
+                    raise DatasetError(f"{rows.file}: {argument} is {name!r}, but it holds lists of numbers.")
                 yield kind, rows.values[name]
 
     def _seed_edges(self) -> EdgeType | None:
         """Returns the edge type whose masks say which the seeds are; None where nodes are."""
         asked, masks = self._dataset.seed_type, set(_MASKS.values())
         masked = [kind for kind, rows in self._edges.items() if masks & rows.values.keys()]
-        if asked is None:
-            if any(masks & rows.values.keys() for rows in self._nodes.values()) or not masked:
-                return None
-            found = masked
-        else:
-            if asked in self._nodes:
-                return None
-            found = [kind for kind in masked if asked in ("__".join(kind), ":".join(kind), kind[1])]
+        of_nodes = any(masks & rows.values.keys() for rows in self._nodes.values()) or not masked
+        if asked in self._nodes or (asked is None and of_nodes):
+            return None
+        found = [kind for kind in masked if asked in (None, "__".join(kind), ":".join(kind), kind[1])]
         if len(found) != 1:
             known = ", ".join([*self._nodes, *("__".join(kind) for kind in self._edges)])
             raise DatasetError(
@@ -311,14 +276,14 @@ class _Tables:
                 )
         return tables
 
-    def _named(self, rows: _Rows) -> dict[str, np.ndarray]:
+    def _named(self, rows: CsvColumns) -> dict[str, np.ndarray]:
         """Returns the columns that are left, by names that tables can have."""
         named = {}
         for name, column in rows.values.items():
             if can_name(name):
-                named[name] = _single(column)
+                named[name] = single(column)
             else:
-                self.left_out.append(f"{rows.csv.file.name}: {name}, which names no table")
+                self.left_out.append(f"{rows.file.name}: {name}, which names no table")
         return named
 
 
@@ -329,7 +294,3 @@ def _numbers_or_texts(ids: np.ndarray) -> np.ndarray:
     except ValueError:
         return ids
     return numbers if numbers.dtype.kind == "i" else ids
-
-
-def _single(column: np.ndarray) -> np.ndarray:
-    return column.astype(np.float32) if column.dtype == np.float64 else column

@@ -35,7 +35,7 @@ LINKS = "links"
 class RelBench(ForeignFolder):
     """Provides a relational database as a graph with types and times, and the rows of a task as seeds.
 
-    Tables are node types, their rows are nodes in their order. A foreign key ``col`` of a table ``a`` that names rows of
+    Tables are node types, their rows nodes in their order. A foreign key ``col`` of a table ``a`` that names rows of
     ``b`` makes the edge types ``(a, "f2p_col", b)`` and ``(b, "rev_f2p_col", a)``. Times of rows are those of nodes:
     int64, whole seconds since 1970, rounded down. All other columns are tables of their node type, by their names, as
     :func:`.as_numbers` converts them.
@@ -44,7 +44,7 @@ class RelBench(ForeignFolder):
     whole, float32 else; of a recommendation task links, each row with all its targets, of the edge type
     ``(src, "links", dst)``, which has no edges. A table without the target gives nodes with a time alone.
 
-    What is left out is said in one warning. Needs pyarrow, which the extra ``relbench`` brings, and not RelBench itself.
+    What is left out is said in one warning. Needs pyarrow, which the extra ``relbench`` brings; not RelBench itself.
 
     Args:
         source: a folder as RelBench keeps it, with ``db/<table>.parquet`` and
@@ -122,12 +122,12 @@ class RelBench(ForeignFolder):
         self._hide(relations)
         seeds: dict[str, SeedTable] = {}
         if self.task is None:
-            relations, links = _until(relations, self._until, left_out), None
+            relations, links = _cut(relations, self._until, left_out), None
         else:
             splits = self._splits(left_out)
             task = _Task.of(splits, self.target)
             completes = task.target_table is None and task.completes(relations, splits, left_out)
-            relations = _until(relations, self._until if completes else self._last_time(splits), left_out)
+            relations = _cut(relations, self._until if completes else self._last_time(splits), left_out)
             seeds = {name: task.seeds(name, each, relations, left_out) for name, each in splits.items()}
             links = task.edge_type
         graph = _graph(relations, links, left_out)
@@ -303,13 +303,11 @@ class _Task:
             return y.astype(np.int64), labelled
         return y.astype(np.float32), labelled & ~np.isnan(y.reshape(len(y), -1)).all(1)
 
-    def _targets(
-        self, column: Any, to: Relation, split: str, left_out: list[str]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _targets(self, column: Any, to: Relation, split: str, left_out: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns all targets that there are, int64 ``[P]``, and how many each row has, ``[R]``."""
         lists = lists_of(column)
         if lists is None:
-            raise DatasetError(f"RelBench: the targets {self.target!r} of the {split} table are no lists, as elsewhere.")
+            raise DatasetError(f"RelBench: targets {self.target!r} of the {split} table are no lists, as others are.")
         counts, entries = lists
         targets = to.rows_named(entries, f"targets of {split} rows")
         known = targets >= 0
@@ -329,7 +327,7 @@ def _count(left_out: list[str], what: str, good: np.ndarray) -> None:
         left_out.append(f"{int((~good).sum())} of {len(good)} {what}")
 
 
-def _until(relations: Mapping[str, Relation], last: float | None, left_out: list[str]) -> dict[str, Relation]:
+def _cut(relations: Mapping[str, Relation], last: float | None, left_out: list[str]) -> dict[str, Relation]:
     """Returns the tables without rows that have no time, or one after ``last``."""
     kept = {}
     for name, relation in relations.items():
