@@ -171,13 +171,14 @@ class _Tables:
         """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
         known, ids = self._node_ids[node_type], columns.ids[name]
         numbers = _numbers_or_texts(ids) if known.dtype.kind == "i" else ids
-        if numbers.dtype == known.dtype or known.dtype.kind != "i":
-            places = self._places(node_type, numbers)
-            strangers = np.flatnonzero(places < 0)
-        else:
-            places = strangers = np.flatnonzero(
-                [_numbers_or_texts(np.array([text])).dtype.kind != "i" for text in ids.tolist()]
-            )
+        if not len(known):
+            places = np.full(len(ids), -1)
+        elif numbers.dtype.kind == known.dtype.kind:
+            places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+            places[known[places] != numbers] = -1
+        else:  # there are texts, and no text is a node
+            places = np.array([-(_numbers_or_texts(ids[[row]]).dtype.kind != "i") for row in range(len(ids))], np.int64)
+        strangers = np.flatnonzero(places < 0)
         if len(strangers):
             row = int(strangers[0])
             raise DatasetError(
@@ -186,14 +187,6 @@ class _Tables:
                 "these nodes, or leave their edges out."
             )
         return places
-
-    def _places(self, node_type: str, ids: np.ndarray) -> np.ndarray:
-        """Returns the places of ids among those of a type's nodes, int64, -1 for those that are none."""
-        known = self._node_ids[node_type]
-        if not len(known):
-            return np.full(len(ids), -1)
-        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        return np.where(known[places] == ids, places, -1)
 
     @property
     def _is_typed(self) -> bool:

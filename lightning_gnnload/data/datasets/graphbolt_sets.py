@@ -120,13 +120,10 @@ class SetReader:
                 f"{entry.place}: {given[0]} is {list(seeds.shape)}, but nodes [R] or links [R, 2] are needed"
             )
         of_type, ends = self._type_of(entry, is_links=seeds.ndim == 2)
-        columns = [seeds] if seeds.ndim == 1 else [seeds[:, 0], seeds[:, 1]]
-        ids = [
-            self._ids(column, node_type, f"{entry.place}: {given[0]}")
-            for column, node_type in zip(columns, ends, strict=True)
-        ]
+        columns = zip(seeds.reshape(len(seeds), len(ends)).unbind(1), ends, strict=True)
+        ids = np.stack([self._ids(column, end, f"{entry.place}: {given[0]}") for column, end in columns], axis=1)
         labels = data.pop("labels", None)
-        found = SeedSet(entry.place, of_type, ids[0] if len(ids) == 1 else np.stack(ids, axis=1), labels, data)
+        found = SeedSet(entry.place, of_type, ids if seeds.ndim == 2 else ids[:, 0], labels, data)
         if found.is_links:
             self._negatives(found, dict(zip(("src", "dst"), ends, strict=True)))
         self._leave_columns(found)

@@ -208,6 +208,12 @@ def test_long_cells_and_marks_before_the_text_are_read(tmp_path):
     assert data.graph.num_edges == 1
 
 
+def test_files_without_rows_are_read(tmp_path):
+    for nodes, count in (("node_id\nann\nbob\n", 2), ("node_id\n7\n", 1), ("node_id\n", 0)):
+        data = read(flat(tmp_path / "empty", nodes=nodes, edges="src_id,dst_id,w\n"))
+        assert (data.num_nodes, data.graph.num_edges) == (count, 0)
+
+
 def test_a_single_graph_may_have_an_id(tmp_path):
     nodes, edges_ = "graph_id,node_id\n5,0\n5,1\n", "graph_id,src_id,dst_id\n5,0,1\n"
     assert edges(read(flat(tmp_path / "one", nodes=nodes, edges=edges_))) == [(0, 1)]

@@ -447,6 +447,13 @@ def test_damaged_archives_of_edges_are_named(tmp_path, suffix, content):
         read(folder)
 
 
+def test_pairs_may_be_stored_by_column(tmp_path):
+    folder = tmp_path / "columns"
+    train = rows(folder, "train", seeds=np.asfortranarray([[0, 1], [2, 3], [1, 1]]))
+    table = read(write(folder, graph=flat_graph(folder), tasks=[{"train_set": [train]}])).table("train")
+    assert table.ends.tolist() == [[0, 1], [2, 3], [1, 1]]
+
+
 def test_a_set_without_rows_may_have_negatives(tmp_path):
     folder = tmp_path / "none"
     test = rows(folder, "test", seeds=np.empty((0, 2), int), negative_dsts=np.empty((0, 3), int))
