@@ -180,7 +180,8 @@ class _Contents:
 
     def _sets_of(self, task: Description, name: str) -> list[Description]:
         """Returns the sets of a split that are read, one of each type."""
-        asked, found = self._dataset.seed_type, {}
+        asked = self._dataset.seed_type
+        found: dict[str | None, Description] = {}
         for each in task.parts(name, optional=True):
             of_type = each.take("type", str, optional=True)
             if of_type in found:
