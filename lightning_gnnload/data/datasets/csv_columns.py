@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
 
 _PIECE = 1 << 16  # rows whose cells are held as texts at once
 _TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 _LONGEST_CELL = 1 << 30
+_LONGEST_TEXT = 1000  # characters of an id or a number: an array of texts has room for the longest in every row
 _limit = threading.RLock()  # of the csv module's one setting
 
 
@@ -41,8 +43,7 @@ class CsvColumns:
         num_rows: R.
 
     Raises:
-        DatasetError: the file is missing or broken, lacks a column of ids, or has a number missing; the message names
-            line and column.
+        DatasetError: the file is missing or broken, or lacks an id or a number; the message names line and column.
 
     Shapes: R rows, C numbers of a cell that lists some.
     """
@@ -54,36 +55,54 @@ class CsvColumns:
         self.left_out: list[str] = []
         self.num_rows = 0
         pieces: dict[str, list[np.ndarray]] = {}
-        try:
-            with (
-                self._opened() as (reader, bytes_read),
-                progress(f"Reading {file.name}", file.stat().st_size) as advance,
-            ):
-                names = self._names(next(reader, []))
-                kinds: dict[str, Callable[[list[str]], np.ndarray]] = {}
-                last = 0
-                while piece := list(islice(reader, _PIECE)):
-                    rows = self._whole(piece, len(names))
-                    for place, name in enumerate(names):
-                        if not rows or not name or name in self.left_out:
-                            continue
-                        cells = list(map(itemgetter(place), rows))
-                        if name in ids:
-                            pieces.setdefault(name, []).append(np.array(cells))
-                        elif name not in kinds and not _is_number(cells[0]):
+        with (
+            reading(file, "Values in UTF-8, with a header, are needed."),
+            self._opened() as (reader, bytes_read),
+            progress(f"Reading {file.name}", file.stat().st_size) as advance,
+        ):
+            names = self._names(next(reader, []))
+            kinds: dict[str, tuple[Callable[[list[str]], np.ndarray], str]] = {}
+            last = 0
+            while piece := list(islice(reader, _PIECE)):
+                rows = self._whole(piece, len(names))
+                for place, name in enumerate(names):
+                    if not rows or not name or name in self.left_out:
+                        continue
+                    cells = list(map(itemgetter(place), rows))
+                    if name not in kinds:
+                        sample = next(filter(str.strip, cells), "")
+                        kinds[name] = _texts if name in ids else _reader_of(sample), sample
+                        if name not in ids and _shape(*kinds[name]) is None:
                             self.left_out.append(name)
-                        else:
-                            kind = kinds.setdefault(name, _reader_of(cells[0]))
-                            pieces.setdefault(name, []).append(self._numbers(kind, name, cells))
-                    self.num_rows += len(rows)
-                    advance((at := bytes_read()) - last)
-                    last = at
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise DatasetError(f"{file} cannot be read as CSV: {error}.") from error
+                            continue
+                    pieces.setdefault(name, []).append(self._read(*kinds[name], name, cells))
+                self.num_rows += len(rows)
+                advance((at := bytes_read()) - last)
+                last = at
         for name in filter(None, names):
             if name not in self.left_out:
                 held = self.ids if name in ids else self.values
-                held[name] = self._joined(name, pieces.get(name, [np.empty(0, np.int64)]))
+                held[name] = np.concatenate(pieces.get(name, [np.empty(0, np.int64)]))
+
+    def take(self, name: str | None) -> np.ndarray | None:
+        """Takes a column of numbers out, float32 for fractions; None where there is none.
+
+        Raises:
+            DatasetError: it holds texts.
+        """
+        if name in self.left_out:
+            raise DatasetError(
+                f"{self.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
+            )
+        column = None if name is None else self.values.pop(name, None)
+        return None if column is None else single(column)
+
+    def mask(self, name: str) -> np.ndarray | None:
+        """Takes a mask out, as the numbers of the rows that it names, int64."""
+        column = self.take(name)
+        if column is not None and (column.ndim != 1 or not np.isin(column, (0, 1)).all()):
+            raise DatasetError(f"{self.file}: column {name!r} must hold True and False, or 1 and 0.")
+        return None if column is None else np.flatnonzero(column)
 
     def line_of(self, row: int) -> int:
         """Returns the line of the file that a row ends on, counted from 1. Reads the file again: it is for errors."""
@@ -119,36 +138,54 @@ class CsvColumns:
         self.left_out += [f"column {place} without a name" for place, name in enumerate(names, 1) if not name]
         return names
 
-    def _numbers(self, kind: Callable[[list[str]], np.ndarray], name: str, cells: list[str]) -> np.ndarray:
+    def _read(self, kind: Callable[[list[str]], np.ndarray], sample: str, name: str, cells: list[str]) -> np.ndarray:
+        shape = _shape(kind, sample)
         try:
-            return kind(cells)
+            values = kind(cells)
+            if values.shape[1:] != shape:
+                raise ValueError("lists of another length")
+            return values
         except (ValueError, KeyError, OverflowError):
-            shape = _shape(kind, cells[0])
-            row = next((at for at, cell in enumerate(cells) if shape is None or _shape(kind, cell) != shape), 0)
+            row = next((at for at, cell in enumerate(cells) if _shape(kind, cell) != shape), 0)
             what = f"{cells[row]!r:.80}" if cells[row].strip() else "nothing"
+            problem = (
+                f"but an id, of up to {_LONGEST_TEXT} characters, is needed."
+                if kind is _texts
+                else f"unlike {sample!r:.80}. Write as many numbers in each row: nan, or -1, where one is missing."
+            )
             raise DatasetError(
-                f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, but began with "
-                f"{cells[0]!r:.80}. Write as many numbers in each row: nan, or -1, where one is missing."
+                f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, {problem}"
             ) from None
 
-    def _joined(self, name: str, pieces: list[np.ndarray]) -> np.ndarray:
-        shapes = {piece.shape[1:] for piece in pieces}
-        if len(shapes) > 1:
-            begins = np.cumsum([0, *map(len, pieces)])
-            odd = next(at for at, piece in enumerate(pieces) if piece.shape[1:] != pieces[0].shape[1:])
-            raise DatasetError(
-                f"{self.file}: line {self.line_of(int(begins[odd]))}, column {name!r}: lists are of one length up to "
-                "here, and of another from here on. Write as many numbers in each row."
-            )
-        return np.concatenate(pieces)
+
+def single(column: np.ndarray) -> np.ndarray:
+    """Returns a column with float32 for float64."""
+    return column.astype(np.float32) if column.dtype == np.float64 else column
 
 
-def _whole_or_fractions(cells: list[str]) -> np.ndarray:
-    texts = np.array(cells)
+def whole_or_fractions(texts: np.ndarray) -> np.ndarray:
+    """Converts texts that are numbers to int64, or else float64.
+
+    Raises:
+        ValueError: others. ``1_000`` and digits of other scripts, which Python reads, are no numbers in a file.
+    """
+    letters = texts.view(np.uint32)
+    if ((letters == ord("_")) | (letters > 127)).any():
+        raise ValueError("no number")
     try:
         return texts.astype(np.int64)
     except (ValueError, OverflowError):
         return texts.astype(np.float64)
+
+
+def _texts(cells: list[str]) -> np.ndarray:
+    if not all(map(str.strip, cells)) or max(map(len, cells)) > _LONGEST_TEXT:
+        raise ValueError("no id")
+    return np.array(cells)
+
+
+def _numbers(cells: list[str]) -> np.ndarray:
+    return whole_or_fractions(_texts(cells))
 
 
 def _truth(cells: list[str]) -> np.ndarray:
@@ -177,11 +214,7 @@ def _reader_of(cell: str) -> Callable[[list[str]], np.ndarray]:
     text = cell.strip()
     if text in _TRUTH:
         return _truth
-    return _lists if "," in text or text[:1] in ("[", "(") else _whole_or_fractions
-
-
-def _is_number(cell: str) -> bool:
-    return _shape(_reader_of(cell), cell) is not None
+    return _lists if "," in text or text[:1] in ("[", "(") else _numbers
 
 
 def _shape(kind: Callable[[list[str]], np.ndarray], cell: str) -> tuple[int, ...] | None:

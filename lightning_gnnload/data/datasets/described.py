@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.errors import DatasetError
 
 _WORDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "fields by name"}
@@ -38,17 +39,27 @@ class Description:
 
     @classmethod
     def read(cls, file: Path) -> Description:
-        """Reads a file; YAML's tags that would make Python objects are refused.
+        """Reads a file; YAML's tags that would make Python objects are refused, and fields that are there twice.
 
         Raises:
             DatasetError: it is missing, no YAML, or holds no fields by name.
         """
         import yaml  # comes with jsonargparse; here, as most processes read no folder of others
 
-        try:
-            return cls(yaml.safe_load(file.read_text(encoding="utf-8")), file)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-            raise DatasetError(f"{file} cannot be read: {error}.") from error
+        class Loader(yaml.SafeLoader):
+            """Refuses what YAML forbids and its readers pass over: the same field twice, of which one would be lost."""
+
+            def compose_mapping_node(self, anchor: Any) -> Any:
+                node = super().compose_mapping_node(anchor)
+                seen = set()
+                for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
+                    if key.value in seen:
+                        raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+                    seen.add(key.value)
+                return node
+
+        with reading(file, "Give the folder that holds it, YAML of fields by name."):
+            return cls(yaml.load(file.read_text(encoding="utf-8"), Loader), file)
 
     def has(self, name: str) -> bool:
         """Returns whether there is such a field; one that is null counts as missing."""
@@ -79,17 +90,15 @@ class Description:
 
     def part(self, name: str) -> Description:
         """Returns the description that a field holds."""
-        if name not in self._parts:
-            self._parts[name] = [Description(self.take(name, dict), self.file, self._at(name))]
+        self._parts.setdefault(name, [Description(self.take(name, dict), self.file, self._at(name))])
         return self._parts[name][0]
 
     def parts(self, name: str, *, optional: bool = False) -> list[Description]:
         """Returns the descriptions that a field holds a list of; none where it is optional and missing."""
         if name not in self._parts:
-            values = self.take(name, list, optional=optional) or []
-            places = (f"{self._at(name)}[{number}]" for number in range(len(values)))
             self._parts[name] = [
-                Description(value, self.file, place) for value, place in zip(values, places, strict=True)
+                Description(value, self.file, f"{self._at(name)}[{number}]")
+                for number, value in enumerate(self.take(name, list, optional=optional) or [])
             ]
         return list(self._parts[name])
 

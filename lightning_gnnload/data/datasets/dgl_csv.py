@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.csv_columns import CsvColumns
+from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
+from lightning_gnnload.data.datasets.csv_columns import CsvColumns, single, whole_or_fractions
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.tables import check_name
 from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import DatasetError, GraphDataError, GraphFormatError
+from lightning_gnnload.errors import DatasetError
 
 _VERSION = "1.0.0"
 _MASKS = {split: f"{split}_mask" for split in SPLITS}
@@ -66,62 +66,21 @@ class DGLCSV(ForeignFolder):
     def files(self) -> list[Path]:
         meta = self._read_meta()
         entries = meta.parts("node_data") + meta.parts("edge_data")
-        return [self._meta, *(entry.path("file_name") for entry in entries)]
+        return [meta.file, *(entry.path("file_name") for entry in entries)]
 
-    def build(self, scratch: Path) -> GraphData:
+    def converted(self) -> GraphData:
         tables = _Tables(self, self._read_meta())
-        try:
-            data = tables.graph_data()
-        except (GraphDataError, GraphFormatError) as error:
-            raise DatasetError(f"{self._meta}: {error}") from error
+        data = tables.graph_data()
         self.tell(tables.left_out)
         return data
 
-    @property
-    def _meta(self) -> Path:
-        return Path(self.source) / "meta.yaml"
-
     def _read_meta(self) -> Description:
-        if not self._meta.is_file():
-            raise DatasetError(f"DGLCSV: {self._meta} is missing. Give the folder that holds meta.yaml.")
-        meta = Description.read(self._meta)
+        meta = Description.read(self.home / "meta.yaml")
         meta.take("dataset_name", str)
         version = meta.take("version", str, optional=True)
         if version not in (None, _VERSION):
             raise meta.error("version", f"only {_VERSION!r} is known")
         return meta
-
-
-@dataclass
-class _Rows:
-    """The columns of one type of nodes or edges, and where each row stands in its file."""
-
-    csv: CsvColumns
-    values: dict[str, np.ndarray]
-
-    def take(self, name: str | None) -> np.ndarray | None:
-        """Returns a column, float32 for fractions, which is then no table; None where there is none.
-
-        Raises:
-            DatasetError: it holds texts.
-        """
-        if name is None:
-            return None
-        if name in self.csv.left_out:
-            raise DatasetError(
-                f"{self.csv.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
-            )
-        column = self.values.pop(name, None)
-        return None if column is None else _single(column)
-
-    def mask(self, name: str) -> np.ndarray | None:
-        """Returns the numbers of the rows that a mask names, int64."""
-        column = self.take(name)
-        if column is None:
-            return None
-        if column.ndim != 1 or not np.isin(column, (0, 1)).all():
-            raise DatasetError(f"{self.csv.file}: column {name!r} must hold True and False, or 1 and 0.")
-        return np.flatnonzero(column)
 
 
 class _Tables:
@@ -133,13 +92,12 @@ class _Tables:
 
     def __init__(self, dataset: DGLCSV, meta: Description) -> None:
         self._dataset, self._file = dataset, meta.file
-        separator = meta.take("separator", str, optional=True) or ","
-        if len(separator) != 1:
-            raise meta.error("separator", "one character is needed")
-        self._separator = separator
-        self._nodes: dict[str, _Rows] = {}
+        self._separator = meta.take("separator", str) if meta.has("separator") else ","
+        if len(self._separator) != 1 or self._separator in '"\r\n':
+            raise meta.error("separator", "one character is needed, no quote and no line's end")
+        self._nodes: dict[str, CsvColumns] = {}
         self._node_ids: dict[str, np.ndarray] = {}
-        self._edges: dict[EdgeType, _Rows] = {}
+        self._edges: dict[EdgeType, CsvColumns] = {}
         self._ends: dict[EdgeType, tuple[np.ndarray, np.ndarray]] = {}
         self._graphs: set[str] = set()
         for entry in meta.parts("node_data"):
@@ -153,14 +111,16 @@ class _Tables:
             )
         self.left_out = meta.left_out
         self.left_out += [
-            f"{rows.csv.file.name}: {name}"
+            f"{rows.file.name}: {name}"
             for rows in (*self._nodes.values(), *self._edges.values())
-            for name in rows.csv.left_out
+            for name in rows.left_out
         ]
 
     def _read(self, entry: Description, fields: Mapping[str, str]) -> tuple[CsvColumns, list[str]]:
         """Reads a file, and returns its columns of ids by these fields, whose names stand in the entry or are usual."""
         names = [entry.take(field, str, optional=True) or usual for field, usual in fields.items()]
+        if len({*names}) < len(names):
+            raise entry.error(next(iter(fields)), f"both ends are read from {names[0]!r}; two columns are needed")
         graph_field = entry.take("graph_id_field", str, optional=True) or "graph_id"
         columns = CsvColumns(entry.path("file_name"), self._separator, {*names, graph_field})
         for field, name in zip(fields, names, strict=True):
@@ -189,7 +149,8 @@ class _Tables:
                 f"{columns.file}: line {columns.line_of(row)} has node {ids[twice[0]]} again; each node once is needed."
             )
         self._node_ids[node_type] = ids
-        self._nodes[node_type] = _Rows(columns, {key: rows[order] for key, rows in columns.values.items()})
+        columns.values = {key: rows[order] for key, rows in columns.values.items()}
+        self._nodes[node_type] = columns
 
     def _read_edges(self, entry: Description) -> None:
         etype = entry.take("etype", list, optional=True) or ["_V", "_E", "_V"]
@@ -202,7 +163,7 @@ class _Tables:
         if kind in self._edges:
             raise entry.error("etype", "another file holds edges of this type; one each is needed")
         columns, names = self._read(entry, {"src_id_field": "src_id", "dst_id_field": "dst_id"})
-        self._edges[kind] = _Rows(columns, dict(columns.values))
+        self._edges[kind] = columns
         src, dst = (self._numbered(columns, name, end) for name, end in zip(names, (kind[0], kind[2]), strict=True))
         self._ends[kind] = src, dst
 
@@ -210,29 +171,22 @@ class _Tables:
         """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
         known, ids = self._node_ids[node_type], columns.ids[name]
         numbers = _numbers_or_texts(ids) if known.dtype.kind == "i" else ids
-        if numbers.dtype == known.dtype or known.dtype.kind != "i":
-            places = self._places(node_type, numbers)
-            strangers = np.flatnonzero(places < 0)
-        else:
-            places = strangers = np.flatnonzero(
-                [_numbers_or_texts(np.array(text)).dtype.kind != "i" for text in ids.tolist()]
-            )
+        if not len(known):
+            places = np.full(len(ids), -1)
+        elif numbers.dtype.kind == known.dtype.kind:
+            places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+            places[known[places] != numbers] = -1
+        else:  # there are texts, and no text is a node
+            places = np.array([-(_numbers_or_texts(ids[[row]]).dtype.kind != "i") for row in range(len(ids))], np.int64)
+        strangers = np.flatnonzero(places < 0)
         if len(strangers):
             row = int(strangers[0])
             raise DatasetError(
                 f"{columns.file}: line {columns.line_of(row)}, column {name!r}: {ids[row]} is no node of type "
-                f"{node_type!r} in {self._nodes[node_type].csv.file.name}, and {len(strangers) - 1} more are none. Add "
+                f"{node_type!r} in {self._nodes[node_type].file.name}, and {len(strangers) - 1} more are none. Add "
                 "these nodes, or leave their edges out."
             )
         return places
-
-    def _places(self, node_type: str, ids: np.ndarray) -> np.ndarray:
-        """Returns the places of ids among those of a type's nodes, int64, -1 for those that are none."""
-        known = self._node_ids[node_type]
-        if not len(known):
-            return np.full(len(ids), -1)
-        places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-        return np.where(known[places] == ids, places, -1)
 
     @property
     def _is_typed(self) -> bool:
@@ -243,79 +197,54 @@ class _Tables:
         dataset = self._dataset
         edges_of = self._seed_edges()
         graph = self._graph(edges_of is not None)
-        found: dict[str, Any] = {"y": {}, **{split: {} for split in SPLITS}}
-        x, tables = {}, {}
+        given: dict[str, dict[Any, Any]] = {name: {} for name in ("x", "y", "edge_x", *SPLITS)}
         for node_type, rows in self._nodes.items():
-            x[node_type] = _features(rows.take(dataset.feature_name))
-            found["y"][node_type] = rows.take(dataset.label_name)
+            given["x"][node_type] = rows.take(dataset.feature_name)
+            given["y"][node_type] = rows.take(dataset.label_name)
+            is_seed = edges_of is None and dataset.seed_type in (None, node_type)
             for split, mask in _MASKS.items():
                 nodes = rows.mask(mask)
-                is_seed = edges_of is None and dataset.seed_type in (None, node_type)
-                found[split][node_type] = nodes if is_seed else None
-            tables[node_type] = self._named(rows)
+                given[split][node_type] = nodes if is_seed else None
         seeds = {} if edges_of is None else self._link_rows(edges_of)
-        edge_x, edge_tables = {}, {}
         for kind, rows in self._edges.items():
-            edge_x[kind] = _features(rows.take(dataset.feature_name))
-            edge_tables[kind] = self._named(rows)
-        by_type: dict[str, Any] = {
-            **{name: _present(of) for name, of in found.items()},
-            "x": _present(x),
-            "tables": _present(tables),
-            "edge_x": _present(edge_x),
-            "edge_tables": _present(edge_tables),
-        }
-        if not self._is_typed:
-            by_type = {name: next(iter(of.values()), None) for name, of in by_type.items()}
-        return GraphData(graph, **{**_present(by_type), **seeds})
+            given["edge_x"][kind] = rows.take(dataset.feature_name)
+        given["tables"] = {node_type: self._named(rows) for node_type, rows in self._nodes.items()}
+        given["edge_tables"] = {kind: self._named(rows) for kind, rows in self._edges.items()}
+        return data_of(graph, **given | seeds)
 
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
-        dataset = self._dataset
-        weight = {kind: _single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
+        weight = {kind: single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
         edge_time = dict(self._columns(self._edges, "time_name"))
         node_time = dict(self._columns(self._nodes, "time_name"))
-        for argument, columns in (("edge_weight_name", weight), ("time_name", edge_time | node_time)):
-            name = getattr(dataset, argument)
-            if name is not None and not columns:
-                raise DatasetError(f"{self._file}: {argument} is {name!r}, but no file has such a column of numbers.")
-        keep_order = edges_are_seeds or any(rows.values for rows in self._edges.values())
-        num_nodes = {node_type: len(ids) for node_type, ids in self._node_ids.items()}
-        if self._is_typed:
-            return Graph.from_hetero(
-                num_nodes,
-                self._ends,
-                edge_weight=weight or None,
-                edge_time=edge_time or None,
-                node_time=node_time or None,
-                keep_order=keep_order,
-            )
-        [count] = num_nodes.values() or [0]
-        src, dst = next(iter(self._ends.values()), (np.empty(0, np.int64),) * 2)
-        of_all = {"edge_weight": weight, "edge_time": edge_time, "node_time": node_time}
-        columns = {name: next(iter(of.values()), None) for name, of in of_all.items()}
-        return Graph.from_coo(src, dst, count, keep_order=keep_order, **columns)
+        self._dataset.demand("edge_weight_name", weight)
+        self._dataset.demand("time_name", edge_time | node_time)
+        return graph_of(
+            {node_type: len(ids) for node_type, ids in self._node_ids.items()},
+            self._ends,
+            typed=self._is_typed,
+            keep_order=edges_are_seeds or any(rows.values for rows in self._edges.values()),
+            edge_weight=weight,
+            edge_time=edge_time,
+            node_time=node_time,
+        )
 
-    def _columns(self, types: Mapping[Any, _Rows], argument: str) -> Iterator[tuple[Any, np.ndarray]]:
+    def _columns(self, types: Mapping[Any, CsvColumns], argument: str) -> Iterator[tuple[Any, np.ndarray]]:
         name = getattr(self._dataset, argument)
         for kind, rows in types.items():
             if name is not None and name in rows.values:
                 if rows.values[name].ndim != 1:
-                    raise DatasetError(f"{rows.csv.file}: {argument} is {name!r}, but it holds lists of numbers.")
+                    raise DatasetError(f"{rows.file}: {argument} is {name!r}, but it holds lists of numbers.")
                 yield kind, rows.values[name]
 
     def _seed_edges(self) -> EdgeType | None:
         """Returns the edge type whose masks say which the seeds are; None where nodes are."""
         asked, masks = self._dataset.seed_type, set(_MASKS.values())
         masked = [kind for kind, rows in self._edges.items() if masks & rows.values.keys()]
-        if asked is None:
-            if any(masks & rows.values.keys() for rows in self._nodes.values()) or not masked:
-                return None
-            found = masked
-        else:
-            if asked in self._nodes:
-                return None
-            found = [kind for kind in masked if asked in ("__".join(kind), ":".join(kind), kind[1])]
+        of_nodes = any(masks & rows.values.keys() for rows in self._nodes.values()) or not masked
+        if asked in self._nodes or (asked is None and of_nodes):
+            return None
+        found = [kind for kind in masked if asked in (None, "__".join(kind), ":".join(kind), kind[1])]
         if len(found) != 1:
             known = ", ".join([*self._nodes, *("__".join(kind) for kind in self._edges)])
             raise DatasetError(
@@ -340,36 +269,21 @@ class _Tables:
                 )
         return tables
 
-    def _named(self, rows: _Rows) -> dict[str, np.ndarray]:
+    def _named(self, rows: CsvColumns) -> dict[str, np.ndarray]:
         """Returns the columns that are left, by names that tables can have."""
         named = {}
         for name, column in rows.values.items():
-            try:
-                check_name(name)
-            except GraphDataError:
-                self.left_out.append(f"{rows.csv.file.name}: {name}, which names no table")
+            if can_name(name):
+                named[name] = single(column)
             else:
-                named[name] = _single(column)
+                self.left_out.append(f"{rows.file.name}: {name}, which names no table")
         return named
 
 
 def _numbers_or_texts(ids: np.ndarray) -> np.ndarray:
     """Returns ids as int64 where they all are whole numbers."""
     try:
-        return ids.astype(np.int64)
-    except (ValueError, OverflowError):
+        numbers = ids if ids.dtype.kind == "i" else whole_or_fractions(ids)
+    except ValueError:
         return ids
-
-
-def _single(column: np.ndarray) -> np.ndarray:
-    return column.astype(np.float32) if column.dtype == np.float64 else column
-
-
-def _features(column: np.ndarray | None) -> np.ndarray | None:
-    return column[:, None] if column is not None and column.ndim == 1 else column
-
-
-def _present(columns: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {
-        kind: rows for kind, rows in columns.items() if rows is not None and not (isinstance(rows, dict) and not rows)
-    }
+    return numbers if numbers.dtype.kind == "i" else ids

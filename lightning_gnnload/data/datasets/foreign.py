@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.errors import DatasetError, GnnLoadError, GraphDataError, GraphFormatError, SeedError
 
 
 class ForeignFolder(StoredDataset):
@@ -29,6 +33,22 @@ class ForeignFolder(StoredDataset):
     source: str | Path
     root: str | Path | None
 
+    def __post_init__(self) -> None:
+        for name in ("source", "root"):
+            path = getattr(self, name)
+            if not (isinstance(path, str | os.PathLike) and "\0" not in str(path)) and (name, path) != ("root", None):
+                raise DatasetError(f"{self.KIND}: {name} is {path!r}, but the path of a folder is needed.")
+
+    @abstractmethod
+    def converted(self) -> GraphData:
+        """Reads the folder."""
+
+    def build(self, scratch: Path) -> GraphData:
+        try:
+            return self.converted()
+        except (GraphDataError, GraphFormatError, SeedError) as error:
+            raise DatasetError(f"{self.KIND} {self.source}: {error}") from error
+
     @abstractmethod
     def files(self) -> list[Path]:
         """Returns the files that are converted.
@@ -39,26 +59,41 @@ class ForeignFolder(StoredDataset):
 
     @property
     def choices(self) -> dict[str, Any]:
-        """The fields that decide what is read."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("source", "root")}  # type: ignore[arg-type]
+        """The fields that decide what is read, as JSON holds them."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("source", "root")}  # type: ignore[arg-type]
+        return dict(json.loads(json.dumps(given, default=str)))
+
+    @property
+    def home(self) -> Path:
+        """The folder that is read."""
+        return Path(self.source).expanduser().resolve()
 
     @property
     def folder(self) -> Path:
-        source = Path(self.source).resolve()
-        digest = hashlib.sha256(json.dumps([str(source), self.choices], default=str).encode()).hexdigest()
-        return Path(self.root or default_root()) / f"{self.KIND.lower()}-{source.name}-{digest[:12]}"
+        digest = hashlib.sha256(json.dumps([str(self.home), self.choices]).encode()).hexdigest()
+        root = Path(self.root or default_root()).expanduser()
+        return root / f"{self.KIND.lower()}-{self.home.name}-{digest[:12]}"
 
     @property
     def settings(self) -> dict[str, Any]:
-        stats = {str(file): file.stat() for file in self.files()}
+        stats = {}
+        for file in self.files():
+            with reading(file, "Is the folder complete?"):
+                stats[str(file)] = file.stat()
         return {
             "dataset": self.KIND,
             "recipe": self.RECIPE,
-            "source": str(Path(self.source).resolve()),
+            "source": str(self.home),
             # A copy of a file has another time, too, and is read again: contents are not compared.
             "files": {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(stats.items())},
             **self.choices,
         }
+
+    def demand(self, argument: str, found: Any) -> None:
+        """Raises DatasetError: the columns that an argument names were asked for, and none was found."""
+        name = getattr(self, argument)
+        if name is not None and not found:
+            raise DatasetError(f"{self.KIND} {self.source}: {argument} is {name!r}, but there is no such column.")
 
     def tell(self, left_out: Iterable[str], notes: Iterable[str] = ()) -> None:
         """Warns, at once, of all that was not read, and of what else the user is to know."""
@@ -66,3 +101,17 @@ class ForeignFolder(StoredDataset):
         sentences = [*([f"it does not read {', '.join(names)}."] if names else []), *notes]
         if sentences:  # where a folder is converted, once a machine
             warnings.warn(f"{self.KIND} {self.source}: {' '.join(sentences)}", stacklevel=4)
+
+
+@contextmanager
+def reading(file: Path, remedy: str) -> Iterator[None]:
+    """Names the file in whatever goes wrong while it is read, and says what to do."""
+    if not file.is_file():  # nor a pipe or a device, whose reading may not end
+        raise DatasetError(f"{file} is missing. {remedy}")
+    try:
+        yield
+    except (GnnLoadError, MemoryError):
+        raise
+    except Exception as error:  # parsers of damaged bytes raise whatever their inner workings do
+        problem = " ".join(str(error).split()) or type(error).__name__
+        raise DatasetError(f"{file} cannot be read: {problem[:300].rstrip('.')}. {remedy}") from error

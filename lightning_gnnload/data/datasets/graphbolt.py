@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.datasets.graphbolt_files import read_edges, read_rows
 from lightning_gnnload.data.datasets.graphbolt_sets import SETS, SetReader, edge_type_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.tables import check_name
-from lightning_gnnload.errors import DatasetError, GraphDataError, GraphFormatError
+from lightning_gnnload.errors import DatasetError, GraphDataError
 
 _METADATA = "metadata.yaml"
 
@@ -64,28 +63,16 @@ class GraphBolt(ForeignFolder):
 
     def files(self) -> list[Path]:
         contents = _Contents(self)
-        sets = [
-            part for name in SETS.values() for each in contents.sets(name) for part in each.parts("data", optional=True)
-        ]
+        sets = [part for of_split in contents.sets.values() for each in of_split for part in each.parts("data")]
         return [self._metadata, *(each.path("path") for each in [*contents.edges.values(), *sets, *contents.drawn_by])]
 
-    def build(self, scratch: Path) -> GraphData:
+    def converted(self) -> GraphData:
         contents = _Contents(self)
-        left_out: list[str] = []
-        notes: list[str] = []
-        try:
-            graph = contents.graph()
-            data = GraphData(graph)
-            if contents.task is not None:
-                reader = SetReader(contents.task, graph, self.seed_type)
-                seeds = reader.seeds()
-                left_out, notes = reader.left_out, reader.notes
-                num_classes = contents.task.take("num_classes", int, optional=True)
-                data = GraphData(graph, **seeds, num_classes=num_classes)
-            contents.with_features(data)  # whose errors are to be known before ranks start
-        except (GraphDataError, GraphFormatError) as error:
-            raise DatasetError(f"{self._metadata}: {error}") from error
-        self.tell([*contents.left_out, *left_out], notes)
+        graph = contents.graph()
+        reader = SetReader(self._metadata, graph)
+        data = data_of(graph, **reader.seeds(contents.sets), num_classes=contents.num_classes)
+        contents.with_features(data)  # whose errors are to be known before ranks start
+        self.tell([*contents.left_out, *reader.left_out], reader.notes)
         return data
 
     def load(self) -> GraphData:
@@ -93,7 +80,7 @@ class GraphBolt(ForeignFolder):
 
     @property
     def _metadata(self) -> Path:
-        return Path(self.source) / _METADATA
+        return self.home / _METADATA
 
     def read_metadata(self) -> Description:
         """Reads what the folder says of itself.
@@ -101,12 +88,9 @@ class GraphBolt(ForeignFolder):
         Raises:
             DatasetError: it says nothing, or was preprocessed and has nothing else.
         """
-        file, source = self._metadata, Path(self.source)
-        preprocessed = source / "preprocessed" / _METADATA
+        file, preprocessed = self._metadata, self.home / "preprocessed" / _METADATA
         if not file.is_file() and preprocessed.is_file():
             raise _preprocessed(preprocessed)
-        if not file.is_file():
-            raise DatasetError(f"GraphBolt: {file} is missing. Give the folder that holds metadata.yaml.")
         found = Description.read(file)
         if not found.has("graph") and found.has("graph_topology"):
             raise _preprocessed(file)
@@ -122,9 +106,7 @@ class _Contents:
         self._metadata.take("dataset_name", str, optional=True)
         self._graph = self._metadata.part("graph")
         nodes, edges = self._graph.parts("nodes"), self._graph.parts("edges")
-        self.is_typed = not (
-            len(nodes) == len(edges) == 1 and not any(each.has("type") for each in (nodes[0], edges[0]))
-        )
+        self.is_typed = not len(nodes) == len(edges) == 1 or nodes[0].has("type") or edges[0].has("type")
         self.num_nodes: dict[Any, int] = {}
         self.edges: dict[Any, Description] = {}
         for each in nodes:
@@ -142,18 +124,17 @@ class _Contents:
             self.edges[name] = each
         self._unnamed: list[str] = []
         self._features: dict[str, dict[Any, dict[str, Description]]] = {"node": {}, "edge": {}}
-        for each in self._graph.parts("feature_data", optional=True) + self._metadata.parts(
-            "feature_data", optional=True
-        ):
-            self._add_feature(each)
-        self.drawn_by = self._named(dataset.edge_weight_name, "edge") + [
-            each for domain in ("node", "edge") for each in self._named(dataset.time_name, domain)
-        ]
-        for argument, domains in (("edge_weight_name", ("edge",)), ("time_name", ("node", "edge"))):
-            name = getattr(dataset, argument)
-            if name is not None and not any(self._named(name, domain) for domain in domains):
-                raise DatasetError(f"{self._metadata.file}: {argument} is {name!r}, but there is no such feature.")
-        self.task = self._task()
+        for of_part in (self._graph, self._metadata):
+            for each in of_part.parts("feature_data", optional=True):
+                self._add_feature(each)
+        weights, times = self._named(dataset.edge_weight_name, "edge"), self._named(dataset.time_name, "node", "edge")
+        dataset.demand("edge_weight_name", weights)
+        dataset.demand("time_name", times)
+        self.drawn_by = weights + times
+        task = self._task()
+        self.sets = {split: self._sets_of(task, name) for split, name in SETS.items()}
+        self.num_classes = task.take("num_classes", int, optional=True)
+        dataset.demand("seed_type", any(self.sets.values()))
 
     def _type(self, entry: Description, *, is_edge: bool) -> Any:
         if not self.is_typed:
@@ -165,12 +146,7 @@ class _Contents:
 
     def _add_feature(self, entry: Description) -> None:
         domain, name = entry.choose("domain", ("node", "edge", "graph")), entry.take("name", str)
-        if domain != "graph" and name != self._dataset.feature_name:
-            try:
-                check_name(name)
-            except GraphDataError:
-                domain = "graph"  # which no table of rows is for
-        if domain == "graph":
+        if domain == "graph" or not (name == self._dataset.feature_name or can_name(name)):
             entry.leave()
             self._unnamed.append(f"{entry.place} ({name!r})")
             return
@@ -182,10 +158,12 @@ class _Contents:
             raise entry.error("name", f"{columns[name].place} has this name, too; one of each is needed")
         columns[name] = entry
 
-    def _named(self, name: str | None, domain: str) -> list[Description]:
-        return [columns[name] for columns in self._features[domain].values() if name in columns]
+    def _named(self, name: str | None, *domains: str) -> list[Description]:
+        found = (columns for domain in domains for columns in self._features[domain].values())
+        return [columns[name] for columns in found if name in columns]
 
-    def _task(self) -> Description | None:
+    def _task(self) -> Description:
+        """Returns the task that is read; an empty one where there is none."""
         tasks, asked = self._metadata.parts("tasks", optional=True), self._dataset.task
         names = [each.take("name", str, optional=True) for each in tasks]
         chosen = [each for each, name in zip(tasks, names, strict=True) if asked is None or name == asked]
@@ -198,14 +176,20 @@ class _Contents:
         for each in tasks:
             if each not in chosen:
                 each.leave()
-        return chosen[0] if chosen else None
+        return chosen[0] if chosen else Description({}, self._metadata.file, "tasks")
 
-    def sets(self, name: str) -> Iterator[Description]:
-        """Gives the sets of a split that are read."""
+    def _sets_of(self, task: Description, name: str) -> list[Description]:
+        """Returns the sets of a split that are read, one of each type."""
         asked = self._dataset.seed_type
-        for each in [] if self.task is None else self.task.parts(name, optional=True):
-            if asked is None or each.take("type", str, optional=True) == asked:
-                yield each
+        found: dict[str | None, Description] = {}
+        for each in task.parts(name, optional=True):
+            of_type = each.take("type", str, optional=True)
+            if of_type in found:
+                raise each.error("type", f"{found[of_type].place} is of this type, too; one of each is needed")
+            found[of_type] = each
+            if asked not in (None, of_type):
+                each.leave()
+        return [each for of_type, each in found.items() if asked in (None, of_type)]
 
     @property
     def left_out(self) -> list[str]:
@@ -215,34 +199,16 @@ class _Contents:
     def graph(self) -> Graph:
         """Builds the topology."""
         ends = {kind: read_edges(entry) for kind, entry in self.edges.items()}
-        for kind, entry in self.edges.items():
-            types = (kind[0], kind[2]) if self.is_typed else (None, None)
-            for ids, node_type, end in zip(ends[kind], types, ("source", "target"), strict=True):
-                self._check_ids(ids, node_type, f"{entry.path('path')}: {end}")
-        dataset = self._dataset
-        weight = self._columns("edge", dataset.edge_weight_name)
-        weight = {kind: rows.astype(np.float32) if rows.dtype.kind != "f" else rows for kind, rows in weight.items()}
-        columns: dict[str, dict[Any, Any]] = {
-            "edge_weight": weight,
-            "edge_time": self._columns("edge", dataset.time_name),
-            "node_time": self._columns("node", dataset.time_name),
-        }
-        keep_order = bool(self._features["edge"])
-        if self.is_typed:
-            by_type = {name: of or None for name, of in columns.items()}
-            return Graph.from_hetero(self.num_nodes, ends, keep_order=keep_order, **by_type)
-        [(src, dst)], [num_nodes] = ends.values(), self.num_nodes.values()
-        of_all = {name: of.get(None) for name, of in columns.items()}
-        return Graph.from_coo(src, dst, num_nodes, keep_order=keep_order, **of_all)
-
-    def _check_ids(self, ids: np.ndarray, node_type: str | None, what: str) -> None:
-        count = self.num_nodes[node_type]
-        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= count):
-            row = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
-            of_type = "" if node_type is None else f" of type {node_type!r}"
-            raise DatasetError(
-                f"{what} of edge {row} is {ids[row]}, which is no node{of_type}; ids must lie in [0, {count})."
-            )
+        weight = self._columns("edge", self._dataset.edge_weight_name)
+        return graph_of(
+            self.num_nodes,
+            ends,
+            typed=self.is_typed,
+            keep_order=bool(self._features["edge"]),
+            edge_weight={k: rows if rows.dtype.kind == "f" else rows.astype(np.float32) for k, rows in weight.items()},
+            edge_time=self._columns("edge", self._dataset.time_name),
+            node_time=self._columns("node", self._dataset.time_name),
+        )
 
     def _columns(self, domain: str, name: str | None) -> dict[Any, np.ndarray]:
         """Returns the feature of this name by type, one number a row."""
@@ -261,27 +227,15 @@ class _Contents:
         Raises:
             DatasetError: a file that does not have a row for each node or edge.
         """
-        rows: dict[str, dict[Any, dict[str, Any]]] = {"node": {}, "edge": {}}
-        for domain, by_type in self._features.items():
-            for of_type, columns in by_type.items():
-                count = self._count(data.graph, domain, of_type)
-                rows[domain][of_type] = {key: self._rows(entry, count, domain) for key, entry in columns.items()}
-        given: dict[str, dict[Any, Any]] = {}
+        given: dict[str, Any] = {split: data.seed_tables.get(split, data.split(split)) for split in SPLITS}
         for domain, prefix in (("node", ""), ("edge", "edge_")):
-            x = {of_type: columns.pop(self._dataset.feature_name, None) for of_type, columns in rows[domain].items()}
-            given[f"{prefix}x"] = {
-                of: each[:, None] if each.ndim == 1 else each for of, each in x.items() if each is not None
-            }
-            given[f"{prefix}tables"] = {of_type: columns for of_type, columns in rows[domain].items() if columns}
-        splits: dict[str, Any] = {split: data.seed_tables.get(split, data.split(split)) for split in SPLITS}
+            x, tables = given.setdefault(f"{prefix}x", {}), given.setdefault(f"{prefix}tables", {})
+            for of_type, columns in self._features[domain].items():
+                count = self._count(data.graph, domain, of_type)
+                tables[of_type] = {key: self._rows(entry, count, domain) for key, entry in columns.items()}
+                x[of_type] = tables[of_type].pop(self._dataset.feature_name, None)
         try:
-            return GraphData(
-                data.graph,
-                y=data.y,
-                **splits,
-                num_classes=data._num_classes,
-                **{name: of if self.is_typed else of[None] for name, of in given.items() if of},
-            )
+            return data_of(data.graph, y=data.y, num_classes=data._num_classes, **given)
         except GraphDataError as error:
             raise DatasetError(f"{self._metadata.file}: {error}") from error
 

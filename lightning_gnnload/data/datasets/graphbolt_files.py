@@ -8,12 +8,12 @@ from __future__ import annotations
 import pickle
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from lightning_gnnload.data.datasets.described import Description
+from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
 
@@ -49,10 +49,8 @@ def read_edges(entry: Description) -> np.ndarray:
 
 
 def _mapped(file: Path) -> np.ndarray:
-    try:
+    with reading(file, "One array of numbers is needed, saved by numpy.save."):
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{file} cannot be read as NumPy's .npy of numbers: {error}") from error
     if not isinstance(rows, np.ndarray):
         rows.close()
         raise DatasetError(f"{file} is an archive of arrays; one array is needed. Save it with numpy.save.")
@@ -62,37 +60,34 @@ def _mapped(file: Path) -> np.ndarray:
 
 
 def _tensor(file: Path) -> torch.Tensor:
-    try:
-        rows = _loaded(file)
-    except pickle.UnpicklingError as error:
-        raise DatasetError(
-            f"{file} holds more than a tensor, and Python objects are not unpickled here. Save the tensor alone, by "
-            "torch.save or numpy.save."
-        ) from error
-    except Exception as error:  # readers of damaged bytes raise whatever their inner workings do
-        raise DatasetError(f"{file} cannot be read as torch's file of a tensor: {error}") from error
-    if not isinstance(rows, torch.Tensor) or rows.layout is not torch.strided:
-        raise DatasetError(f"{file} holds a {type(rows).__name__}; a dense tensor is needed.")
+    with reading(file, "A tensor is needed, saved by torch.save."):
+        with open(file, "rb") as opened:
+            is_archive = opened.read(2) == b"PK"
+        try:  # torch maps archives alone; what older versions wrote is read
+            rows = torch.load(file, map_location="cpu", weights_only=True, mmap=is_archive)
+        except pickle.UnpicklingError as error:
+            raise DatasetError(
+                f"{file} holds more than a tensor, and Python objects are not unpickled here. Save the tensor alone, "
+                "by torch.save or numpy.save."
+            ) from error
+    if not isinstance(rows, torch.Tensor) or not _is_plain(rows):
+        raise DatasetError(f"{file} holds a {type(rows).__name__}; a dense tensor of numbers is needed.")
+    if rows.numel() * rows.element_size() > rows.untyped_storage().nbytes():
+        raise DatasetError(f"{file} holds an expanded tensor, {list(rows.shape)}. Save its .contiguous().")
     return rows
 
 
-def _loaded(file: Path) -> Any:
-    with open(file, "rb") as opened:
-        is_archive = opened.read(2) == b"PK"
-    # torch maps archives alone; what older versions wrote is read.
-    return torch.load(file, map_location="cpu", weights_only=True, mmap=is_archive)
+def _is_plain(rows: torch.Tensor) -> bool:
+    odd = rows.is_nested or rows.is_quantized or rows.is_complex() or rows.device.type != "cpu"
+    return rows.layout is torch.strided and not odd
 
 
 def _csv_edges(file: Path) -> np.ndarray:
-    try:
-        with progress(f"Reading {file.name}", None), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of a file without edges
-            warnings.simplefilter("error", DeprecationWarning)  # of fractions, which are no ids
-            pairs = np.loadtxt(file, np.int64, comments=None, delimiter=",", quotechar='"', ndmin=2, encoding="utf-8")
-    except (OSError, ValueError, DeprecationWarning) as error:
-        raise DatasetError(
-            f"{file}: {error} (rows count from 0). Pairs of node ids are needed, source and target, without a header."
-        ) from error
+    needed = "Pairs of node ids are needed, source and target, without a header; rows count from 0."
+    with reading(file, needed), progress(f"Reading {file.name}", None), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a file without edges
+        warnings.simplefilter("error", DeprecationWarning)  # of fractions, which are no ids
+        pairs = np.loadtxt(file, np.int64, comments=None, delimiter=",", quotechar='"', ndmin=2, encoding="utf-8-sig")
     if pairs.size and pairs.shape[1] != 2:
         raise DatasetError(
             f"{file} has {pairs.shape[1]} columns; two are needed, source and target, without an index of rows."

@@ -5,8 +5,9 @@ Shapes: R rows of a set, Q queries, M negatives of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,16 +54,10 @@ class SeedSet:
     def table(self) -> SeedTable:
         columns = dict(self.columns)
         time = next((columns.pop(name) for name in _TIMES if name in columns), None)
-        by_row: dict[str, Any] = {
-            "time": time,
-            "weight": columns.pop("weight", None),
-            "y": self.labels,
-            "columns": columns,
-        }
+        ends: dict[str, Any] = {"nodes": self.ends, "node_type": self.of_type}
         if self.is_links:
-            return SeedTable(src=self.ends[:, 0], dst=self.ends[:, 1], edge_type=self.of_type, **by_row)
-        assert not isinstance(self.of_type, tuple)
-        return SeedTable(self.ends, node_type=self.of_type, **by_row)
+            ends = {"src": self.ends[:, 0], "dst": self.ends[:, 1], "edge_type": self.of_type}
+        return SeedTable(**ends, time=time, weight=columns.pop("weight", None), y=self.labels, columns=columns)
 
 
 @dataclass
@@ -70,37 +65,30 @@ class SetReader:
     """Reads the sets of a task of GraphBolt's, as labels and splits.
 
     Attributes:
-        task: its description.
+        file: that describes it.
         graph: that the seeds are nodes and links of.
-        seed_type: the node or edge type whose sets are read; None: of all types.
         left_out: names of data that no seeds can carry, filled as sets are read.
         notes: what else the user is to know, likewise.
     """
 
-    task: Description
+    file: Path
     graph: Graph
-    seed_type: str | None
     left_out: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def seeds(self) -> dict[str, Any]:
-        """Returns the arguments of :class:`.GraphData` ``y``, ``train``, ``val`` and ``test``, as far as there are any.
+    def seeds(self, described: Mapping[str, list[Description]]) -> dict[str, Any]:
+        """Returns the arguments ``y``, ``train``, ``val`` and ``test`` of :class:`.GraphData`, by type where dicts.
 
         Raises:
             DatasetError: a set that is broken, or beside which another stands that cannot go with it.
         """
-        sets = {split: list(self._sets(name)) for split, name in SETS.items()}
+        sets = {split: list(map(self._set, of_split)) for split, of_split in described.items()}
         self.notes = list(dict.fromkeys(self.notes))
         every = [each for of_split in sets.values() for each in of_split]
-        if self.seed_type is not None and not every:
-            raise self._error(f"seed_type is {self.seed_type!r}, but there is no set of this type")
-        if not every:
-            return {}
-        y = _labels_by_node(every, self.graph) if _are_nodes(sets) else None
+        y = _labels_by_node(every, self.graph) if _are_nodes(every) else None
         if y is not None:
             by_split = {split: {each.of_type: each.ends for each in of_split} for split, of_split in sets.items()}
-            found: dict[str, dict[Any, Any]] = {"y": y, **by_split}
-            return {name: of_type.get(None, of_type) for name, of_type in found.items() if of_type}
+            return {"y": y, **by_split}
         tables: dict[str, Any] = {}
         for split, of_split in sets.items():
             if len(of_split) > 1:
@@ -112,18 +100,6 @@ class SetReader:
             for each in of_split:
                 tables[split] = each.table
         return tables
-
-    def _sets(self, name: str) -> Iterator[SeedSet]:
-        seen = set()
-        for entry in self.task.parts(name, optional=True):
-            written = entry.take("type", str, optional=True)
-            if written in seen:
-                raise self._error(f"{entry.place} is another set of type {written!r}; one of each is needed")
-            seen.add(written)
-            if self.seed_type is not None and written != self.seed_type:
-                entry.leave()
-                continue
-            yield self._set(entry)
 
     def _set(self, entry: Description) -> SeedSet:
         data: dict[str, torch.Tensor] = {}
@@ -144,13 +120,10 @@ class SetReader:
                 f"{entry.place}: {given[0]} is {list(seeds.shape)}, but nodes [R] or links [R, 2] are needed"
             )
         of_type, ends = self._type_of(entry, is_links=seeds.ndim == 2)
-        columns = [seeds] if seeds.ndim == 1 else [seeds[:, 0], seeds[:, 1]]
-        ids = [
-            self._ids(column, node_type, f"{entry.place}: {given[0]}")
-            for column, node_type in zip(columns, ends, strict=True)
-        ]
+        columns = zip(seeds.reshape(len(seeds), len(ends)).unbind(1), ends, strict=True)
+        ids = np.stack([self._ids(column, end, f"{entry.place}: {given[0]}") for column, end in columns], axis=1)
         labels = data.pop("labels", None)
-        found = SeedSet(entry.place, of_type, ids[0] if len(ids) == 1 else np.stack(ids, axis=1), labels, data)
+        found = SeedSet(entry.place, of_type, ids if seeds.ndim == 2 else ids[:, 0], labels, data)
         if found.is_links:
             self._negatives(found, dict(zip(("src", "dst"), ends, strict=True)))
         self._leave_columns(found)
@@ -189,40 +162,38 @@ class SetReader:
 
     def _negatives(self, found: SeedSet, end_types: dict[str, str | None]) -> None:
         """Turns negatives of either form into the column of a :class:`.SeedTable` that holds them."""
-        given = {end: found.columns.pop(name) for end, name in _NEGATIVES.items() if name in found.columns}
-        if given:
-            by_end = {
-                end: self._ids(rows.view(len(rows), -1), end_types[end], f"{found.place}: {_NEGATIVES[end]}")
-                for end, rows in given.items()
-            }
-            self._put_negatives(found, *self._replaced(found, by_end))
-        elif found.labels is not None and "indexes" in found.columns:
-            grouped = _queries(found.ends, found.labels.numpy(), found.columns["indexes"].numpy())
-            if grouped is not None:
-                found.ends, end, negatives = grouped
-                found.labels = None
-                others = [name for name in found.columns if name != "indexes"]
-                self.left_out += [f"{found.place}: {name}, as rows are queries" for name in others]
-                found.columns = {}
-                self._put_negatives(found, end, negatives)
+        by_end = {}
+        for end, name in _NEGATIVES.items():
+            if (rows := found.columns.pop(name, None)) is not None:
+                rows = rows.flatten(1) if rows.ndim > 1 else rows[:, None]
+                by_end[end] = self._ids(rows, end_types[end], f"{found.place}: {name}")
+        if by_end:
+            end = self._replaced(found, by_end)
+            negatives = by_end[end]
+        elif found.labels is None or "indexes" not in found.columns:
+            return
+        else:
+            labels, indexes = found.labels.double().numpy(), found.columns["indexes"].long().numpy()
+            grouped = _queries(found.ends, labels, indexes)
+            if grouped is None:
+                return
+            found.ends, end, negatives = grouped
+            others = [name for name in found.columns if name != "indexes"]
+            self.left_out += [f"{found.place}: {name}, as rows are queries" for name in others]
+            found.labels, found.columns = None, {}
+        found.columns["negatives"] = torch.from_numpy(np.ascontiguousarray(negatives))
+        if end == "src":
+            self.notes.append("Its negatives replace sources: give negatives=Negatives('hard', corrupt='src').")
 
-    def _replaced(self, found: SeedSet, by_end: dict[str, np.ndarray]) -> tuple[str, np.ndarray]:
-        """Returns which end negatives replace, and them."""
-        if len(by_end) == 1:
-            return next(iter(by_end.items()))
-        if (by_end["src"] == found.ends[:, :1]).all():
-            return "dst", by_end["dst"]
-        if (by_end["dst"] == found.ends[:, 1:]).all():
-            return "src", by_end["src"]
+    def _replaced(self, found: SeedSet, by_end: dict[str, np.ndarray]) -> str:
+        """Returns which end negatives replace: that of which alone they are given, or at which alone they differ."""
+        for end, other, column in (("dst", "src", 0), ("src", "dst", 1)):
+            if end in by_end and (other not in by_end or (by_end[other] == found.ends[:, [column]]).all()):
+                return end
         raise self._error(
             f"{found.place}: negative_srcs and negative_dsts differ from the pairs at both ends, but a negative here "
             "replaces one end of its row. Give one of them, or all pairs as seeds [R, 2] with labels"
         )
-
-    def _put_negatives(self, found: SeedSet, end: str, negatives: np.ndarray) -> None:
-        found.columns["negatives"] = torch.from_numpy(np.ascontiguousarray(negatives))
-        if end == "src":
-            self.notes.append("Its negatives replace sources: give negatives=Negatives('hard', corrupt='src').")
 
     def _leave_columns(self, found: SeedSet) -> None:
         taken = {*RESERVED} - {*_TIMES, "weight"}
@@ -231,16 +202,15 @@ class SetReader:
             self.left_out.append(f"{found.place}: {name}, which names no column")
 
     def _error(self, problem: str) -> DatasetError:
-        return DatasetError(f"{self.task.file}: {problem}.")
+        return DatasetError(f"{self.file}: {problem}.")
 
 
-def _are_nodes(sets: dict[str, list[SeedSet]]) -> bool:
+def _are_nodes(every: list[SeedSet]) -> bool:
     """Returns whether splits are nodes, each once and with a label that is the same wherever it stands, or none has
     one: what labels and ids of nodes say as well as rows do."""
-    every = [each for of_split in sets.values() for each in of_split]
     if any(each.is_links or each.columns or len(np.unique(each.ends)) < len(each.ends) for each in every):
         return False
-    return len({each.labels is None for each in every}) == 1
+    return len({each.labels is None for each in every}) < 2
 
 
 def _labels_by_node(every: list[SeedSet], graph: Graph) -> dict[Any, torch.Tensor] | None:

@@ -7,18 +7,19 @@ import os
 import urllib.request
 import zipfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.assembled import data_of, graph_of
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.ogb_links import read_links, seeds_of_links
-from lightning_gnnload.data.datasets.ogb_raw import RawGraph, read_raw, read_split
-from lightning_gnnload.data.datasets.ogb_typed import read_raw_typed, read_split_typed
+from lightning_gnnload.data.datasets.ogb_raw import RawGraph, read_raw, read_splits
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import DatasetError, MissingExtraError
 
@@ -72,17 +73,10 @@ class OGB(StoredDataset):
     table ``node_year``, int64 ``[N, 1]``, and ogbn-proteins ``node_species``; ogbn-proteins and ogbl-vessel have
     features of edges, float32 ``[E, F]``, alike both ways, and ogbl-collab an edge table ``edge_year``, int64.
 
-    ogbn-mag is a graph with types: all is by type. Inverse edges are then types of their own, ``rev_<relation>``.
-
-    Of the data sets of links, the graph has the edges to train on, and the splits are :class:`.SeedTable`:
-
-    - Given false edges (ogbl-ppa, ogbl-collab, ogbl-ddi, ogbl-vessel) are rows after the true ones, and ``y`` is 1 or
-      0. ogbl-collab's rows have a ``weight`` and a column ``"year"``, its graph ``edge_weight``.
-    - False ends of single rows (ogbl-citation2, ogbl-wikikg2, ogbl-biokg) are the column ``"negatives"``, for
-      ``Negatives("hard")``: destinations and, of the last two, as many sources, for ``corrupt="both"``.
-    - Triples (ogbl-wikikg2, ogbl-biokg) have a column ``"relation"``, and their graph ``edge_type``, whose inverse
-      edges count on from the last relation. The nodes of ogbl-biokg's five kinds lie in one range, by the order of
-      their names, and a table ``node_type`` numbers these.
+    ogbn-mag is a graph with types: all is by type. Inverse edges are then types of their own, ``rev_<relation>``. Of
+    the data sets of links, the graph has the edges to train on, and the splits are :class:`.SeedTable`: false edges are
+    rows of label 0 after the true ones; false ends of single rows are the column ``"negatives"``, for
+    ``Negatives("hard")``. The guide says what each data set has.
 
     Reading ``csv.gz`` files needs pandas, downloading needs ogb; both come with the extra ``ogb``. Converting
     takes, beside the raw files, twice the disk space of the result while it runs; memory holds the result's
@@ -90,9 +84,7 @@ class OGB(StoredDataset):
     whole: 4 GB for ogbl-wikikg2's false ends.
 
     Args:
-        name: ``"ogbn-arxiv"``, ``"ogbn-mag"``, ``"ogbn-products"``, ``"ogbn-papers100M"``, ``"ogbn-proteins"``,
-            ``"ogbl-biokg"``, ``"ogbl-citation2"``, ``"ogbl-collab"``, ``"ogbl-ddi"``, ``"ogbl-ppa"``,
-            ``"ogbl-vessel"`` or ``"ogbl-wikikg2"``.
+        name: as OGB has it: ``"ogbn-arxiv"``, ``"ogbl-collab"``.
         root: the folder that holds ``ogbn_products`` and the like; a per-user cache folder by default.
         add_inverse_edge: append every edge turned round; None does what OGB does for this data set.
         extras: what the data set has beside features and labels, as above; kept in a folder of its own.
@@ -112,7 +104,6 @@ class OGB(StoredDataset):
     add_inverse_edge: bool | None = None
     download: bool = True
     extras: bool = False
-
     times: bool = False
 
     def __post_init__(self) -> None:
@@ -137,102 +128,83 @@ class OGB(StoredDataset):
     def build(self, scratch: Path) -> GraphData:
         if not any((self._raw_home / "raw" / file).exists() for file in _RAW):
             self._fetch(scratch)
-        if self._facts.num_outputs is None:
-            return self._links(scratch)
-        return self._typed_nodes(scratch) if self._facts.typed else self._nodes(scratch)
+        return self._links(scratch) if self._facts.num_outputs is None else self._nodes(scratch)
 
     def _nodes(self, scratch: Path) -> GraphData:
         facts, raw = self._facts, self._raw(scratch)
-        assert raw.labels is not None
-        years = raw.table[:, 0] if self.times and raw.table is not None else None
-        splits: Any = read_split(self._raw_home / "split" / facts.split)
-        if years is not None:
-            splits = tuple(SeedTable(ids, time=years[ids]) for ids in splits)
-        graph = Graph.from_coo(
-            raw.ends[0], raw.ends[1], raw.num_nodes, node_time=years, keep_order=raw.edge_x is not None
-        )
-        return GraphData(
-            graph,
-            raw.x,
-            _labels(raw.labels),
-            *splits,
+        splits: list[Any] = list(read_splits(self._raw_home / "split" / facts.split, raw.num_nodes, typed=facts.typed))
+        if self.times:
+            splits = [_seeds_in_time(ids, raw.tables) for ids in splits]
+        edges = dict(raw.ends)
+        if facts.typed and self._both_ways:
+            edges |= {(dst, f"rev_{relation}", src): ends[::-1] for (src, relation, dst), ends in raw.ends.items()}
+        return data_of(
+            graph_of(
+                raw.num_nodes,
+                edges,
+                typed=facts.typed,
+                keep_order=bool(raw.edge_x),
+                node_time=raw.tables if self.times else {},
+            ),
+            x=raw.x,
+            y={name: _labels(labels) for name, labels in raw.labels.items()},
+            **dict(zip(SPLITS, splits, strict=True)),
             num_classes=facts.num_outputs,
-            tables=self._tables(raw.table),
+            tables=self._tables(raw),
             edge_x=raw.edge_x,
         )
 
     def _raw(self, scratch: Path) -> RawGraph:
         facts = self._facts
+        links = facts.num_outputs is None
         return read_raw(
             self._raw_home / "raw",
             scratch,
-            add_inverse_edge=self._both_ways,
+            typed=facts.typed,
+            ways=2 if self._both_ways and not facts.typed else 1,
             table=facts.table if self.extras or self.times else None,
             edge_features=facts.edge_features and self.extras,
-            edge_columns=facts.edge_columns,
-            labels=facts.num_outputs is not None,
+            edge_columns=facts.edge_columns if links else (),
+            labels=not links,
         )
 
-    def _tables(self, rows: np.ndarray | None) -> dict[str, np.ndarray]:
-        return {self._facts.table: rows} if self.extras and self._facts.table and rows is not None else {}
-
-    def _typed_nodes(self, scratch: Path) -> GraphData:
-        facts = self._facts
-        raw = read_raw_typed(self._raw_home / "raw", scratch, table=facts.table if self.extras or self.times else None)
-        splits: Any = read_split_typed(self._raw_home / "split" / facts.split)
-        times = raw.tables if self.times else {}
-        if times:
-            splits = tuple(_seeds_of_type(ids, times) for ids in splits)
-        edges = dict(raw.ends)
-        if self._both_ways:
-            edges |= {(dst, f"rev_{relation}", src): ends[::-1] for (src, relation, dst), ends in raw.ends.items()}
-        return GraphData(
-            Graph.from_hetero(raw.num_nodes, edges, node_time=times or None),
-            raw.x or None,
-            {name: _labels(labels) for name, labels in raw.labels.items()},
-            *splits,
-            num_classes=facts.num_outputs,
-            tables={name: self._tables(rows[:, None]) for name, rows in raw.tables.items() if self.extras},
-        )
+    def _tables(self, raw: RawGraph) -> dict[str, dict[str, np.ndarray]]:
+        name = self._facts.table
+        return {} if name is None or not self.extras else {kind: {name: rows} for kind, rows in raw.tables.items()}
 
     def _links(self, scratch: Path) -> GraphData:
-        facts, first = self._facts, None
+        facts, raw = self._facts, self._raw(scratch)
+        tables, ranges = self._tables(raw), None
         if facts.typed:
-            raw, first = self._in_one_range(scratch)
+            ends, relations, ranges, kinds = _in_one_range(raw, self._both_ways)
+            tables = {"": {"node_type": kinds}}
+            columns, num_nodes = {"edge_reltype": relations}, sum(raw.num_nodes.values())
         else:
-            raw = self._raw(scratch)
-        tables = {"node_type": raw.table} if facts.typed else self._tables(raw.table)
-        columns = raw.edge_columns
+            [ends], [num_nodes] = raw.ends.values(), raw.num_nodes.values()
+            columns = {name: next(iter(rows.values())) for name, rows in raw.edge_columns.items()}
         graph: dict[str, Any] = {}
+        years = raw.tables.get("") if self.times else None  # those of nodes; else edges and rows have their own
         if self.times:
-            year = facts.year
-            assert year is not None
-            graph = {"edge_time": columns[year]} if raw.table is None else {"node_time": raw.table[:, 0]}
+            graph = {"edge_time": columns[str(facts.year)]} if years is None else {"node_time": years}
         if "edge_weight" in columns:
             graph["edge_weight"] = columns["edge_weight"].astype(np.float32)
         if "edge_reltype" in columns:
             graph["edge_type"] = self._relations(columns["edge_reltype"])
-        edge_tables = {"edge_year": columns["edge_year"]} if self.extras and "edge_year" in columns else None
+        edge_tables = {"": {"edge_year": columns["edge_year"]}} if self.extras and "edge_year" in columns else None
         folder = self._raw_home / "split" / facts.split
         seeds = [
-            seeds_of_links(found, f"{folder}/{name}.pt", first, self._years(raw))
+            seeds_of_links(found, f"{folder}/{name}.pt", ranges, self.times if years is None else years)
             for name, found in zip(("train", "valid", "test"), read_links(folder), strict=True)
         ]
-        keep = raw.edge_x is not None or edge_tables is not None
-        return GraphData(
-            Graph.from_coo(raw.ends[0], raw.ends[1], raw.num_nodes, **graph, keep_order=keep),
-            raw.x,
-            None,
-            *seeds,
+        keep_order = bool(raw.edge_x) or edge_tables is not None
+        return data_of(
+            Graph.from_coo(ends[0], ends[1], num_nodes, **graph, keep_order=keep_order),
+            x={} if facts.typed else raw.x,
+            **dict(zip(SPLITS, seeds, strict=True)),
             tables=tables,
             edge_x=raw.edge_x,
             edge_tables=edge_tables,
         )
-
-    def _years(self, raw: RawGraph) -> np.ndarray | bool:
-        """Returns the years of nodes, int64 ``[N]``, which are those of rows by their sources; whether rows have their
-        own."""
-        return raw.table[:, 0] if self.times and raw.table is not None else self.times
 
     def _relations(self, relations: np.ndarray) -> np.ndarray:
         """Returns the numbers of the edges' types; inverse ones count on from the last."""
@@ -240,23 +212,6 @@ class OGB(StoredDataset):
             return relations
         half = len(relations) // 2
         return np.append(relations[:half], relations[half:] + int(relations.max()) + 1)
-
-    def _in_one_range(self, scratch: Path) -> tuple[RawGraph, dict[str, int]]:
-        """Returns a graph with types as one without, whose nodes lie type by type, and where each type begins."""
-        (column,) = self._facts.edge_columns
-        raw = read_raw_typed(self._raw_home / "raw", scratch, edge_column=column, labels=False)
-        if raw.edge_columns.keys() != raw.ends.keys():
-            raise DatasetError(f"{self._raw_home / 'raw'}: some relations have no {column}. Prepare it anew.")
-        counts = list(raw.num_nodes.values())
-        first = dict(zip(raw.num_nodes, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
-        ends = np.concatenate(
-            [np.stack([at[0] + first[src], at[1] + first[dst]]) for (src, _, dst), at in raw.ends.items()], axis=1
-        )
-        relation = np.concatenate([raw.edge_columns[kind] for kind in raw.ends])
-        if self._both_ways:
-            ends, relation = np.concatenate([ends, ends[::-1]], axis=1), np.tile(relation, 2)
-        kinds = np.repeat(np.arange(len(counts)), counts)[:, None]
-        return RawGraph(ends, sum(counts), None, None, kinds, None, {column: relation}), first
 
     @property
     def _facts(self) -> _Facts:
@@ -307,12 +262,31 @@ def _ogb_transfer() -> tuple[Any, Any]:
     return download_url, extract_zip
 
 
-def _seeds_of_type(ids: dict[str, np.ndarray], times: dict[str, np.ndarray]) -> SeedTable:
+def _in_one_range(raw: RawGraph, both_ways: bool) -> tuple[np.ndarray, np.ndarray, dict[str, range], np.ndarray]:
+    """Makes a graph with types one without, whose nodes lie type by type.
+
+    Returns:
+        Its edges ``[2, E]``, the column of these that the files have, ``[E]``, the ids of each type's nodes, and the
+        number of the type of each node ``[N]``.
+    """
+    counts = list(raw.num_nodes.values())
+    starts = np.cumsum([0, *counts]).tolist()
+    ranges = {name: range(*pair) for name, pair in zip(raw.num_nodes, pairwise(starts), strict=True)}
+    offset = {kind: np.array([[ranges[end].start] for end in (kind[0], kind[2])]) for kind in raw.ends}
+    ends = np.concatenate([at + offset[kind] for kind, at in raw.ends.items()], axis=1)
+    [column] = raw.edge_columns.values()
+    relations = np.concatenate(list(column.values()))
+    if both_ways:
+        ends, relations = np.concatenate([ends, ends[::-1]], axis=1), np.tile(relations, 2)
+    return ends, relations, ranges, np.repeat(np.arange(len(counts)), counts)
+
+
+def _seeds_in_time(ids: dict[str, np.ndarray], times: dict[str, np.ndarray]) -> SeedTable:
     """Makes a seed table of a split's nodes, all of one type, at their own times."""
     if len(ids) != 1 or not ids.keys() <= times.keys():
         raise DatasetError(f"OGB: seeds of {', '.join(ids)} have no times of one type. Use times=False.")
     ((name, nodes),) = ids.items()
-    return SeedTable(nodes, node_type=name, time=times[name][nodes])
+    return SeedTable(nodes, node_type=name or None, time=times[name][nodes])
 
 
 def _labels(values: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import DatasetError, GraphDataError
 
@@ -29,7 +30,9 @@ def read_links(folder: Path) -> tuple[Columns, Columns, Columns]:
     return train, val, test
 
 
-def seeds_of_links(found: Columns, file: str, first: Mapping[str, int] | None = None, years: Any = False) -> SeedTable:
+def seeds_of_links(
+    found: Columns, file: str, ranges: Mapping[str, range] | None = None, years: np.ndarray | bool = False
+) -> SeedTable:
     """Makes the seed table of a split.
 
     Pairs of ``edge`` are rows; those of ``edge_neg`` follow, and labels ``y`` are 1 and 0. Negatives of single rows are
@@ -37,19 +40,21 @@ def seeds_of_links(found: Columns, file: str, first: Mapping[str, int] | None = 
 
     Args:
         file: names it in errors.
-        first: the lowest id of each node type, of typed triples; ids in the file count within types.
+        ranges: the ids of each node type, of typed triples; ids in the file count within types.
         years: of nodes, int64 ``[N]``: a row's time is its source's. Or whether the file's own years are times.
     """
     try:
-        return _pairs(found, bool(years)) if "edge" in found else _rows(found, first, years)
+        return _pairs(found, years is True) if "edge" in found else _rows(found, ranges, years)
     except (KeyError, ValueError, IndexError, TypeError, GraphDataError) as error:
-        raise DatasetError(
-            f"{file}: the columns {', '.join(found)} make no table of links: {error!r}. {_REMEDY}"
-        ) from error
+        names = ", ".join(map(str, found))
+        raise DatasetError(f"{file}: the columns {names} make no table of links: {error!r}. {_REMEDY}") from error
 
 
 def _pairs(found: Columns, times: bool) -> SeedTable:
     edge, false = found["edge"], found.get("edge_neg")
+    for pairs in (edge, edge if false is None else false):
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"pairs are {list(pairs.shape)}, but [R, 2] is needed")
     columns: dict[str, Any] = {"src": edge[:, 0], "dst": edge[:, 1]}
     if false is not None:
         columns = {"src": np.append(edge[:, 0], false[:, 0]), "dst": np.append(edge[:, 1], false[:, 1])}
@@ -67,18 +72,18 @@ def _pairs(found: Columns, times: bool) -> SeedTable:
     return SeedTable(**columns)
 
 
-def _rows(found: Columns, first: Mapping[str, int] | None, years: Any) -> SeedTable:
+def _rows(found: Columns, ranges: Mapping[str, range] | None, years: np.ndarray | bool) -> SeedTable:
     if "source_node" in found:
         named = {"src": "source_node", "dst": "target_node", "dst_false": "target_node_neg"}
     else:
         named = {"src": "head", "dst": "tail", "dst_false": "tail_neg", "src_false": "head_neg"}
     ids = {ours: found[theirs] for ours, theirs in named.items() if theirs in found}
-    if first is not None:
+    if ranges is not None:
         for end in ("src", "dst"):
-            low = _lowest(found[f"{named[end]}_type"], first)
-            ids[end] = ids[end] + low
-            if f"{end}_false" in ids:
-                ids[f"{end}_false"] = ids[f"{end}_false"] + low[:, None]
+            of_rows = [ranges[kind] for kind in found[f"{named[end]}_type"]]
+            first, count = np.array([[r.start, len(r)] for r in of_rows], np.int64).reshape(-1, 2).T
+            for name in {end, f"{end}_false"} & ids.keys():
+                ids[name] = _in_range(ids[name], first, count)
     columns = {"relation": found["relation"].astype(np.int64)} if "relation" in found else {}
     false = [ids[name] for name in ("dst_false", "src_false") if name in ids]
     if false:
@@ -89,27 +94,25 @@ def _rows(found: Columns, first: Mapping[str, int] | None, years: Any) -> SeedTa
     return SeedTable(src=ids["src"], dst=ids["dst"], columns=columns, time=time)
 
 
-def _lowest(kinds: Iterable[str], first: Mapping[str, int]) -> np.ndarray:
-    """Returns the lowest id of each row's type, int64 ``[R]``."""
-    return np.array([first[kind] for kind in kinds], np.int64)
+def _in_range(ids: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Returns ids in the graph ``[R, ...]`` of those that count within their rows' types, which have ``count`` nodes
+    from ``first`` on."""
+    first, count = (of_rows.reshape(-1, *[1] * (ids.ndim - 1)) for of_rows in (first, count))
+    bad = (ids < 0) | (ids >= count)
+    if bad.any():
+        raise ValueError(f"{ids[bad][0]} is no node of its row's type")
+    return ids + first
 
 
 def _columns(file: Path) -> Columns:
-    if not file.is_file():
-        raise DatasetError(f"{file} is missing. {_REMEDY}")
-    try:
-        with _arrays_allowed():
-            held = torch.load(file, map_location="cpu", weights_only=True)
-        columns = {name: _plain(value) for name, value in held.items()}
-    except MemoryError:
-        raise
-    except Exception as error:  # parsers of damaged bytes raise whatever their inner workings do
-        raise DatasetError(
-            f"{file} cannot be read without unpickling whatever it holds: {str(error).splitlines()[0][:200]}. If you "
-            f"trust it, write it anew as tensors: d = torch.load({file.name!r}, weights_only=False); torch.save({{k: v "
-            f"if isinstance(v, list) else torch.as_tensor(v) for k, v in d.items()}}, {file.name!r}). Else unzip OGB's "
-            "archive anew."
-        ) from error
+    anew = (
+        f"Objects are not unpickled here. If you trust it, write it anew as tensors: d = torch.load({file.name!r}, "
+        f"weights_only=False); torch.save({{k: v if isinstance(v, list) else torch.as_tensor(v) for k, v in d.items()"
+        f"}}, {file.name!r}). Else unzip OGB's archive anew."
+    )
+    with reading(file, anew), _arrays_allowed():
+        held = torch.load(file, map_location="cpu", weights_only=True)
+        columns = {str(name): _plain(value) for name, value in held.items()}
     if not any(kind in columns for kind in _KINDS):
         raise DatasetError(
             f"{file} has {', '.join(columns) or 'nothing'}, but one of {', '.join(_KINDS)} is needed. {_REMEDY}"

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.errors import DatasetError, MissingExtraError
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # ticks in a second
+_NUMBERS = "its rows' numbers"
 _METADATA = {"pkey_col": "primary_key", "fkey_col_to_pkey_table": "foreign_keys", "time_col": "time_column"}
 
 
@@ -36,6 +38,13 @@ class Relation:
     time_column: str | None
 
     def __post_init__(self) -> None:
+        keys = self.foreign_keys
+        named = [self.name, *(each for each in (self.primary_key, self.time_column) if each is not None)]
+        if not isinstance(keys, dict) or not all(isinstance(each, str) for each in (*named, *keys, *keys.values())):
+            raise DatasetError(
+                f"table {self.name!r}: its keys are {self.primary_key!r} and {keys!r}, its time {self.time_column!r}; "
+                "names of columns are needed, and of the tables that foreign keys name rows of."
+            )
         for column in (self.primary_key, self.time_column, *self.foreign_keys):
             if column is not None and column not in self.columns:
                 raise DatasetError(
@@ -71,15 +80,18 @@ class Relation:
             DatasetError: the primary key is not unique, or keys are of a type that cannot be compared with it.
         """
         arrow, compute = _arrow("pyarrow"), _arrow("pyarrow.compute")
+        if arrow.types.is_floating(keys.type):  # as whole numbers with gaps are, where gaps may be NaN
+            keys = compute.if_else(compute.is_nan(keys), None, keys)
         if self.primary_key is None:
             rows = _naming(what, "keys", lambda: compute.cast(keys, arrow.int64()))
             return _within(rows.fill_null(-1).to_numpy(), self.num_rows)
         own = _decoded(self.columns[self.primary_key]).combine_chunks()
-        if own.null_count or compute.count_distinct(own).as_py() != len(own):
+        key = f"the primary key {self.primary_key!r}"
+        distinct = _naming(f"table {self.name!r}", key, lambda: compute.count_distinct(own, mode="only_valid").as_py())
+        if distinct != len(own):
             raise DatasetError(
-                f"table {self.name!r}: the primary key {self.primary_key!r} has {own.null_count} empty entries and "
-                f"{compute.count_distinct(own, mode='only_valid').as_py()} different ones in {len(own)} rows; each "
-                "row needs one of its own."
+                f"table {self.name!r}: {key} has {own.null_count} empty entries and {distinct} different ones in "
+                f"{len(own)} rows; each row needs one of its own."
             )
         cast = _naming(what, "keys", lambda: compute.cast(_decoded(keys), own.type))
         if arrow.types.is_integer(own.type) and np.array_equal(own.to_numpy(), np.arange(len(own))):
@@ -95,22 +107,16 @@ def read_relation(file: Path) -> Relation:
         DatasetError: no such file, or one of another kind.
         MissingExtraError: pyarrow is not installed.
     """
-    parquet = _arrow("pyarrow.parquet")
-    if not file.is_file():
-        raise DatasetError(
-            f"{file} is missing. A RelBench folder has db/<table>.parquet and tasks/<name>/train.parquet."
-        )
-    try:
-        table = parquet.ParquetFile(file).read()
+    with reading(file, "A RelBench folder has db/<table>.parquet and tasks/<name>/train.parquet."):
+        table = _arrow("pyarrow.parquet").ParquetFile(file).read()
         held = {key.decode(): value for key, value in (table.schema.metadata or {}).items()}
+        missing = sorted(_METADATA.keys() - held)
+        if missing:
+            raise DatasetError(
+                f"{file}: the Parquet metadata does not say {', '.join(missing)}, its keys and time. Write tables with "
+                "RelBench's Table.save."
+            )
         facts = {ours: json.loads(held[theirs]) for theirs, ours in _METADATA.items()}
-    except KeyError as error:
-        raise DatasetError(
-            f"{file}: the Parquet metadata does not say {error}, its keys and time. Write tables with RelBench's "
-            "Table.save."
-        ) from error
-    except (OSError, ValueError) as error:  # Arrow's own errors are among the second
-        raise DatasetError(f"{file} cannot be read: {error}. Fetch or write it again.") from error
     names = table.column_names
     return Relation(file.stem, dict(zip(names, table.columns, strict=True)), **facts)
 
@@ -128,11 +134,19 @@ def as_relation(name: str, table: Any, left_out: list[str]) -> Relation:
     return Relation(name, columns, table.pkey_col, dict(table.fkey_col_to_pkey_table), table.time_col)
 
 
+def without_column(relation: Relation, name: str) -> Relation:
+    """Returns the table without this column, as it is where there is none."""
+    return replace(relation, columns={each: column for each, column in relation.columns.items() if each != name})
+
+
 def kept_rows(relation: Relation, keep: np.ndarray) -> Relation:
-    """Returns the table with those rows alone, bool ``[R]``."""
+    """Returns the table with those rows alone, bool ``[R]``; what named them by their numbers still does."""
     arrow = _arrow("pyarrow")
-    mask = arrow.array(keep)
-    return replace(relation, columns={name: column.filter(mask) for name, column in relation.columns.items()})
+    columns = {name: column.filter(arrow.array(keep)) for name, column in relation.columns.items()}
+    if relation.primary_key is not None:
+        return replace(relation, columns=columns)
+    columns[_NUMBERS] = arrow.chunked_array([np.flatnonzero(keep)])
+    return replace(relation, columns=columns, primary_key=_NUMBERS)
 
 
 def as_numbers(column: Any, max_categories: int) -> np.ndarray | str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gnnload.data.clock import as_times
+from lightning_gnnload.data.clock import are_dates, as_times
+from lightning_gnnload.data.datasets.assembled import can_name
+from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.datasets.relational import (
     Relation,
     as_numbers,
@@ -18,70 +19,68 @@ from lightning_gnnload.data.datasets.relational import (
     kept_rows,
     lists_of,
     read_relation,
+    without_column,
 )
-from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.tables import check_name
 from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import DatasetError, GraphDataError
+from lightning_gnnload.errors import DatasetError
 
 LINKS = "links"
 """The relation of the edge type, without edges, that a recommendation task's links have."""
-_RECIPE = 1  # part of the settings: raise it when the same files would give other arrays
 
 
 @dataclass(frozen=True)
-class RelBench(StoredDataset):
+class RelBench(ForeignFolder):
     """Provides a relational database as a graph with types and times, and the rows of a task as seeds.
 
-    Tables are node types, their rows are nodes in their order; ids in tasks are row numbers. A foreign key ``col`` of a
-    table ``a`` that names rows of ``b`` makes the edge types ``(a, "f2p_col", b)`` and ``(b, "rev_f2p_col", a)``. Times
-    of rows are those of nodes: int64, whole seconds since 1970, rounded down, as RelBench has them.
-
-    All other columns are tables of their node type, by their names. Numbers keep their dtype; whole ones with gaps
-    become float64, with NaN. Dates are seconds likewise. Truth values and categories are int32, -1 where there is none,
-    numbered in the order of their values. Lists of as many numbers in each row are float32 ``[N, C]``. Texts are
-    categories where there are at most ``max_categories`` and each comes twice on average; others are left out.
+    Tables are node types, their rows nodes in their order. A foreign key ``col`` of a table ``a`` that names rows of
+    ``b`` makes the edge types ``(a, "f2p_col", b)`` and ``(b, "rev_f2p_col", a)``. Times of rows are those of nodes:
+    int64, whole seconds since 1970, rounded down. All other columns are tables of their node type, by their names, as
+    :func:`.as_numbers` converts them.
 
     Splits are :class:`.SeedTable`. Rows of an entity task are nodes with a time and a target, int64 where it is
     whole, float32 else; of a recommendation task links, each row with all its targets, of the edge type
-    ``(src, "links", dst)``, which has no edges. A table without the target, as RelBench hides that of the test, gives
-    nodes with a time alone.
+    ``(src, "links", dst)``, which has no edges. A table without the target gives nodes with a time alone.
 
-    What is left out is said in one warning: columns that are no numbers, foreign keys that name no row, rows without a
-    time or later than ``until``, rows of tasks without a target.
-
-    Needs pyarrow, which the extra ``relbench`` brings, and not RelBench itself.
+    What is left out is said in one warning. Needs pyarrow, which the extra ``relbench`` brings; not RelBench itself.
 
     Args:
         source: a folder as RelBench keeps it, with ``db/<table>.parquet`` and
-            ``tasks/<name>/{train,val,test}.parquet``, converted once into a folder beside those; or a
-            ``relbench.base.Database``, converted when it is loaded.
+            ``tasks/<name>/{train,val,test}.parquet``, converted once; or a ``relbench.base.Database``, converted when
+            it is loaded.
         task: its name in the folder, or a RelBench task; None: the graph alone.
         until: a date (or a number, where times are): later rows are left out of the graph. None: the earliest time of
             the task's test, as RelBench does; nothing is without a task, nor where rows are asked about at their own
             time, to complete a column of theirs. That column is never in the graph.
+        hidden: further columns that are not in the graph, as they would give targets away: ``"results.points"``. Those
+            of a RelBench task that says some (``remove_columns``) are hidden, too; its folder does not say them.
         target: the column of the task's targets; None: the only one that is neither key nor time.
         max_categories: of a column of texts, which has more if it is none of categories.
+        root: the folder to keep converted graphs in; a per-user cache folder by default.
 
     Raises:
         DatasetError: a source or task of another kind.
 
     Example:
-        >>> RelBench("rel-f1", task="driver-dnf").folder.as_posix()
-        'rel-f1/gnnload-driver-dnf'
+        >>> RelBench("rel-f1", task="driver-dnf").task
+        'driver-dnf'
     """
 
+    KIND: ClassVar[str] = "RelBench"
     source: Any
     task: Any = None
     until: Any = None
     target: str | None = None
     max_categories: int = 256
+    hidden: Sequence[str] = ()
+    root: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if not self._of_files and not isinstance(getattr(self.source, "table_dict", None), Mapping):
+        if self._of_files:
+            super().__post_init__()
+        elif not isinstance(getattr(self.source, "table_dict", None), Mapping):
             raise DatasetError(
                 f"RelBench: source is a {type(self.source).__name__}; give the path of a folder with db/ and tasks/, "
                 "or a relbench.base.Database, such as dataset.get_db()."
@@ -96,33 +95,13 @@ class RelBench(StoredDataset):
                 f"RelBench: task is a {type(self.task).__name__}; give its name, or a RelBench task, which has "
                 "get_table."
             )
+        if isinstance(self.hidden, str):
+            raise DatasetError(f"RelBench: hidden is {self.hidden!r}; give a list of such names.")
         if type(self.max_categories) is not int or self.max_categories < 0:
             raise DatasetError(f"RelBench: max_categories is {self.max_categories!r}; a number of 0 or more is needed.")
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        files = {}
-        for file in sorted([*(self._home / "db").glob("*.parquet"), *self._task_folder.glob("*.parquet")]):
-            found = file.stat()
-            files[file.relative_to(self._home).as_posix()] = [found.st_size, found.st_mtime_ns]
-        return {
-            "dataset": "relbench",
-            "recipe": _RECIPE,
-            "task": self.task,
-            "until": None if self.until is None else str(self.until),
-            "target": self.target,
-            "max_categories": self.max_categories,
-            "files": files,
-        }
-
-    @property
-    def folder(self) -> Path:
-        changed = {"until": self.until, "target": self.target, "categories": self.max_categories}
-        if self.max_categories == RelBench.max_categories:
-            del changed["categories"]
-        parts = ["gnnload", *([] if self.task is None else [self.task])]
-        parts += [f"{name}-{value}" for name, value in changed.items() if value is not None]
-        return self._home / "-".join(parts).replace("/", "-")
+    def files(self) -> list[Path]:
+        return sorted([*(self.home / "db").glob("*.parquet"), *self._task_folder.glob("*.parquet")])
 
     def prepare(self) -> None:
         """Converts the folder, unless that is done; objects are converted when they are loaded."""
@@ -135,28 +114,25 @@ class RelBench(StoredDataset):
         Raises:
             DatasetError: the folder was not prepared, or its tables cannot be converted.
         """
-        return super().load() if self._is_kept else self._converted()
+        return super().load() if self._is_kept else self.build(Path())
 
-    def build(self, scratch: Path) -> GraphData:
-        return self._converted()
-
-    def _converted(self) -> GraphData:
+    def converted(self) -> GraphData:
         left_out: list[str] = []
         relations = {each.name: each for each in self._relations(left_out)}
+        self._hide(relations)
         seeds: dict[str, SeedTable] = {}
         if self.task is None:
-            relations, links = _until(relations, self._until, left_out), None
+            relations, links = _cut(relations, self._until, left_out), None
         else:
             splits = self._splits(left_out)
             task = _Task.of(splits, self.target)
             completes = task.target_table is None and task.completes(relations, splits, left_out)
-            relations = _until(relations, self._until if completes else self._last_time(splits), left_out)
+            relations = _cut(relations, self._until if completes else self._last_time(splits), left_out)
             seeds = {name: task.seeds(name, each, relations, left_out) for name, each in splits.items()}
             links = task.edge_type
         graph = _graph(relations, links, left_out)
         tables = {name: _columns(each, self.max_categories, left_out) for name, each in relations.items()}
-        if left_out:
-            warnings.warn(f"RelBench: left out: {'; '.join(left_out)}.", stacklevel=4)
+        self.tell((), [f"Left out: {'; '.join(left_out)}."] if left_out else ())
         return GraphData(
             graph,
             train=seeds.get("train"),
@@ -168,12 +144,25 @@ class RelBench(StoredDataset):
     def _relations(self, left_out: list[str]) -> list[Relation]:
         if not self._of_files:
             return [as_relation(name, table, left_out) for name, table in sorted(self.source.table_dict.items())]
-        files = sorted((self._home / "db").glob("*.parquet"))
+        files = sorted((self.home / "db").glob("*.parquet"))
         if not files:
             raise DatasetError(
-                f"RelBench: {self._home / 'db'} has no Parquet files. Give the folder that has db/ and tasks/ in it."
+                f"RelBench: {self.home / 'db'} has no Parquet files. Give the folder that has db/ and tasks/ in it."
             )
         return [read_relation(file) for file in files]
+
+    def _hide(self, relations: dict[str, Relation]) -> None:
+        for name in self.hidden:
+            table, _, column = name.rpartition(".")
+            if table not in relations or column not in relations[table].plain_columns:
+                raise DatasetError(
+                    f"RelBench: hidden has {name!r}, but 'table.column' is needed, neither key nor time; "
+                    f"the tables are {', '.join(relations)}."
+                )
+            relations[table] = without_column(relations[table], column)
+        for table, column in getattr(self.task, "remove_columns", ()):
+            if table in relations:
+                relations[table] = without_column(relations[table], column)
 
     def _splits(self, left_out: list[str]) -> dict[str, Relation]:
         if not isinstance(self.task, str):
@@ -182,7 +171,7 @@ class RelBench(StoredDataset):
         files = {split: self._task_folder / f"{split}.parquet" for split in SPLITS}
         found = {split: read_relation(file) for split, file in files.items() if file.is_file()}
         if not found:
-            tasks = self._home / "tasks"
+            tasks = self.home / "tasks"
             known = sorted(path.name for path in tasks.iterdir() if path.is_dir()) if tasks.is_dir() else []
             raise DatasetError(
                 f"RelBench: {self._task_folder} has none of {', '.join(files[name].name for name in files)}. "
@@ -202,7 +191,7 @@ class RelBench(StoredDataset):
         if self.until is None:
             return None
         time = as_times(np.array([self.until]), what="RelBench: until", error=DatasetError)
-        return time[0] if isinstance(self.until, int | float) else int(time[0]) // 10**9
+        return int(time[0]) // 10**9 if are_dates([self.until]) else time[0]
 
     @property
     def _is_kept(self) -> bool:
@@ -214,12 +203,8 @@ class RelBench(StoredDataset):
         return isinstance(self.source, str | Path)
 
     @property
-    def _home(self) -> Path:
-        return Path(self.source).expanduser()
-
-    @property
     def _task_folder(self) -> Path:
-        return self._home / "tasks" / str(self.task)
+        return self.home / "tasks" / str(self.task)
 
 
 @dataclass(frozen=True)
@@ -265,8 +250,7 @@ class _Task:
         that column out of ``relations``."""
         own = _table_named(relations, self.entity_table)
         if self.target in own.columns:
-            columns = {name: column for name, column in own.columns.items() if name != self.target}
-            relations[own.name] = replace(own, columns=columns)
+            relations[own.name] = without_column(own, self.target)
             left_out.append(f"{own.name}.{self.target}, which is the target")
         table = next(iter(splits.values()))
         if own.time_column is None or table.time_column is None or not table.num_rows:
@@ -277,66 +261,59 @@ class _Task:
 
     def seeds(self, split: str, table: Relation, relations: Mapping[str, Relation], left_out: list[str]) -> SeedTable:
         """Makes the seed table of a split, without the rows that have no entity, time or target."""
+        if self.entity not in table.columns:
+            raise DatasetError(f"RelBench: the task's {split} table has no {self.entity!r}, as others of its have.")
         nodes = _table_named(relations, self.entity_table).rows_named(table.columns[self.entity], f"{split} rows")
         times, good = None, nodes >= 0
         if table.time_column is not None:
             times, present = table.times()
             good &= present
-        make = self._nodes if self.target_table is None else self._links
-        if self.target not in table.columns:
-            found: dict[str, Any] = {"nodes": nodes[good], "node_type": self.entity_table}
-        else:
-            found, good = make(split, table, nodes, good, relations, left_out)
+        column = table.columns.get(self.target)
+        rows: dict[str, Any] = {"nodes": nodes, "node_type": self.entity_table}
+        if column is not None and self.target_table is None:
+            rows["y"], labelled = self._labels(column, split)
+            good &= labelled
+        elif column is not None:
+            to = _table_named(relations, str(self.target_table))
+            targets, counts = self._targets(column, to, split, left_out)
+            good &= counts > 0
+            rows = {"src": nodes, "edge_type": self.edge_type}
         _count(left_out, f"{split} rows without an entity, a time or a target", good)
         if len(good) and not good.any():
             raise DatasetError(
                 f"RelBench: no row of the task's {split} table has an entity, a time and a target. Are its ids those "
                 f"of {self.entity_table!r}, as RelBench's reindex_pkeys_and_fkeys makes them?"
             )
-        return SeedTable(**found, time=None if times is None else times[good])
+        rows = {name: held[good] if isinstance(held, np.ndarray) else held for name, held in rows.items()}
+        if "src" in rows:
+            rows["dst"] = targets[np.repeat(good, counts)]
+            rows["dst_ptr"] = np.concatenate([[0], np.cumsum(counts[good])])
+        return SeedTable(**rows, time=None if times is None else times[good])
 
-    def _nodes(
-        self, split: str, table: Relation, nodes: np.ndarray, good: np.ndarray, *_: Any
-    ) -> tuple[dict[str, Any], np.ndarray]:
-        """Returns the arguments of the seed table, and which rows are in it, bool ``[R]``."""
-        column = table.columns[self.target]
+    def _labels(self, column: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the labels of the rows, ``[R, ...]``, and which have one, bool ``[R]``."""
         y = as_numbers(column, 0)
         if isinstance(y, str):
             raise DatasetError(
                 f"RelBench: the target {self.target!r} of the {split} table {y}; numbers are needed, one a row, or "
                 "lists of as many in each."
             )
-        y = y.astype(np.float32 if y.dtype.kind == "f" else np.int64)
-        good = good & column.is_valid().to_numpy()
-        if y.dtype.kind == "f":
-            good &= ~np.isnan(y.reshape(len(y), -1)).all(1)
-        return {"nodes": nodes[good], "node_type": self.entity_table, "y": y[good]}, good
+        labelled = column.is_valid().to_numpy()
+        if y.dtype.kind != "f":
+            return y.astype(np.int64), labelled
+        return y.astype(np.float32), labelled & ~np.isnan(y.reshape(len(y), -1)).all(1)
 
-    def _links(
-        self,
-        split: str,
-        table: Relation,
-        nodes: np.ndarray,
-        good: np.ndarray,
-        relations: Mapping[str, Relation],
-        left_out: list[str],
-    ) -> tuple[dict[str, Any], np.ndarray]:
-        lists = lists_of(table.columns[self.target])
+    def _targets(self, column: Any, to: Relation, split: str, left_out: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns all targets that there are, int64 ``[P]``, and how many each row has, ``[R]``."""
+        lists = lists_of(column)
         if lists is None:
-            raise DatasetError(
-                f"RelBench: the targets {self.target!r} of the {split} table are no lists, as elsewhere."
-            )
-        assert self.target_table is not None
+            raise DatasetError(f"RelBench: targets {self.target!r} of the {split} table are no lists, as others are.")
         counts, entries = lists
-        to = _table_named(relations, self.target_table)
         targets = to.rows_named(entries, f"targets of {split} rows")
-        row, known = np.repeat(np.arange(len(counts)), counts), targets >= 0
+        known = targets >= 0
         _count(left_out, f"targets of {split} rows, which name no row of {to.name!r}", known)
-        of_row = np.bincount(row[known], minlength=len(counts))
-        good = good & (of_row > 0)
-        dst_ptr = np.concatenate([[0], np.cumsum(of_row[good])])
-        used = known & good[row]
-        return {"src": nodes[good], "dst": targets[used], "dst_ptr": dst_ptr, "edge_type": self.edge_type}, good
+        row = np.repeat(np.arange(len(counts)), counts)
+        return targets[known], np.bincount(row[known], minlength=len(counts))
 
 
 def _table_named(relations: Mapping[str, Relation], name: str) -> Relation:
@@ -350,7 +327,7 @@ def _count(left_out: list[str], what: str, good: np.ndarray) -> None:
         left_out.append(f"{int((~good).sum())} of {len(good)} {what}")
 
 
-def _until(relations: Mapping[str, Relation], last: float | None, left_out: list[str]) -> dict[str, Relation]:
+def _cut(relations: Mapping[str, Relation], last: float | None, left_out: list[str]) -> dict[str, Relation]:
     """Returns the tables without rows that have no time, or one after ``last``."""
     kept = {}
     for name, relation in relations.items():
@@ -397,9 +374,7 @@ def _columns(relation: Relation, max_categories: int, left_out: list[str]) -> di
         if isinstance(values, str):
             left_out.append(f"{relation.name}.{name}, which {values}")
             continue
-        try:
-            check_name(name, reserved=())
-        except GraphDataError:
+        if not can_name(name, reserved=()):
             left_out.append(f"{relation.name}.{name}, whose name is no identifier of ASCII letters")
             continue
         found[name] = values

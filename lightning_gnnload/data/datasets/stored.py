@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import math
 import os
+import shutil
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -54,11 +55,12 @@ class StoredDataset(Dataset):
             self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with (
                 _locked(self.folder),
-                tempfile.TemporaryDirectory(prefix=".scratch-", dir=self.folder.parent) as scratch,
+                _scratch(self.folder) as scratch,
             ):
                 if not self._is_ready():
-                    data = self.build(Path(scratch))
-                    save_graph_data(data, self.folder, attributes=self.settings, overwrite=True)
+                    settings = self.settings  # of the source as it is now: what changes while it is read is read again
+                    data = self.build(scratch)
+                    save_graph_data(data, self.folder, attributes=settings, overwrite=True)
         except OSError as error:
             raise DatasetError(
                 f"{self!r} cannot be written to {self.folder}: {error}. "
@@ -101,6 +103,16 @@ def scratch_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     with open(file, "xb") as out:
         os.posix_fallocate(out.fileno(), 0, size_bytes)
     return np.memmap(file, dtype, "r+", shape=shape)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder beside ``folder``, whose lock is held: what a killed process left of it is removed."""
+    name = f".scratch-{folder.name}-"
+    for leftover in [path for path in folder.parent.iterdir() if path.name[:-8] == name]:
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=name, dir=folder.parent) as scratch:
+        yield Path(scratch)
 
 
 @contextmanager

@@ -208,6 +208,12 @@ def test_long_cells_and_marks_before_the_text_are_read(tmp_path):
     assert data.graph.num_edges == 1
 
 
+def test_files_without_rows_are_read(tmp_path):
+    for nodes, count in (("node_id\nann\nbob\n", 2), ("node_id\n7\n", 1), ("node_id\n", 0)):
+        data = read(flat(tmp_path / "empty", nodes=nodes, edges="src_id,dst_id,w\n"))
+        assert (data.num_nodes, data.graph.num_edges) == (count, 0)
+
+
 def test_a_single_graph_may_have_an_id(tmp_path):
     nodes, edges_ = "graph_id,node_id\n5,0\n5,1\n", "graph_id,src_id,dst_id\n5,0,1\n"
     assert edges(read(flat(tmp_path / "one", nodes=nodes, edges=edges_))) == [(0, 1)]
@@ -222,21 +228,21 @@ def test_a_single_graph_may_have_an_id(tmp_path):
         ({"edges": EDGES.replace("12,7", "x,7")}, r"edges\.csv: line 4, column 'src_id': x is no node of type '_V'"),
         ({"edges": EDGES.replace("src_id", "from")}, r"no column 'src_id', but .*edge_data\[0\]\.src_id_field"),
         ({"nodes": NODES.replace("12,", "7,")}, r"nodes\.csv: line 5 has node 7 again"),
-        ({"nodes": NODES.replace("12,1", "12,")}, r"line 5, column 'label' has nothing, but began with '1'"),
-        ({"nodes": NODES.replace("12,1", "12,one")}, r"line 5, column 'label' has 'one', but began with '1'"),
+        ({"nodes": NODES.replace("12,1", "12,")}, r"line 5, column 'label' has nothing, unlike '1'"),
+        ({"nodes": NODES.replace("12,1", "12,one")}, r"line 5, column 'label' has 'one', unlike '1'"),
         ({"nodes": NODES.replace("7,1", "7,one")}, r"column 'label' holds texts.*Classes are counted from 0"),
         (
             {"nodes": NODES.replace('"3,4"', '"3,4,5"')},
-            r"line 4, column 'feat' has '3,4,5', but began with '0\.5, 0\.25'",
+            r"line 4, column 'feat' has '3,4,5', unlike '0\.5, 0\.25'",
         ),
-        ({"nodes": NODES.replace('"3,4"', '"3,"')}, r"line 4, column 'feat' has '3,', but"),
+        ({"nodes": NODES.replace('"3,4"', '"3,"')}, r"line 4, column 'feat' has '3,', unlike"),
         (
             {"nodes": NODES.replace("True,False,False,", "2,0,0,")},
-            r"column 'train_mask' has 'False', but began with '2'",
+            r"column 'train_mask' has 'False', unlike '2'",
         ),
         ({"nodes": NODES.replace("31\n", "31,5\n")}, r"line 3 has 8 cells, but the header names 7"),
         ({"nodes": NODES.replace("age", "label")}, r"the header has 'label' more than once"),
-        ({"nodes": NODES + '1,"'}, r"cannot be read as CSV: unexpected end of data"),
+        ({"nodes": NODES + '1,"'}, r"cannot be read: unexpected end of data"),
         (
             {"meta": META.replace("nodes.csv", "none.csv")},
             r"node_data\[0\]\.file_name is 'none\.csv'; there is no such",
@@ -252,6 +258,16 @@ def test_a_single_graph_may_have_an_id(tmp_path):
             {"meta": META.replace("edges.csv", "edges.csv\n  etype: [a, b]")},
             r"a source type, a relation and a target type",
         ),
+        ({"meta": META + "separator: ''\n"}, r"separator is ''; one character"),
+        ({"meta": META + "separator: '\"'\n"}, r"separator is '\"'; one character is needed, no quote"),
+        ({"meta": META + "  src_id_field: dst_id\n"}, r"src_id_field is 'dst_id'; both ends are read from 'dst_id'"),
+        ({"meta": META + META}, r"meta\.yaml cannot be read: 'dataset_name' is there twice.*line 6"),
+        ({"nodes": NODES.replace("7,1", "7,", 1)}, r"line 2, column 'label' has nothing, unlike '0'"),
+        ({"nodes": NODES.replace("7,1", ",1", 1)}, r"line 2, column 'node_id' has nothing, but an id"),
+        ({"nodes": NODES.replace("12", "i" * 1001)}, r"line 5, column 'node_id' has 'i+, but an id, of up to 1000"),
+        ({"nodes": NODES.replace("32\n", "3_2\n")}, r"line 4, column 'age' has '3_2', unlike '30'"),
+        ({"nodes": NODES.replace("32\n", "٣\n")}, r"line 4, column 'age' has '٣', unlike '30'"),
+        ({"nodes": "node_id\n1\n  \n"}, r"line 3, column 'node_id' has nothing"),
         ({"meta": META.replace("dataset_name: made", "")}, r"dataset_name is missing"),
         ({"meta": "- 1"}, r"meta\.yaml: it holds \[1\] \(list\), but fields by name"),
     ],
@@ -262,10 +278,21 @@ def test_a_broken_folder_is_named_with_file_line_and_value(tmp_path, change, mes
         read(flat(tmp_path / "flat", **change))
 
 
+def test_ids_that_python_alone_takes_for_numbers_are_texts(tmp_path):
+    nodes, edges_ = "node_id,a\n1_0,1\n10,2\n", "src_id,dst_id\n10,1_0\n"
+    assert edges(read(flat(tmp_path / "flat", nodes=nodes, edges=edges_))) == [(0, 1)]
+
+
+def test_a_source_that_is_no_path_is_named(tmp_path):
+    for given in ({"source": 5}, {"source": "a\0b"}, {"source": tmp_path, "root": 5}):
+        with pytest.raises(DatasetError, match=r"DGLCSV: (source|root) is .*, but the path of a folder is needed"):
+            DGLCSV(**given)
+
+
 def test_files_in_another_encoding_are_named(tmp_path):
     folder = flat(tmp_path / "flat")
     (folder / "nodes.csv").write_bytes(b"node_id\n\xff\n")
-    with pytest.raises(DatasetError, match=r"nodes\.csv cannot be read as CSV: .*utf-8"):
+    with pytest.raises(DatasetError, match=r"nodes\.csv cannot be read: .*utf-8"):
         read(folder)
     with pytest.raises(DatasetError, match=r"meta\.yaml is missing"):
         read(tmp_path / "nothing")
@@ -274,7 +301,7 @@ def test_files_in_another_encoding_are_named(tmp_path):
 def test_columns_that_are_asked_for_must_be_there(tmp_path):
     folder = flat(tmp_path / "flat")
     for argument in ("edge_weight_name", "time_name"):
-        with pytest.raises(DatasetError, match=f"{argument} is 'none', but no file has such a column"):
+        with pytest.raises(DatasetError, match=f"{argument} is 'none', but there is no such column"):
             read(folder, **{argument: "none"})
     with pytest.raises(DatasetError, match="edge_weight_name is 'feat', but it holds lists"):
         read(folder, edge_weight_name="feat")

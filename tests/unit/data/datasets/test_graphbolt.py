@@ -1,3 +1,4 @@
+import gzip
 import os
 import pickle
 
@@ -296,7 +297,7 @@ SECRET = "../secret.npy"
         ),
         (
             put("graph", "nodes", 0, "num", value=3),
-            r"follows\.csv: source of edge 3 is 3, which is no node; .*\[0, 3\)",
+            r"GraphBolt .*edge 3 has the source 3, but there are 3 such nodes",
         ),
         (
             put("feature_data", 0, "path", value=SECRET),
@@ -377,6 +378,16 @@ def write_pickle(file):
         pickle.dump({"rows": object}, opened, protocol=2)
 
 
+def with_shape(shape):
+    """Writes an array whose header says that this is its shape."""
+
+    def write(file):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
+        file.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 48)
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("name", "write_file", "message"),
     [
@@ -384,6 +395,17 @@ def write_pickle(file):
         ("x.npy", write_archive, r"x\.npy is an archive of arrays"),
         ("x.npy", lambda file: np.save(file, np.zeros(4, ">f4")), r"x\.npy holds >f4; .*byte order"),
         ("x.npy", lambda file: os.truncate(file, 140), r"x\.npy cannot be read"),
+        ("x.npy", lambda file: file.write_bytes(b"PK\3\4 no archive"), r"x\.npy cannot be read: File is not a zip"),
+        ("x.npy", with_shape("(9" + "9" * 30 + ", 3)"), r"x\.npy cannot be read"),
+        ("x.npy", with_shape("(True, 3)"), r"x\.npy cannot be read"),
+        ("x.npy", with_shape("(4, 3"), r"x\.npy cannot be read"),
+        (
+            "year.pt",
+            lambda file: torch.save(torch.zeros(1).expand(4), file),
+            r"year\.pt holds an expanded tensor, \[4\]",
+        ),
+        ("year.pt", lambda file: torch.save(torch.zeros(4, device="meta"), file), r"a dense tensor of numbers"),
+        ("year.pt", lambda file: torch.save(torch.zeros(4, dtype=torch.cfloat), file), r"a dense tensor of numbers"),
         ("x.npy", lambda file: np.save(file, np.float32(1)), r"x\.npy holds a single number"),
         ("year.pt", lambda file: torch.save({"a": torch.zeros(4)}, file), r"year\.pt holds a dict"),
         ("year.pt", lambda file: torch.save(GraphBolt("a"), file), r"year\.pt holds more than a tensor"),
@@ -412,6 +434,39 @@ def test_edges_by_rows_are_told_to_be_transposed(tmp_path):
         read(folder)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [("gz", gzip.compress(b"0,1\n" * 999)[:-9]), ("gz", gzip.compress(b"0,1\n")[:10] + b"\xff"), ("xz", b"\xfd7zXZ")],
+)
+def test_damaged_archives_of_edges_are_named(tmp_path, suffix, content):
+    folder = tmp_path / "packed"
+    graph = {"nodes": [{"num": 2}], "edges": [{"format": "csv", "path": f"e.csv.{suffix}"}]}
+    write(folder, graph=graph)
+    (folder / f"e.csv.{suffix}").write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"e\.csv\.{suffix} cannot be read"):
+        read(folder)
+
+
+def test_pairs_may_be_stored_by_column(tmp_path):
+    folder = tmp_path / "columns"
+    train = rows(folder, "train", seeds=np.asfortranarray([[0, 1], [2, 3], [1, 1]]))
+    table = read(write(folder, graph=flat_graph(folder), tasks=[{"train_set": [train]}])).table("train")
+    assert table.ends.tolist() == [[0, 1], [2, 3], [1, 1]]
+
+
+def test_a_set_without_rows_may_have_negatives(tmp_path):
+    folder = tmp_path / "none"
+    test = rows(folder, "test", seeds=np.empty((0, 2), int), negative_dsts=np.empty((0, 3), int))
+    table = read(write(folder, graph=flat_graph(folder), tasks=[{"test_set": [test]}])).table("test")
+    assert (len(table), table.columns["negatives"].shape) == (0, (0, 3))
+
+
+def test_a_mark_before_the_first_edge_is_passed_over(tmp_path):
+    folder = write(tmp_path / "mark", graph=flat_graph(tmp_path / "mark"))
+    (folder / "edges" / "follows.csv").write_bytes(b"\xef\xbb\xbf0,1\r\n1,2\r\n")
+    assert edges(read(folder)) == [(0, 1), (1, 2)]
+
+
 def test_a_folder_without_edges_has_a_graph(tmp_path):
     for suffix in ("csv", "npy"):
         folder = tmp_path / suffix
@@ -419,7 +474,19 @@ def test_a_folder_without_edges_has_a_graph(tmp_path):
         assert read(write(folder, graph=graph)).graph.num_edges == 0
 
 
-@pytest.mark.parametrize("text", ["- 1\n", "just text", "", "a: [", "a: !!python/object/apply:os.getcwd []"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- 1\n",
+        "just text",
+        "",
+        "a: [",
+        "a: !!python/object/apply:os.getcwd []",
+        "a: 2019-13-45",  # which YAML's reader takes for a date
+        "a: " + "9" * 5000,
+        "a: {b: 1, b: 2}",
+    ],
+)
 def test_a_file_that_holds_no_fields_is_refused(tmp_path, text):
     (tmp_path / "metadata.yaml").write_text(text)
     with pytest.raises(DatasetError, match=r"metadata\.yaml(: it holds .* fields by name| cannot be read)"):
@@ -445,9 +512,9 @@ def test_types_and_tasks_that_are_not_there_are_refused(typed):
         read(typed, task="edges")
     with pytest.raises(DatasetError, match="test_set has rows of several types, user:buys:item, item:liked_by:user"):
         read(typed, task="links")
-    with pytest.raises(DatasetError, match="there is no set of this type"):
+    with pytest.raises(DatasetError, match="seed_type is 'shop', but there is no such"):
         read(typed, task="nodes", seed_type="shop")
-    with pytest.raises(DatasetError, match="time_name is 'when', but there is no such feature"):
+    with pytest.raises(DatasetError, match="time_name is 'when', but there is no such column"):
         read(typed, task="nodes", time_name="when")
     changed(typed, put("graph", "edges", 0, "type", value="user:buys:thing"))
     with pytest.raises(DatasetError, match=r"edges\[0\]\.type is 'user:buys:thing'; there is no node type 'thing'"):
@@ -455,6 +522,23 @@ def test_types_and_tasks_that_are_not_there_are_refused(typed):
     changed(typed, put("graph", "edges", 0, "type", value="buys"))
     with pytest.raises(DatasetError, match=r"edges\[0\]\.type is 'buys'; an edge type is needed"):
         read(typed, task="nodes")
+
+
+def test_negatives_that_are_the_pairs_themselves_are_kept(tmp_path):
+    folder = tmp_path / "same"
+    train = rows(folder, "train", seeds=[[0, 1]], negative_srcs=[[0, 0]])
+    with pytest.warns(UserWarning, match="replace sources"):
+        data = read(write(folder, graph=flat_graph(folder), tasks=[{"train_set": [train]}]))
+    assert data.table("train").columns["negatives"].tolist() == [[0, 0]]
+
+
+def test_queries_may_have_labels_of_half_precision(tmp_path):
+    """Which NumPy has no dtype for."""
+    folder = tmp_path / "half"
+    test = rows(folder, "test", seeds=[[0, 1], [0, 2]], indexes=[0, 0])
+    test["data"].append(array(folder, "labels.pt", torch.tensor([1, 0], dtype=torch.bfloat16), name="labels"))
+    table = read(write(folder, graph=flat_graph(folder), tasks=[{"test_set": [test]}])).table("test")
+    assert table.columns["negatives"].tolist() == [[2]]
 
 
 def test_negatives_at_both_ends_are_refused(tmp_path):

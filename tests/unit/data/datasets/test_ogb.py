@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphDataModule, NeighborSampler
-from lightning_gnnload.data.datasets import ogb_raw
+from lightning_gnnload.data.datasets import ogb_files
 from lightning_gnnload.data.datasets.ogb import OGB
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import DatasetError
@@ -34,7 +34,7 @@ def test_extras_are_read_where_they_are_asked_for(tmp_path, name) -> None:
 
 @pytest.mark.parametrize("piece", [3, 1 << 20])
 def test_edge_features_belong_to_their_edges_both_ways(tmp_path, piece, monkeypatch) -> None:
-    monkeypatch.setattr(ogb_raw, "_PIECE", piece)
+    monkeypatch.setattr(ogb_files, "_PIECE", piece)
     raw = csv_folder(tmp_path, "ogbn_proteins", "species") / "raw"
     ends = np.array([[0, 1, 4, 2], [1, 2, 0, 3]])
     write_csv(raw / "edge.csv.gz", ends.T)
@@ -52,7 +52,9 @@ def test_edge_features_belong_to_their_edges_both_ways(tmp_path, piece, monkeypa
 
 def test_a_column_of_another_length_is_named(tmp_path) -> None:
     write_csv(csv_folder(tmp_path) / "raw" / "node_year.csv.gz", np.full((4, 1), 2020))
-    with pytest.raises(DatasetError, match=r"node_year is \[4, 1\], but \[5, 1\] is needed"):
+    with pytest.raises(
+        DatasetError, match=r"node_year\.csv\.gz: it is int64 \[4, 1\], but whole numbers \[5, 1\] are needed"
+    ):
         made("ogbn-arxiv", tmp_path, extras=True)
 
 
@@ -62,7 +64,7 @@ LAYOUTS = [("ogbn-arxiv", csv_folder), ("ogbn-papers100M", npz_folder)]
 @pytest.mark.parametrize("piece", [2, 1 << 20])  # 2: several pieces, cut in the middle of a row of the matrix
 @pytest.mark.parametrize(("name", "write"), LAYOUTS)
 def test_both_layouts_are_read_whole(tmp_path, name, write, piece, monkeypatch):
-    monkeypatch.setattr(ogb_raw, "_PIECE", piece)
+    monkeypatch.setattr(ogb_files, "_PIECE", piece)
     write(tmp_path)
     data = made(name, tmp_path)
     assert sorted_edges(data) == sorted(zip(*EDGES.tolist(), strict=True))
@@ -189,13 +191,13 @@ def test_a_broken_csv_file_is_named(tmp_path, file, spoil):
 @pytest.mark.parametrize("kind", ["num-node-list", "num-edge-list"])
 def test_a_count_beyond_what_the_files_hold_reserves_nothing(tmp_path, monkeypatch, kind):
     # Reserving what a damaged file claims would fill the disk before anything is read.
-    reserve = ogb_raw.scratch_array
+    reserve = ogb_files.scratch_array
 
     def reserve_little(file, dtype, shape):
         assert math.prod(shape) < 10**6
         return reserve(file, dtype, shape)
 
-    monkeypatch.setattr(ogb_raw, "scratch_array", reserve_little)
+    monkeypatch.setattr(ogb_files, "scratch_array", reserve_little)
     write_csv(csv_folder(tmp_path) / "raw" / f"{kind}.csv.gz", [[10**12]])
     with pytest.raises(DatasetError, match=r"has \d+ bytes, too few for what it, or its count, claims"):
         made("ogbn-arxiv", tmp_path)
@@ -208,7 +210,11 @@ def test_a_count_beyond_what_the_files_hold_reserves_nothing(tmp_path, monkeypat
         ("raw/node-label", np.full((5, 1), np.inf), r"inf is no label"),
         ("raw/node-label", LABELS - 5, r"-3\.0 is no label"),
         ("raw/num-node-list", [["9" * 30]], r"num-node-list\.csv\.gz cannot be read"),
-        ("split/time/valid", [[1, 2]], r"valid\.csv\.gz has 2 columns; one, of node ids"),  # would be two ids
+        (
+            "split/time/valid",
+            [[1, 2]],
+            r"valid\.csv\.gz: it is int64 \[1, 2\], but whole numbers \[R, 1\]",
+        ),  # would be two ids
     ],
 )
 def test_numbers_that_mean_nothing_are_named(tmp_path, file, rows, message):
@@ -300,8 +306,17 @@ def test_a_cut_npz_file_is_named(tmp_path):
 def test_a_split_that_names_no_node_is_refused(tmp_path):
     home = csv_folder(tmp_path)
     write_csv(home / "split" / "time" / "test.csv.gz", [[5]])
-    with pytest.raises(ValueError, match="test ids: id 5"):
+    with pytest.raises(DatasetError, match=r"test\.csv\.gz: it names node 5, but ids must lie in \[0, 5\)"):
         made("ogbn-arxiv", tmp_path)
+
+
+@pytest.mark.parametrize("node", [5, -1])
+def test_a_split_that_names_no_node_has_no_time(tmp_path, node):
+    home = csv_folder(tmp_path)
+    write_csv(home / "raw" / "node_year.csv.gz", np.arange(2010, 2015)[:, None])
+    write_csv(home / "split" / "time" / "test.csv.gz", [[node]])
+    with pytest.raises(DatasetError, match=rf"test\.csv\.gz: it names node {node}"):
+        made("ogbn-arxiv", tmp_path, times=True)
 
 
 @pytest.mark.parametrize("name", ["cora", "ogbg-molhiv"])

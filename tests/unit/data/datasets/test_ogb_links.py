@@ -101,6 +101,35 @@ def test_typed_triples_count_in_one_range(tmp_path) -> None:
     assert data.graph.edge_type[data.graph.indptr[4] : data.graph.indptr[5]].tolist() == [0, 0, 1]
 
 
+@pytest.mark.parametrize("column", ["head", "tail", "head_neg", "tail_neg"])
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_ids_beyond_their_type_are_refused(tmp_path, column, wrong) -> None:
+    """In one range they would be nodes of the next type, or of the one before."""
+    home = typed_csv_folder(tmp_path, "ogbl_biokg", "random", labels=False)
+    one, several = np.array([0]), np.array([[1]])
+    kinds = {"head_type": ["author"], "tail_type": ["author"], "relation": one}
+    rows = {**kinds, "head": one, "tail": one, "head_neg": several, "tail_neg": several}
+    (home / "split" / "random").mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        torch.save(rows, home / "split" / "random" / f"{split}.pt")
+    made("ogbl-biokg", tmp_path)
+    torch.save(rows | {column: np.full_like(rows[column], wrong)}, home / "split" / "random" / "test.pt")
+    with pytest.raises(DatasetError, match=f"test.pt: .*{wrong} is no node of its row's type"):
+        made("ogbl-biokg", tmp_path, extras=True)
+
+
+def test_columns_of_edges_are_read_of_the_binary_layout(tmp_path) -> None:
+    splits = {
+        split: {**held, "weight": np.ones(len(held["edge"])), "year": np.ones(len(held["edge"]), int)}
+        for split, held in PAIRS.items()
+    }
+    home = link_folder(tmp_path, "ogbl_collab", "time", splits)
+    arrays = {"edge_index": EDGES, "num_nodes_list": np.array([5]), "num_edges_list": np.array([4])}
+    columns = {"edge_weight": np.array([[1], [2], [3], [4]]), "edge_year": np.full((4, 1), 2010)}
+    np.savez_compressed(home / "raw" / "data.npz", **arrays, **columns)
+    assert sorted(made("ogbl-collab", tmp_path).graph.edge_weight.tolist()) == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
 def test_edge_features_of_the_binary_layout(tmp_path) -> None:
     home = link_folder(tmp_path, "ogbl_vessel", "spatial", {**PAIRS, "train": PAIRS["valid"]})
     edge_x = np.arange(8, dtype=np.float32).reshape(4, 2)
@@ -138,7 +167,8 @@ def spoiled(tmp_path, write) -> str:
 def test_objects_are_not_unpickled(tmp_path) -> None:
     evil = {"edge": Opener(tmp_path / "touched")}
     message = spoiled(tmp_path, lambda file: torch.save(evil, file))
-    assert "valid.pt cannot be read without unpickling" in message
+    assert "valid.pt cannot be read" in message
+    assert "Objects are not unpickled here" in message
     assert "torch.save({k: v" in message
     assert not (tmp_path / "touched").exists()
 
@@ -150,6 +180,8 @@ def test_objects_are_not_unpickled(tmp_path) -> None:
         ({"edge": np.array(["a"])}, "valid.pt cannot be read"),
         ({"edge": np.array([object()])}, "valid.pt cannot be read"),
         ({"edge": np.array([1, 2])}, "make no table of links"),
+        ({"edge": np.array([[0, 1, 2]])}, r"pairs are \[1, 3\], but \[R, 2\] is needed"),
+        ({1: np.ones((2, 2))}, "has 1, but one of edge, source_node, head is needed"),
         ({"edge": np.array([[1, 9]])}, "is 9, which is not a node"),
         ({"head": np.array([1])}, "make no table of links"),
         ([1], "valid.pt cannot be read"),

@@ -88,17 +88,39 @@ def test_years_are_times_where_they_are_asked_for(tmp_path) -> None:
     assert made("ogbn-mag", tmp_path).table("train") is None  # the folder without times lies beside it
 
 
+@pytest.mark.parametrize("write", [typed_csv_folder, typed_npz_folder])
+def test_years_that_no_type_has_are_missed(tmp_path, write) -> None:
+    """Without them the graph would have no times, and all of the future be seen."""
+    raw = write(tmp_path) / "raw"
+    for file in raw.rglob("node_year*"):
+        file.unlink()
+    with pytest.raises(DatasetError, match="no nodes have node_year"):
+        made("ogbn-mag", tmp_path, times=True)
+
+
 @pytest.mark.parametrize(
     ("file", "rows", "message"),
     [
         ("raw/triplet-type-list", [["author", "writes", "book"]], r"is no edge type between author, paper"),
         ("raw/triplet-type-list", [["author", "../x", "paper"]], r"'../x' cannot name a type"),
-        ("raw/num-node-dict", [["author", "paper"], [2, -3]], r"num-node-dict\.csv\.gz counts 1 graphs"),
+        (
+            "raw/num-node-dict",
+            [["author", "paper"], [2, -3]],
+            r"num-node-dict\.csv\.gz: 1 rows of counts, \[\[ 2 -3\]\]; one is needed",
+        ),
         ("raw/relations/paper___cites___paper/edge", [[0, 1], [1, 3]], r"names node 3, but ids must lie in \[0, 3\)"),
         ("raw/relations/author___writes___paper/edge", [[2, 1], [0, 0], [0, 0]], r"names node 2, .* \[0, 2\)"),
-        ("raw/nodetype-has-label", [["book"], [True]], r"node-label\.csv\.gz is missing"),
+        (
+            "raw/nodetype-has-label",
+            [["book"], [True]],
+            r"nodetype-has-label\.csv\.gz: 'book' is none of the types author, paper",
+        ),
         ("raw/nodetype-has-label", [["paper"], [False]], r"names no type of nodes"),
-        ("raw/node-feat/paper/node_year", [[1], [2]], r"node_year\.csv\.gz has 2 rows, but 3 are needed"),
+        (
+            "raw/node-feat/paper/node_year",
+            [[1], [2]],
+            r"node_year\.csv\.gz: it is int64 \[2, 1\], but whole numbers \[3, 1\]",
+        ),
     ],
 )
 def test_files_that_do_not_fit_are_named(tmp_path, file, rows, message) -> None:

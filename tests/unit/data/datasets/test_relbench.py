@@ -52,7 +52,7 @@ def shop(tmp_path):
 
 
 def made(root, **settings):
-    dataset = RelBench(root, **settings)
+    dataset = RelBench(root, root=root / "converted", **settings)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         dataset.prepare()
@@ -165,7 +165,51 @@ def test_a_column_to_complete_is_not_in_the_graph(shop):
     assert data.table("test").ends[:, 0].tolist() == [4]
 
 
+def test_rows_without_a_key_keep_their_numbers_when_others_are_cut(shop):
+    """Reviews have no primary key: rows of the task name them by their numbers, of all reviews."""
+    reviews = {"customer": [0, 1, 2, 0], "at": [None, date(1), date(2), date(3)], "stars": [1, 2, 3, 4]}
+    write(shop / "db" / "review.parquet", reviews, None, {"customer": "customer"}, "at")
+    write(shop / "db" / "answer.parquet", {"review": [0, 1, 2, 3]}, None, {"review": "review"})
+    rows = {"row": [1, 3, 0], "at": [date(9)] * 3, "liked": [1, 3, 0]}
+    write(shop / "tasks" / "liked" / "train.parquet", rows, None, {"row": "review"}, "at")
+    data, told = made(shop, task="liked")
+    assert edges_of(data.graph, ("answer", "f2p_review", "review")) == [(1, 0), (2, 1), (3, 2)]
+    assert data.table("train").ends[:, 0].tolist() == [0, 2]
+    assert data.table("train").y.tolist() == [1, 3]
+    assert "1 of 4 keys answer.review, of no row of 'review'" in told
+
+
+def test_hidden_columns_are_not_in_the_graph(shop):
+    data, _ = made(shop, hidden=["review.stars", "customer.age"])
+    assert not {"stars.review", "age.customer"} & data.tables.keys()
+    assert "price.product" in data.tables
+    for name in ("review.star", "stars", "nobody.x", "review.at", "review.customer"):
+        with pytest.raises(DatasetError, match=rf"hidden has '{name}', but 'table\.column' is needed"):
+            made(shop, hidden=[name])
+
+
+def test_gaps_in_keys_may_be_nan(shop):
+    write(shop / "db" / "review.parquet", {"customer": np.array([2, np.nan, 0])}, None, {"customer": "customer"})
+    assert edges_of(made(shop)[0].graph, ("review", "f2p_customer", "customer")) == [(0, 2), (2, 0)]
+
+
+def test_nothing_is_written_into_the_folder(shop):
+    before = sorted(shop.rglob("*"))
+    dataset = RelBench(shop, root=shop.parent / "elsewhere")
+    with pytest.warns(UserWarning, match="Left out"):
+        dataset.prepare()
+    assert sorted(shop.rglob("*")) == before
+    with pytest.raises(DatasetError, match=r"has no Parquet files"):
+        RelBench(shop / "typo", root=shop.parent / "elsewhere").prepare()
+    assert not (shop / "typo").exists()
+
+
 def test_until_cuts_the_graph(shop):
+    for until in (3 * DAY, np.int64(3 * DAY), np.datetime64("1970-01-04")):
+        assert len(made(shop, until=until)[0].graph.types.range_of("review")) == 3, until
+
+
+def test_until_may_be_a_date_as_text(shop):
     data, told = made(shop, until="1970-01-03")
     assert len(data.graph.types.range_of("review")) == 2
     assert "3 of 5 rows of 'review' later than" in told
@@ -177,7 +221,7 @@ def test_files_that_changed_are_converted_anew(shop):
     made(shop)
     write(shop / "db" / "customer.parquet", {"id": [0, 1, 2, 3]}, "id")
     with pytest.raises(DatasetError, match=r"is not ready"):
-        RelBench(shop).load()
+        RelBench(shop, root=shop / "converted").load()
     assert made(shop)[0].graph.types.num_nodes[0] == 4
 
 
@@ -200,6 +244,8 @@ def test_mini_batches_reach_no_later_row(shop):
         ({"source": 5}, r"source is a int; give the path"),
         ({"task": 5}, r"task is a int; give its name"),
         ({"max_categories": -1}, r"max_categories is -1"),
+        ({"hidden": "review.stars"}, r"hidden is 'review\.stars'; give a list"),
+        ({"root": 5}, r"root is 5, but the path of a folder is needed"),
     ],
 )
 def test_settings_that_cannot_be_are_named(tmp_path, settings, message):
@@ -219,6 +265,18 @@ def spoil_table(shop):
     write(shop / "db" / "review.parquet", {"customer": [0]}, None, {"customer": "nobody"})
 
 
+def spoil_names(shop):
+    write(shop / "db" / "customer.parquet", {"id": [0]}, ["id"])
+
+
+def spoil_type(shop):
+    write(shop / "db" / "customer.parquet", {"id": [[0], [1]]}, "id")
+
+
+def spoil_link(shop):
+    (shop / "db" / "gone.parquet").symlink_to(shop / "nowhere")
+
+
 def spoil_bytes(shop):
     (shop / "db" / "customer.parquet").write_bytes(b"PAR1 no PAR1")
 
@@ -233,6 +291,9 @@ def spoil_time(shop):
         (spoil_key, r"'customer': the primary key 'id' has 0 empty entries and 2 different ones in 3 rows"),
         (spoil_metadata, r"customer\.parquet: the Parquet metadata does not say"),
         (spoil_table, r"names rows of 'nobody'; the tables are customer, product, review"),
+        (spoil_names, r"'customer': its keys are \['id'\] and \{\}, its time None; names of columns"),
+        (spoil_type, r"'customer': the primary key 'id' cannot be converted"),
+        (spoil_link, r"gone\.parquet is missing"),
         (spoil_bytes, r"customer\.parquet cannot be read"),
         (spoil_time, r"'customer' has no column 'since'"),
     ],
@@ -240,7 +301,7 @@ def spoil_time(shop):
 def test_tables_that_cannot_be_are_named(shop, spoil, message):
     spoil(shop)
     with pytest.raises(DatasetError, match=message):
-        RelBench(shop).prepare()
+        RelBench(shop, root=shop / "converted").prepare()
 
 
 @pytest.mark.parametrize(
@@ -255,15 +316,21 @@ def test_tables_that_cannot_be_are_named(shop, spoil, message):
 def test_tasks_that_cannot_be_are_named(shop, columns, keys, message):
     write(shop / "tasks" / "odd" / "train.parquet", columns, None, keys)
     with pytest.raises(DatasetError, match=message):
-        RelBench(shop, task="odd").prepare()
+        RelBench(shop, "odd", root=shop / "converted").prepare()
+
+
+def test_splits_of_other_columns_are_named(shop):
+    write(shop / "tasks" / "churn" / "val.parquet", {"whom": [0], "churn": [1]}, None, {"whom": "customer"})
+    with pytest.raises(DatasetError, match=r"the task's val table has no 'who'"):
+        made(shop, task="churn")
 
 
 def test_an_unknown_task_is_told_with_those_that_are_there(shop):
     with pytest.raises(DatasetError, match=r"The tasks there are: buys, churn\."):
-        RelBench(shop, task="chrun").prepare()
+        RelBench(shop, "chrun", root=shop / "converted").prepare()
 
 
 def test_without_pyarrow_the_extra_is_named(shop, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[relbench\]"):
-        RelBench(shop).prepare()
+        RelBench(shop, root=shop / "converted").prepare()

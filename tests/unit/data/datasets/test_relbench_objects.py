@@ -102,7 +102,7 @@ def test_a_folder_that_relbench_wrote_gives_the_same_data(shop, tmp_path) -> Non
 
     task = UserChurnTask(shop, tmp_path / "tasks" / "user-churn")
     of_objects = loaded(shop.get_db(), task)
-    dataset = RelBench(tmp_path, "user-churn")
+    dataset = RelBench(tmp_path, "user-churn", root=tmp_path / "converted")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dataset.prepare()
@@ -123,6 +123,13 @@ def test_a_column_to_complete_keeps_all_rows(shop) -> None:
     task = AutoCompleteTask(shop, TaskType.REGRESSION, entity_table="review", target_col="rating")
     data = loaded(shop.get_db(upto_test_timestamp=False), task)
     assert "rating.review" not in data.tables
+    told = AutoCompleteTask(
+        shop, TaskType.REGRESSION, "review", "rating", remove_columns=[("product", "price"), ("review", "review")]
+    )
+    shop.remove_columns = []  # as of a database that was made before the task
+    shop.get_db.cache_clear()
+    tables = loaded(shop.get_db(upto_test_timestamp=False), told).tables
+    assert not {"review.review", "price.product"} & tables.keys()
     assert len(data.graph.types.range_of("review")) == 600
 
 

@@ -130,3 +130,29 @@ def test_a_disk_without_room_is_an_error_and_not_a_crash(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(DatasetError, match=r"No space left.*with room"):
         Ring(tmp_path).prepare()
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    ring = Ring(tmp_path)
+    leftover, others = (tmp_path / f".scratch-{name}-abcdefgh" for name in (ring.folder.name, "another"))
+    for folder in (leftover, others):
+        (folder / "inner").mkdir(parents=True)
+    ring.prepare()
+    assert not leftover.exists()
+    assert others.exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(f".scratch-{ring.folder.name}")]
+
+
+def test_a_source_that_changes_while_it_is_read_is_read_again(tmp_path):
+    """The folder keeps the settings of before: with those of after, it would pass for what it is not."""
+
+    class Changing(Ring):
+        def build(self, scratch):
+            data = super().build(scratch)
+            object.__setattr__(self, "num_nodes", self.num_nodes + 1)
+            return data
+
+    changing = Changing(tmp_path)
+    changing.prepare()
+    with pytest.raises(DatasetError, match="other settings"):
+        changing.load()
