@@ -199,7 +199,7 @@ def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> 
 
     Args:
         edge_ids: int64 ``[B]``.
-        edge_order: ``Graph.edge_order``, int64 ``[E]``; None leaves the ids as they are.
+        edge_order: ``Graph.edge_order``, ``[E]``; None leaves the ids as they are.
     """
     if edge_order is None:
         return edge_ids

@@ -56,7 +56,7 @@ class ToDGL:
     Args:
         feature_name: the name of the features in ``srcdata`` and ``dstdata``.
         label_name: the name of the labels in ``dstdata``.
-        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into those of the user's DGL
+        edge_order: ``Graph.edge_order``, ``[E]``, which turns edge ids into those of the user's DGL
             graph; None leaves positions in ``Graph.indices``.
         edge_feature_name: the name of edge features in ``edata``.
         links: the form of seeds that are links.

@@ -70,7 +70,7 @@ def to_pyg(
 
     Args:
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
-        edge_order: ``Graph.edge_order``, int64 ``[E]``, which turns edge ids into columns of the user's
+        edge_order: ``Graph.edge_order``, ``[E]``, which turns edge ids into columns of the user's
             ``edge_index``; None leaves positions in ``Graph.indices``.
         template: a Data with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
         links: the form of seeds that are links.

@@ -67,7 +67,7 @@ def flat_arrays(
         code=_codes(clock, time, of_nodes, src),
         columns=tuple(given.values()),
     )
-    order_dtype = np.int64 if keep_order else None
+    order_dtype = _index_dtype(len(src)) if keep_order else None
     runs = ops.build_runs([edges], num_nodes, _index_dtype(num_nodes), order_dtype=order_dtype)
     return {
         "indptr": runs.run_ptr,
@@ -114,13 +114,12 @@ def hetero_arrays(
     lists = _edge_lists(types, ends, weights, clock, times, of_nodes)
     num_all, num_runs = int(types.first_node[-1]), int(types.first_run[-1])
     num_edges = [len(src) for src, _ in ends.values()]
-    order_dtype = np.int32 if max(num_edges, default=0) < 2**31 else np.int64
     runs = ops.build_runs(
         lists,
         num_runs,
         _index_dtype(num_all),
         ptr_dtype=np.uint32 if sum(num_edges) < 2**32 else np.int64,
-        order_dtype=order_dtype if keep_order else None,
+        order_dtype=_index_dtype(max(num_edges, default=0)) if keep_order else None,
     )
     time = runs.edge_time
     if clock is not None and time is None:  # of nodes alone from which no edges lead
@@ -266,8 +265,8 @@ def _weight(weights: Mapping[EdgeType, np.ndarray], kind: EdgeType, num_edges: i
     return weight.astype(dtype, copy=False)
 
 
-def _index_dtype(num_nodes: int) -> type:
-    return np.int32 if num_nodes <= 2**31 else np.int64
+def _index_dtype(count: int) -> type:
+    return np.int32 if count <= 2**31 else np.int64
 
 
 def _list_begins(types: GraphTypes, run_ptr: np.ndarray) -> np.ndarray:

@@ -32,8 +32,8 @@ class Graph(DerivedArrays):
         indices: int32 or int64 ``[E]``.
         edge_weight: float32 or float64 ``[E]``, or None.
         edge_type: integer ``[E]``, or None.
-        edge_order: int64 ``[E]``, or None: for each edge, its position in the edge list the graph was built from; int32
-            or int64, and in the list of its own type, where the graph has types of nodes.
+        edge_order: int32 or int64 ``[E]``, or None: for each edge, its position in the edge list the graph was built
+            from; in the list of its own type, where the graph has types of nodes.
         edge_time: uint32 ``[E]``, or None: from when on an edge is there, as a code of ``clock``: its own time or its
             source's, if that is later.
         run_ptr: uint32 or int64 ``[R + 1]``, or None: run ``r`` (:class:`.GraphTypes`) is
@@ -137,7 +137,7 @@ class Graph(DerivedArrays):
             indices: int32 or int64 ``[E]``, out-neighbours of node 0, of node 1, ...
             edge_weight: float ``[E]``, in the order of ``indices``.
             edge_type: integer ``[E]``, in the order of ``indices``.
-            keep_order: remember each edge's position in ``indices`` as :attr:`edge_order` (8 bytes an edge).
+            keep_order: remember each edge's position in ``indices`` as :attr:`edge_order` (4 bytes an edge).
 
         Raises:
             GraphFormatError: the arrays are no CSR graph; the message names the first bad entry.
@@ -176,7 +176,7 @@ class Graph(DerivedArrays):
             edge_type: integer ``[E]``, in the order of ``src``.
             edge_time: since when an edge is there, int64, float64 or datetime64 ``[E]``.
             node_time: since when a node is there, likewise ``[N]``; edges from it are not there before.
-            keep_order: remember each edge's position in this list as :attr:`edge_order` (8 bytes an edge).
+            keep_order: remember each edge's position in this list as :attr:`edge_order` (4 bytes an edge).
 
         Raises:
             GraphFormatError: lengths differ, ids are no integers, negative or not below ``num_nodes``; a time that is

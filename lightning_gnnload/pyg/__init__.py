@@ -6,6 +6,8 @@ Each name is imported when it is first used, so that loaders load no Lightning.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lightning_gnnload.errors import MissingExtraError
+
 if TYPE_CHECKING:
     from lightning_gnnload.pyg.hgt import GnnloadHGTSampler as GnnloadHGTSampler
     from lightning_gnnload.pyg.hgt import HGTLoader as HGTLoader
@@ -33,7 +35,13 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    try:
+        home = import_module(f".{_HOMES[name]}", __name__)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch_geometric":
+            raise
+        raise MissingExtraError("torch_geometric", "pyg", f"lightning_gnnload.pyg.{name}", error) from error
+    globals()[name] = value = getattr(home, name)
     return value
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import BatchSampler, SequentialSampler
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 
@@ -74,8 +75,12 @@ class ShuffledRows(torch.utils.data.Sampler):
     def __init__(self, seed: int) -> None:
         self.seed, self.epoch = seed, 0
 
+    def of_epoch(self) -> np.ndarray:
+        """Returns the rows in this epoch's order, int64 ``[R]``."""
+        return Shuffled().order(np.arange(self.num_rows), seed=self.seed, epoch=self.epoch)
+
     def __iter__(self) -> Iterator[int]:
-        return iter(Shuffled().order(np.arange(self.num_rows), seed=self.seed, epoch=self.epoch).tolist())
+        return iter(self.of_epoch().tolist())
 
     def __len__(self) -> int:
         return self.num_rows
@@ -208,9 +213,21 @@ class ThreadedLoader:
         rows = self.sampler
         if isinstance(rows, ShuffledRows):
             rows.epoch = epoch
-        for step, index in enumerate(self._index_sampler):  # type: ignore[attr-defined]
+        for step, index in enumerate(self._index()):
             if step >= start:
                 yield _Listed(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
+
+    def _index(self) -> Iterable[Any]:
+        """Returns the rows of each mini-batch of an epoch: slices of an array where torch would list the same, which
+        takes it longer than to sample them."""
+        rows, batches = self.sampler, self.batch_sampler
+        if type(batches) is not BatchSampler or batches.sampler is not rows:
+            return self._index_sampler  # type: ignore[attr-defined, no-any-return]
+        if type(rows) not in (ShuffledRows, SequentialSampler):
+            return batches
+        rows = rows.of_epoch() if isinstance(rows, ShuffledRows) else np.arange(len(rows))
+        size = batches.batch_size
+        return (rows[step * size : (step + 1) * size] for step in range(len(batches)))
 
     def _is_gathered(self) -> bool:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""

@@ -73,6 +73,19 @@ def test_loaders_of_pyg_bring_nothing_but_what_samples_and_gathers() -> None:
     assert len(parts) <= MOST_FOR_PYG  # each takes about a millisecond
 
 
+def test_without_pyg_its_loaders_say_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["torch_geometric"] = None
+from lightning_gnnload.errors import MissingExtraError
+try:
+    from lightning_gnnload.pyg import NeighborLoader
+except MissingExtraError as error:
+    print(error)
+"""
+    assert run(code).endswith("pip install 'lightning-gnnload[pyg]'")
+
+
 def test_every_name_is_there_and_no_other() -> None:
     for name in lightning_gnnload.__all__:
         assert getattr(lightning_gnnload, name).__name__ == name

@@ -79,7 +79,7 @@ def test_lists_of_one_type_lie_in_the_order_of_their_times(edges, of_nodes: bool
     since = np.maximum(time, node_time[src]) if of_nodes else time
     order = np.lexsort((np.arange(len(src)), since, dst))
     assert graph.edge_order.tolist() == order.tolist()
-    assert graph.edge_order.dtype == np.int64
+    assert graph.edge_order.dtype == np.int32
     assert graph.indices.tolist() == src[order].tolist()
     assert graph.edge_weight.tolist() == (time + 4.0)[order].tolist()
     assert graph.edge_time.tolist() == graph.clock.codes(since[order]).tolist()
