@@ -218,16 +218,15 @@ class ThreadedLoader:
                 yield _Listed(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
 
     def _index(self) -> Iterable[Any]:
-        """Returns the rows of each mini-batch of an epoch: slices of an array where torch would list the same, which
-        takes it longer than to sample them."""
+        """Returns the rows of each mini-batch of an epoch: slices of an array where torch would list the same rows, one
+        number at a time."""
         rows, batches = self.sampler, self.batch_sampler
-        if type(batches) is not BatchSampler or batches.sampler is not rows:
-            return self._index_sampler  # type: ignore[attr-defined, no-any-return]
-        if type(rows) not in (ShuffledRows, SequentialSampler):
-            return batches
-        rows = rows.of_epoch() if isinstance(rows, ShuffledRows) else np.arange(len(rows))
+        is_plain = type(batches) is BatchSampler and batches.sampler is rows
+        if not is_plain or type(rows) not in (ShuffledRows, SequentialSampler):
+            return self._index_sampler  # type: ignore[attr-defined]
+        order = rows.of_epoch() if isinstance(rows, ShuffledRows) else np.arange(len(rows))
         size = batches.batch_size
-        return (rows[step * size : (step + 1) * size] for step in range(len(batches)))
+        return (order[step * size : (step + 1) * size] for step in range(len(batches)))
 
     def _is_gathered(self) -> bool:
         """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""

@@ -324,8 +324,12 @@ def test_rows_of_torchs_samplers_are_taken() -> None:
     assert [batch.input_id.tolist() for batch in loader] == lists
     loader = NeighborLoader(homogeneous(), [2], sampler=[9, 8, 7], batch_size=2, seed=1)
     assert [batch.n_id[: batch.batch_size].tolist() for batch in loader] == [[9, 8], [7]]
+    few = SequentialSampler(range(5))
+    for listed in ({"sampler": few, "batch_size": 2}, {"batch_sampler": BatchSampler(few, 2, False)}):
+        loader = NeighborLoader(homogeneous(), [2], **listed)
+        assert [batch.input_id.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]
     loader = NeighborLoader(homogeneous(), [2], batch_size=50, drop_last=True)
-    assert len(loader) == len(list(loader)) == 2
+    assert [len(batch.input_id) for batch in loader] == [50] * len(loader) == [50, 50]
 
 
 def test_attributes_are_those_that_the_data_has_when_an_epoch_begins() -> None:
