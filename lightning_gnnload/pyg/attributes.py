@@ -84,12 +84,13 @@ class Attributes:
                     continue
                 if (found := self.place_of(store, name, value)) is None:
                     continue
+                _check_kind(name, value)
                 by_edge, dim = found
                 tables = of_edges if by_edge else of_nodes
                 parts, rebuild = _parts(value, dim) if edges or not by_edge else ([], _indexed(value, dim))
                 named = []
                 for part in parts:
-                    named.append(_table_name(name, part, kind, tables))
+                    named.append(_table_name(name, part, kind, tables, of_edges=by_edge))
                     tables[named[-1]] = part
                 prefix = EDGE_PREFIX if by_edge else ""
                 held.append(Attribute(name, by_edge, tuple(prefix + table for table in named), rebuild))
@@ -148,6 +149,23 @@ def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
     yield from data.edge_items()
 
 
+def _check_kind(name: str, value: Any) -> None:
+    """Raises GraphDataError: an attribute has an entry for each node or edge, but mini-batches cannot have it."""
+    what = f"a {type(value).__name__}"
+    if isinstance(value, torch.Tensor | TensorFrame):
+        return
+    if isinstance(value, np.ndarray):
+        try:
+            torch.from_numpy(np.empty(0, value.dtype))
+            return
+        except (TypeError, ValueError):
+            what = f"an array of {value.dtype}"
+    raise GraphDataError(
+        f"{name!r} is {what} with an entry for each node or edge. Mini-batches have rows of tensors, of arrays of "
+        f"numbers, and of TensorFrames: make it one of these, or leave it out: del data[...][{name!r}]."
+    )
+
+
 def _parts(value: Any, dim: int) -> tuple[list[Any], Rebuild | None]:
     """Returns the tables of an attribute, and what makes it of their rows."""
     if isinstance(value, TensorFrame):
@@ -172,7 +190,8 @@ def _is_table(value: Any) -> bool:
         return value.ndim > 0 and value.flags.c_contiguous and (is_number or value.dtype == np.uint8)
     # Subclasses of Tensor (PyG's Index and EdgeIndex) know more than their rows do.
     is_dense = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
-    return is_dense and value.ndim > 0 and value.is_contiguous() and value.dtype in _TABLE_DTYPES
+    is_as_stored = is_dense and value.is_contiguous() and not value.is_conj() and not value.is_neg()
+    return is_as_stored and value.ndim > 0 and value.dtype in _TABLE_DTYPES
 
 
 def _frame_parts(frame: Any) -> tuple[list[Any], Rebuild]:
@@ -204,11 +223,11 @@ def _frame_parts(frame: Any) -> tuple[list[Any], Rebuild]:
     return [*dense.values(), *([frame.y] if has_y else [])], rebuild
 
 
-def _table_name(name: str, rows: Any, kind: Any, taken: Mapping[str, Any]) -> str:
+def _table_name(name: str, rows: Any, kind: Any, taken: Mapping[str, Any], *, of_edges: bool) -> str:
     """Returns a new name for a table: the attribute's own where it can be one; one of a type's tables ends in it."""
     own = name if name.isascii() and name.isidentifier() else "column"
     if kind is None:
-        if own in RESERVED and (own != "x" or rows.ndim < 2):
+        if own in RESERVED and (own != "x" or of_edges or rows.ndim < 2):
             own = f"{own}_"
         suffix = ""
     else:

@@ -19,12 +19,14 @@ from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.resume import ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.batches import as_data
+from lightning_gnnload.pyg.inputs import check_structure
 from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
@@ -127,6 +129,7 @@ class ThreadedLoader:
         if isinstance(self.sampler, ShuffledRows):
             self.sampler.num_rows = len(self.dataset)
         if isinstance(self._sampler, GnnloadSampler):
+            check_structure(self.data)
             self._sampler.check_inputs(self.input_data, getattr(self, "neg_sampling", None))
             if self.num_workers:
                 _say_once()
@@ -311,6 +314,7 @@ def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int
         return sampler.seed
     if seed is None:
         return int(torch.randint(2**62, (), generator=kwargs.get("generator")))
-    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+    number = as_integer("seed", seed, LoaderConfigError)
+    if not 0 <= number < 2**64:
         raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
-    return seed
+    return number
