@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -102,6 +103,8 @@ class ThreadedLoader:
     sampler: Any
     batch_sampler: Any
     batch_size: int | None
+    loader_cores: Any
+    _old_worker_init_fn: Callable[[int], None]
 
     _started = False
     _resume_at: ResumePoint | None = None
@@ -142,6 +145,12 @@ class ThreadedLoader:
     def check_worker_number_rationality(self) -> None:
         """Says nothing: torch counts worker processes, and these are threads."""
 
+    def _aff_init_fn(self, worker_id: int) -> None:
+        """Binds the calling thread to its cores; PyG's own, meant for a process, would bind the main thread."""
+        cores = self.loader_cores[worker_id]
+        os.sched_setaffinity(0, cores if isinstance(cores, list) else [cores])
+        self._old_worker_init_fn(worker_id)
+
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of ``epoch``; otherwise each is the one after the last."""
         self.epoch, self._started, self._num_yielded = epoch, False, 0
@@ -161,13 +170,15 @@ class ThreadedLoader:
             point.check(self._resume_point(0), 1)
             self.epoch, start, self._resume_at = point.epoch, point.step, None
         self._started, self._num_yielded = True, start
-        return self._counted(self._made(self.epoch, start))
+        return self._counted(self.epoch, self._made(self.epoch, start))
 
-    def _counted(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def _counted(self, epoch: int, batches: Iterable[Any]) -> Iterator[Any]:
+        # Where several iterators are read in turn, the last one to begin says where the loader is.
         for batch in batches:
-            self._num_yielded += 1
+            self._num_yielded += self.epoch == epoch
             yield batch
-        self.set_epoch(self.epoch + 1)
+        if self.epoch == epoch:
+            self.set_epoch(epoch + 1)
 
     def _made(self, epoch: int, start: int) -> Iterator[Any]:
         sampler = self._sampler
