@@ -33,6 +33,8 @@ _TABLE_DTYPES = frozenset(
     )
 )
 """What kernels gather; PyG indexes numbers of other kinds."""
+_SMALL = 8
+"""How many times as large as the rows of a small table those of the largest are, at least."""
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 
 
@@ -107,24 +109,28 @@ class Attributes:
             return None
         return not by_node, self.data.__cat_dim__(name, value, store)
 
-    def gathered(self, output: Any, room: Room) -> dict[str, torch.Tensor]:
+    def gathered(self, output: Any, room: Room, own: Room) -> dict[str, torch.Tensor]:
         """Gathers the rows of who was sampled, and returns them by the tables' names.
 
         Args:
             output: a SamplerOutput or a HeteroSamplerOutput.
-            room: for the rows.
+            room: for the rows of large tables, together.
+            own: for those of each table that is small beside the largest: who keeps labels does not keep features.
         """
-        stores, found, num_bytes = self.tables.stores, [], 0
+        stores, found = self.tables.stores, []
         for kind, held in self.by_type.items():
             for attribute in held:
                 of_all = output.edge if attribute.of_edges else output.node
                 for name in attribute.tables:
                     ids, store = of_all if kind is None else of_all[kind], stores[name]
-                    found.append((name, ids, store, num_bytes))
-                    num_bytes += aligned(ids.numel() * store.row_bytes)
-        memory, rows = room(num_bytes), dict[str, torch.Tensor]()
-        for name, ids, store, offset in found:
-            rows[name] = view_of(memory, offset, (ids.numel(), *store.row_shape), store.dtype)
+                    found.append((name, ids, store, ids.numel() * store.row_bytes))
+        small = max((num_bytes for *_, num_bytes in found), default=0) // _SMALL
+        memory = room(sum(aligned(num_bytes) for *_, num_bytes in found if num_bytes > small))
+        rows, begin = dict[str, torch.Tensor](), 0
+        for name, ids, store, num_bytes in found:
+            place = (memory, begin) if num_bytes > small else (own(num_bytes), 0)
+            begin += aligned(num_bytes) if num_bytes > small else 0
+            rows[name] = view_of(*place, (ids.numel(), *store.row_shape), store.dtype)
             store.gather(ids, rows[name].view(ids.numel(), store.shape[1]))
         return rows
 

@@ -28,7 +28,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_structure
-from lightning_gnnload.pyg.outputs import sampler_output
+from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import Asked, Sharing
@@ -185,9 +185,13 @@ class ThreadedLoader:
         attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
         lists, rows = SlotPool(pinned=self._is_pinned), SlotPool(pinned=self._is_pinned)
 
+        own = rows.room if self._is_pinned else NEW_MEMORY
+
         def convert(batch: MiniBatch) -> Any:
+            if not self._is_pinned:  # few: who keeps labels does not keep what was sampled
+                batch.seed_columns = {name: column.clone() for name, column in batch.seed_columns.items()}
             output = sampler_output(batch, sampler, room=lists.room)
-            return self._filtered(output, attributes, lambda held: held.gathered(output, rows.room))
+            return self._filtered(output, attributes, lambda held: held.gathered(output, rows.room, own))
 
         return self._threads(GraphData(sampler.graph), sampler.inner(), convert).made(self._requests(epoch, start))
 
