@@ -98,7 +98,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed),
+            **self._honoured(kwargs, seed, sampler),
         )
         self._begin()
 
@@ -186,7 +186,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed),
+            **self._honoured(kwargs, seed, sampler),
         )
         self._begin()
 

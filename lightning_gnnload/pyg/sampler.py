@@ -308,6 +308,8 @@ class GnnloadSampler(BaseSampler):
         if types is None:
             nodes = check_ids(seed, self.graph.num_nodes, None)
             return nodes, None if seed_time is None else _times(seed_time)
+        if not isinstance(seed, dict):
+            raise SeedError(f"the seeds have no type; give input_type=, one of {', '.join(types.node_types)}.")
         parts = []
         for kind, ids in seed.items():
             if kind not in types.node_types:

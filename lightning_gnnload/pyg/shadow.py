@@ -113,7 +113,9 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         self.input_data = NodeSamplerInput(self.node_idx, self.node_idx)
         roots: Any = self.node_idx.tolist()
         # Not PyG's, which asks for torch-sparse.
-        torch.utils.data.DataLoader.__init__(self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed))
+        torch.utils.data.DataLoader.__init__(
+            self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed, self._graph_sampler)
+        )
         self._begin()
 
     def __collate__(self, n_id: Any) -> Batch:

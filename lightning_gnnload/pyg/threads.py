@@ -109,17 +109,20 @@ class ThreadedLoader:
     _started = False
     _resume_at: ResumePoint | None = None
 
-    def _honoured(self, kwargs: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Returns the keywords for torch's DataLoader, of those that were given.
+    def _honoured(self, kwargs: dict[str, Any], seed: int, sampler: Any) -> dict[str, Any]:
+        """Returns the keywords for torch's DataLoader, of those that were given: all, where another sampler than ours
+        leaves the mini-batches to it.
 
         Raises:
             LoaderConfigError: some that mean nothing to threads.
         """
+        self.seed = seed
+        self.epoch = self._num_yielded = 0
+        if not isinstance(sampler, GnnloadSampler):
+            return kwargs
         for name, (is_fine, instead) in _REFUSED.items():
             if name in kwargs and not is_fine(kwargs[name]):
                 raise LoaderConfigError(f"{type(self).__name__} cannot heed {name}={kwargs[name]!r}: {instead}")
-        self.seed = seed
-        self.epoch = self._num_yielded = 0
         found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
         if found.pop("shuffle", None) and found.get("sampler") is None and found.get("batch_sampler") is None:
             found["sampler"] = ShuffledRows(seed)

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from torch_frame import TensorFrame, stype
 from torch_frame.data import MultiEmbeddingTensor, MultiNestedTensor
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler import BaseSampler, NegativeSampling, SamplerOutput
 from torch_geometric.sampler.base import NumNeighbors
 
 from lightning_gnnload.errors import (
@@ -440,6 +440,25 @@ def test_cores_are_those_of_the_workers_threads() -> None:
         list(loader)
     assert seen == [{min(before)}]
     assert os.sched_getaffinity(0) == before  # PyG's own would have bound this thread
+
+
+def test_with_anothers_sampler_it_is_pygs_own_loader() -> None:
+    class Alone(BaseSampler):
+        def sample_from_nodes(self, inputs: Any, **_: Any) -> SamplerOutput:
+            none = torch.empty(0, dtype=torch.long)
+            return SamplerOutput(inputs.node, none, none, none, metadata=(inputs.input_id, inputs.time))
+
+        def sample_from_edges(self, *_: Any) -> Any:
+            raise NotImplementedError
+
+        edge_permutation = None
+
+    settings: dict[str, Any] = {"batch_size": N, "neighbor_sampler": Alone(), "shuffle": True}
+    NeighborLoader(homogeneous(), [2], num_workers=1, timeout=60, multiprocessing_context="spawn", **settings)
+    loader = NeighborLoader(homogeneous(), [2], **settings)
+    [[first], [second]] = list(loader), list(loader)
+    assert not torch.equal(first.n_id, second.n_id)
+    assert sorted(first.n_id.tolist()) == sorted(second.n_id.tolist()) == list(range(N))
 
 
 def test_a_sampler_is_shared() -> None:
