@@ -1,8 +1,8 @@
 """Attributes: which columns of a Data or HeteroData mini-batches carry, and how each gets there.
 
 PyG's own rules say which attributes have a row for each node or edge. Dense ones in memory of the host are tables that
-kernels gather; what else there is (ragged columns of a TensorFrame, sparse or transposed tensors, tensors of a GPU) PyG
-itself indexes, in the thread that makes the mini-batch.
+kernels gather; what else there is (ragged columns of a TensorFrame, sparse or transposed tensors, those of a GPU, those
+that are learned) PyG itself indexes, in the thread that makes the mini-batch.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ def _is_table(value: Any) -> bool:
     # Subclasses of Tensor (PyG's Index and EdgeIndex) know more than their rows do.
     is_dense = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
     is_as_stored = is_dense and value.is_contiguous() and not value.is_conj() and not value.is_neg()
-    return is_as_stored and value.ndim > 0 and value.dtype in _TABLE_DTYPES
+    # Gradients flow through PyG's rows to a tensor that asks for them.
+    return is_as_stored and value.ndim > 0 and value.dtype in _TABLE_DTYPES and not value.requires_grad
 
 
 def _frame_parts(frame: Any) -> tuple[list[Any], Rebuild]:

@@ -235,6 +235,16 @@ def test_attributes_of_edges_may_have_names_of_ours() -> None:
     check_loader(NeighborLoader(data, [3], batch_size=50, seed=3))
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_gradients_flow_to_features_that_are_learned(num_workers: int) -> None:
+    data = Data(x=torch.ones(N, 2, requires_grad=True), edge_index=homogeneous().edge_index)
+    batch = next(iter(NeighborLoader(data, [3], batch_size=8, num_workers=num_workers, seed=1)))
+    batch.x.sum().backward()
+    assert data.x is not None
+    assert data.x.grad is not None
+    assert torch.equal(data.x.grad[:, 0].nonzero().view(-1), batch.n_id.sort().values)
+
+
 def test_what_is_sampled_are_edges_of_the_graph() -> None:
     data = typed()
     for batch in NeighborLoader(data, [4, 3], ("b", None), batch_size=16, seed=1):
