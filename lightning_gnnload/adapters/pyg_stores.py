@@ -75,11 +75,13 @@ def edge_ends(store: Any) -> tuple[Any, Any, Any]:
     """Returns the sources and the targets of a store's edges and, of ``adj_t``, its values, in the order of edge ids.
 
     Raises:
-        GraphDataError: the store has neither ``edge_index`` nor ``adj_t``.
+        GraphDataError: the store has neither ``edge_index`` nor ``adj_t``, or what is no ``[2, E]``.
     """
-    if store.get("edge_index") is not None:
-        src, dst = store["edge_index"]
-        return src, dst, None
+    if (edge_index := store.get("edge_index")) is not None:
+        if not isinstance(edge_index, torch.Tensor | np.ndarray) or edge_index.ndim != 2 or len(edge_index) != 2:
+            what = list(edge_index.shape) if hasattr(edge_index, "shape") else f"a {type(edge_index).__name__}"
+            raise GraphDataError(f"edge_index of the PyG graph must be a tensor [2, E], but is {what}.")
+        return edge_index[0], edge_index[1], None
     if store.get("adj_t") is None:
         raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(store.keys())}.")
     (dst, src), values = import_pyg("Reading a PyG graph").utils.to_edge_index(store["adj_t"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -228,7 +229,8 @@ class SampledLoader(EpochLoader):
             for request in requests:
                 yield self._deliver(request, partial(make, request), QueueFill(ready=0))
             return
-        threads = ThreadPoolExecutor(num_threads, "gnnload-sample", self._initializer())
+        make = self._begun(make)
+        threads = ThreadPoolExecutor(num_threads, "gnnload-sample")
         # One more than are made: a batch waits to be consumed while each thread makes another.
         num_ahead = num_threads if self.num_ahead is None else max(self.num_ahead, num_threads)
         ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]] = deque()
@@ -242,17 +244,21 @@ class SampledLoader(EpochLoader):
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _initializer(self) -> Callable[[], None]:
-        """Returns what each thread does first."""
-        of_slots, of_user, numbers = self._slots.initializer(), self.on_thread, count()
+    def _begun(self, make: Callable[[BatchRequest], _Made | MadeOnDevice]) -> Callable[[BatchRequest], Any]:
+        """Returns what makes a mini-batch in a thread that may have to begin first; what that raises is raised here, as
+        an executor's own initializer would not have it."""
+        of_slots, of_user, numbers, thread = self._slots.initializer(), self.on_thread, count(), threading.local()
 
-        def begin() -> None:
-            if of_slots is not None:
-                of_slots()
-            if of_user is not None:
-                of_user(next(numbers))
+        def begin_and_make(request: BatchRequest) -> _Made | MadeOnDevice:
+            if not hasattr(thread, "has_begun"):
+                if of_slots is not None:
+                    of_slots()
+                if of_user is not None:
+                    of_user(next(numbers))
+                thread.has_begun = True
+            return make(request)
 
-        return begin
+        return begin_and_make
 
     def _open(self) -> tuple[Callable[[BatchRequest], _Made | MadeOnDevice], int]:
         """Opens the source or the device. Returns what makes a mini-batch, and how many threads may call it at once."""

@@ -1,8 +1,8 @@
 """Attributes: which columns of a Data or HeteroData mini-batches carry, and how each gets there.
 
 PyG's own rules say which attributes have a row for each node or edge. Dense ones in memory of the host are tables that
-kernels gather; what else there is (ragged columns of a TensorFrame, sparse or transposed tensors, tensors of a GPU) PyG
-itself indexes, in the thread that makes the mini-batch.
+kernels gather; what else there is (ragged columns of a TensorFrame, sparse or transposed tensors, those of a GPU, those
+that are learned) PyG itself indexes, in the thread that makes the mini-batch.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _TABLE_DTYPES = frozenset(
     )
 )
 """What kernels gather; PyG indexes numbers of other kinds."""
+_SMALL = 8
+"""How many times as large as the rows of a small table those of the largest are, at least."""
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 
 
@@ -84,12 +86,13 @@ class Attributes:
                     continue
                 if (found := self.place_of(store, name, value)) is None:
                     continue
+                _check_kind(name, value)
                 by_edge, dim = found
                 tables = of_edges if by_edge else of_nodes
                 parts, rebuild = _parts(value, dim) if edges or not by_edge else ([], _indexed(value, dim))
                 named = []
                 for part in parts:
-                    named.append(_table_name(name, part, kind, tables))
+                    named.append(_table_name(name, part, kind, tables, of_edges=by_edge))
                     tables[named[-1]] = part
                 prefix = EDGE_PREFIX if by_edge else ""
                 held.append(Attribute(name, by_edge, tuple(prefix + table for table in named), rebuild))
@@ -106,24 +109,28 @@ class Attributes:
             return None
         return not by_node, self.data.__cat_dim__(name, value, store)
 
-    def gathered(self, output: Any, room: Room) -> dict[str, torch.Tensor]:
+    def gathered(self, output: Any, room: Room, own: Room) -> dict[str, torch.Tensor]:
         """Gathers the rows of who was sampled, and returns them by the tables' names.
 
         Args:
             output: a SamplerOutput or a HeteroSamplerOutput.
-            room: for the rows.
+            room: for the rows of large tables, together.
+            own: for those of each table that is small beside the largest: who keeps labels does not keep features.
         """
-        stores, found, num_bytes = self.tables.stores, [], 0
+        stores, found = self.tables.stores, []
         for kind, held in self.by_type.items():
             for attribute in held:
                 of_all = output.edge if attribute.of_edges else output.node
                 for name in attribute.tables:
                     ids, store = of_all if kind is None else of_all[kind], stores[name]
-                    found.append((name, ids, store, num_bytes))
-                    num_bytes += aligned(ids.numel() * store.row_bytes)
-        memory, rows = room(num_bytes), dict[str, torch.Tensor]()
-        for name, ids, store, offset in found:
-            rows[name] = view_of(memory, offset, (ids.numel(), *store.row_shape), store.dtype)
+                    found.append((name, ids, store, ids.numel() * store.row_bytes))
+        small = max((num_bytes for *_, num_bytes in found), default=0) // _SMALL
+        memory = room(sum(aligned(num_bytes) for *_, num_bytes in found if num_bytes > small))
+        rows, begin = dict[str, torch.Tensor](), 0
+        for name, ids, store, num_bytes in found:
+            place = (memory, begin) if num_bytes > small else (own(num_bytes), 0)
+            begin += aligned(num_bytes) if num_bytes > small else 0
+            rows[name] = view_of(*place, (ids.numel(), *store.row_shape), store.dtype)
             store.gather(ids, rows[name].view(ids.numel(), store.shape[1]))
         return rows
 
@@ -146,6 +153,23 @@ def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
         return
     yield from data.node_items()
     yield from data.edge_items()
+
+
+def _check_kind(name: str, value: Any) -> None:
+    """Raises GraphDataError: an attribute has an entry for each node or edge, but mini-batches cannot have it."""
+    what = f"a {type(value).__name__}"
+    if isinstance(value, torch.Tensor | TensorFrame):
+        return
+    if isinstance(value, np.ndarray):
+        try:
+            torch.from_numpy(np.empty(0, value.dtype))
+            return
+        except (TypeError, ValueError):
+            what = f"an array of {value.dtype}"
+    raise GraphDataError(
+        f"{name!r} is {what} with an entry for each node or edge. Mini-batches have rows of tensors, of arrays of "
+        f"numbers, and of TensorFrames: make it one of these, or leave it out: del data[...][{name!r}]."
+    )
 
 
 def _parts(value: Any, dim: int) -> tuple[list[Any], Rebuild | None]:
@@ -172,7 +196,9 @@ def _is_table(value: Any) -> bool:
         return value.ndim > 0 and value.flags.c_contiguous and (is_number or value.dtype == np.uint8)
     # Subclasses of Tensor (PyG's Index and EdgeIndex) know more than their rows do.
     is_dense = type(value) is torch.Tensor and value.layout is torch.strided and value.device.type == "cpu"
-    return is_dense and value.ndim > 0 and value.is_contiguous() and value.dtype in _TABLE_DTYPES
+    is_as_stored = is_dense and value.is_contiguous() and not value.is_conj() and not value.is_neg()
+    # Gradients flow through PyG's rows to a tensor that asks for them.
+    return is_as_stored and value.ndim > 0 and value.dtype in _TABLE_DTYPES and not value.requires_grad
 
 
 def _frame_parts(frame: Any) -> tuple[list[Any], Rebuild]:
@@ -204,11 +230,11 @@ def _frame_parts(frame: Any) -> tuple[list[Any], Rebuild]:
     return [*dense.values(), *([frame.y] if has_y else [])], rebuild
 
 
-def _table_name(name: str, rows: Any, kind: Any, taken: Mapping[str, Any]) -> str:
+def _table_name(name: str, rows: Any, kind: Any, taken: Mapping[str, Any], *, of_edges: bool) -> str:
     """Returns a new name for a table: the attribute's own where it can be one; one of a type's tables ends in it."""
     own = name if name.isascii() and name.isidentifier() else "column"
     if kind is None:
-        if own in RESERVED and (own != "x" or rows.ndim < 2):
+        if own in RESERVED and (own != "x" or of_edges or rows.ndim < 2):
             own = f"{own}_"
         suffix = ""
     else:

@@ -12,7 +12,7 @@ from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
 from lightning_gnnload.errors import SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
-from lightning_gnnload.pyg.inputs import check_nodes
+from lightning_gnnload.pyg.inputs import check_columns, checked_nodes
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import ThreadedLoader, drawn_seed
 from lightning_gnnload.sample.base import Sampler
@@ -138,7 +138,8 @@ class HGTLoader(ThreadedLoader, pyg.HGTLoader):
     ) -> None:
         seed = drawn_seed(seed, None, kwargs)
         sampler = GnnloadHGTSampler(data, num_samples, is_sorted, seed=seed)
-        check_nodes(data, input_nodes)
+        input_nodes = checked_nodes(sampler.num_nodes, input_nodes)
+        check_columns(input_id=kwargs.get("input_id"))
         self.num_samples = num_samples  # Lightning makes a loader anew of its attributes
         # The constructor of PyG's HGTLoader would make its own sampler.
         pyg.NodeLoader.__init__(
@@ -149,7 +150,7 @@ class HGTLoader(ThreadedLoader, pyg.HGTLoader):
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
-            **self._honoured(kwargs, seed),
+            **self._honoured(kwargs, seed, sampler),
         )
         self._begin()
 

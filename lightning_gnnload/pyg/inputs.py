@@ -6,30 +6,67 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch_geometric.typing
 from torch_geometric.data import Data, HeteroData
 
-from lightning_gnnload.errors import SeedError
+from lightning_gnnload.errors import LoaderConfigError, SeedError
 
 
-def check_nodes(data: Any, input_nodes: Any) -> None:
-    """Raises SeedError: a type that is not there, none where one is needed, or a mask that is not of the nodes."""
-    kind, nodes = None, input_nodes
-    if isinstance(data, HeteroData):
-        is_typed = isinstance(input_nodes, list | tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
-        kind, nodes = (input_nodes, None) if isinstance(input_nodes, str) else input_nodes if is_typed else (None, None)
-        if kind not in data.node_types:
-            given = f"there are no nodes of type {kind!r}" if kind is not None else f"{input_nodes!r:.100} was given"
-            raise SeedError(
-                f"input_nodes must name the type of the seeds, 'type' or ('type', ids), but {given}. The types are "
-                f"{', '.join(data.node_types)}."
-            )
-    if isinstance(data, Data | HeteroData) and isinstance(nodes, torch.Tensor) and nodes.dtype is torch.bool:
-        count = data.num_nodes if kind is None else data[kind].num_nodes
-        if nodes.shape != (count,):
-            raise SeedError(
-                f"input_nodes: the mask has {len(nodes)} entries, but there are {count} nodes"
-                f"{'' if kind is None else f' of type {kind!r}'}; one each is needed."
-            )
+def checked_nodes(num_nodes: Any, input_nodes: Any) -> Any:
+    """Returns what a loader begins at as PyG reads it: a tensor of ids or a mask, with its type where there are types.
+
+    Args:
+        num_nodes: the sampler's, by type where there are types; None: of a sampler that does not say, for which PyG's
+            own rules hold alone.
+        input_nodes: None for all nodes, ids, a slice or a mask, or in a graph with types a type or ``(type, those)``.
+
+    Raises:
+        SeedError: a type that is not there, none where one is needed, what are neither ids nor a mask, or a mask that
+            is not of the nodes.
+    """
+    if num_nodes is None:
+        return input_nodes
+    if not isinstance(num_nodes, dict):
+        return _nodes(input_nodes, num_nodes, "")
+    is_typed = isinstance(input_nodes, list | tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
+    kind, nodes = (input_nodes, None) if isinstance(input_nodes, str) else input_nodes if is_typed else (None, None)
+    if kind not in num_nodes:
+        given = f"there are no nodes of type {kind!r}" if kind is not None else f"{input_nodes!r:.100} was given"
+        raise SeedError(
+            f"input_nodes must name the type of the seeds, 'type' or ('type', ids), but {given}. The types are "
+            f"{', '.join(num_nodes)}."
+        )
+    return kind, _nodes(nodes, num_nodes[kind], f" of type {kind!r}")
+
+
+def _nodes(given: Any, num_nodes: int, of_type: str) -> torch.Tensor:
+    if given is None or isinstance(given, slice):
+        return torch.arange(num_nodes)[given or slice(None)]
+    is_tensor = isinstance(given, torch.Tensor)
+    try:
+        nodes = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError):
+        nodes = torch.empty(())
+    if not is_tensor and not nodes.numel():
+        nodes = nodes.long()  # an empty list has no dtype of its own
+    # PyG takes a mask that is no tensor for the ids 0 and 1, and cuts fractions off.
+    if (
+        nodes.ndim != 1
+        or nodes.is_floating_point()
+        or nodes.is_complex()
+        or (nodes.dtype is torch.bool and not is_tensor)
+    ):
+        what = f"{nodes.dtype} {list(nodes.shape)}" if is_tensor else f"{given!r:.100}"
+        raise SeedError(
+            f"input_nodes must be ids of nodes{of_type}, a slice, a mask that is a torch.Tensor, or None for all, but "
+            f"{what} was given."
+        )
+    if nodes.dtype is torch.bool and len(nodes) != num_nodes:
+        raise SeedError(
+            f"input_nodes: the mask has {len(nodes)} entries, but there are {num_nodes} nodes{of_type}; one each is "
+            "needed."
+        )
+    return nodes if is_tensor else nodes.long()
 
 
 def check_links(data: Any, edge_label_index: Any) -> None:
@@ -50,8 +87,47 @@ def check_links(data: Any, edge_label_index: Any) -> None:
                 f"edge_label_index: there are no edges of type {kind}. Those that there are: "
                 f"{', '.join(map(str, data.edge_types))}; or give the ends of the links: (edge_type, ends)."
             )
+    elif not isinstance(data, Data):
+        if not isinstance(ends, list | tuple) or len(ends) < 2:
+            raise SeedError(
+                "edge_label_index must name the type of the links of a FeatureStore and a GraphStore, edge_type or "
+                f"(edge_type, ends), where edge_type is None in a graph without types, but {ends!r:.100} was given."
+            )
+        if ends[0] is None and ends[1] is None:
+            raise SeedError(
+                "edge_label_index is (None, None), but links of stores without types need ends: (None, ends)."
+            )
+        ends = None if isinstance(ends[0], str) else ends[1]
+    elif ends is None and data.get("edge_index") is None:
+        raise SeedError(
+            "edge_label_index is None, which means the edges of the Data, but it has no edge_index. Give the ends of "
+            "the links, [2, R]."
+        )
+    if ends is not None and not isinstance(ends, torch.Tensor):
+        raise SeedError(f"edge_label_index must be a torch.Tensor [2, R], but a {type(ends).__name__} was given.")
     if isinstance(ends, torch.Tensor) and (ends.ndim != 2 or len(ends) != 2):
         raise SeedError(f"edge_label_index must be [2, R], sources above destinations, but is {list(ends.shape)}.")
+
+
+def check_structure(data: Any) -> None:
+    """Raises LoaderConfigError: the edges are a sparse tensor of torch, of which PyG makes no mini-batches."""
+    for store in data.stores if isinstance(data, Data | HeteroData) else ():
+        # Where torch-sparse is missing, PyG's class of this name cannot be made.
+        if not isinstance(store.get("adj_t"), torch_geometric.typing.SparseTensor | None):
+            raise LoaderConfigError(
+                f"data.adj_t is a {type(store.adj_t).__name__}, but mini-batches with adj_t have a SparseTensor of "
+                "torch-sparse. Give data.edge_index, as torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0), "
+                "instead."
+            )
+
+
+def check_columns(**columns: Any) -> None:
+    """Raises SeedError: a column of rows is no tensor."""
+    for name, values in columns.items():
+        if values is not None and not isinstance(values, torch.Tensor):
+            raise SeedError(
+                f"{name} is a {type(values).__name__}, but must be a torch.Tensor: give torch.as_tensor({name})."
+            )
 
 
 def check_rows(num_rows: int, **columns: Any) -> None:

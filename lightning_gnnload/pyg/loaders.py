@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch_geometric.loader as pyg
 
-from lightning_gnnload.pyg.inputs import check_links, check_nodes
+from lightning_gnnload.pyg.inputs import check_columns, check_links, checked_nodes
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import ThreadedLoader, drawn_seed
 
@@ -28,7 +28,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
     Args:
         data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
         num_neighbors: neighbours of each node, by hop: a list, a dict of lists by edge type, or a ``NumNeighbors``.
-        input_nodes: the seeds: None for all nodes, ids, a mask, or in a graph with types a type or ``(type, ids)``.
+        input_nodes: the seeds: None for all nodes, ids, a slice or a mask; in a graph with types ``(type, those)``.
         input_time: of the seeds; those of nodes are their own, where there are some.
         replace: draw with replacement.
         subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
@@ -84,7 +84,8 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         sampler = neighbor_sampler
         if sampler is None:
             sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed)
-        check_nodes(data, input_nodes)
+        input_nodes = checked_nodes(getattr(sampler, "num_nodes", None), input_nodes)
+        check_columns(input_time=input_time, input_id=kwargs.get("input_id"))
         # Lightning makes a loader anew of its attributes.
         self.num_neighbors, self.neighbor_sampler, self.time_attr = num_neighbors, sampler, time_attr
         super().__init__(
@@ -97,7 +98,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed),
+            **self._honoured(kwargs, seed, sampler),
         )
         self._begin()
 
@@ -171,6 +172,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
         self.num_neighbors, self.neighbor_sampler, self.time_attr = num_neighbors, sampler, time_attr
         self.edge_label, self.edge_label_time = edge_label, edge_label_time
         check_links(data, edge_label_index)
+        check_columns(edge_label=edge_label, edge_label_time=edge_label_time, input_id=kwargs.get("input_id"))
         super().__init__(
             data,
             num_neighbors,
@@ -184,7 +186,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed),
+            **self._honoured(kwargs, seed, sampler),
         )
         self._begin()
 

@@ -16,7 +16,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.pyg.attributes import Attributes
-from lightning_gnnload.pyg.inputs import check_links, check_nodes
+from lightning_gnnload.pyg.inputs import check_columns, check_links, checked_nodes
 from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import AskedRows, ThreadedLoader
@@ -39,8 +39,9 @@ class PhaseNodeLoader(PhaseLoader, pyg.NodeLoader):
     """Reads the nodes of a phase."""
 
     def __init__(self, data: Any, node_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
-        check_nodes(data, kwargs.get("input_nodes"))
-        super().__init__(data, node_sampler, **self._honoured(kwargs, seed))
+        kwargs["input_nodes"] = checked_nodes(node_sampler.num_nodes, kwargs.get("input_nodes"))
+        check_columns(**{name: kwargs.get(name) for name in ("input_time", "input_id")})
+        super().__init__(data, node_sampler, **self._honoured(kwargs, seed, node_sampler))
         self._begin()
 
     @property
@@ -53,7 +54,8 @@ class PhaseLinkLoader(PhaseLoader, pyg.LinkLoader):
 
     def __init__(self, data: Any, link_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
         check_links(data, kwargs.get("edge_label_index"))
-        super().__init__(data, link_sampler, **self._honoured(kwargs, seed))
+        check_columns(**{name: kwargs.get(name) for name in ("edge_label", "edge_label_time", "input_id")})
+        super().__init__(data, link_sampler, **self._honoured(kwargs, seed, link_sampler))
         self._begin()
 
     @property

@@ -26,8 +26,9 @@ from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
+from lightning_gnnload.ops.checks import as_integer, as_list
 from lightning_gnnload.ops.philox import hash32
-from lightning_gnnload.pyg.inputs import check_ids, check_rows
+from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
 from lightning_gnnload.pyg.outputs import UNTIL, metadata_columns, sampler_output
 from lightning_gnnload.pyg.topology import Direction, topology_of, turned
 from lightning_gnnload.sample.base import Sampler
@@ -136,6 +137,8 @@ class GnnloadSampler(BaseSampler):
 
     @num_neighbors.setter
     def num_neighbors(self, given: Any) -> None:
+        if not isinstance(given, NumNeighbors | Mapping):
+            given = as_list("num_neighbors", given)
         self._num_neighbors = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
 
     @property
@@ -290,6 +293,7 @@ class GnnloadSampler(BaseSampler):
             weight = getattr(neg_sampling, name, None)
             if weight is None:
                 continue
+            check_columns(**{f"neg_sampling: {name}": weight})
             count = self.num_nodes if isinstance(self.num_nodes, int) else self.num_nodes[inputs.input_type[end]]
             sound = weight.shape == (count,) and bool((weight.isfinite() & (weight >= 0)).all() and weight.sum() > 0)
             if not sound:
@@ -304,6 +308,8 @@ class GnnloadSampler(BaseSampler):
         if types is None:
             nodes = check_ids(seed, self.graph.num_nodes, None)
             return nodes, None if seed_time is None else _times(seed_time)
+        if not isinstance(seed, dict):
+            raise SeedError(f"the seeds have no type; give input_type=, one of {', '.join(types.node_types)}.")
         parts = []
         for kind, ids in seed.items():
             if kind not in types.node_types:
@@ -322,7 +328,7 @@ class GnnloadSampler(BaseSampler):
         at = np.arange(len(nodes))
         numbers = inputs.input_id
         rows = at % max(num_rows, 1) if numbers is None else numbers.numpy()[at % max(num_rows, 1)]
-        name = (rows & 0xFFFFFFFF).astype(np.uint32) ^ hash32((at // max(num_rows, 1)).astype(np.uint32))
+        name = rows.astype(np.uint32) ^ hash32((at // max(num_rows, 1)).astype(np.uint32))
         until = None
         if self.graph.clock is not None:
             until = self.graph.clock.until(self._own_times(nodes) if times is None else times, "<=")
@@ -366,24 +372,31 @@ class _NamedNegatives(NegativeSampling):
 
 
 def _digest(ends: np.ndarray) -> tuple[int, int]:
-    mixed = hash32(
-        (ends & 0xFFFFFFFF).astype(np.uint32) + np.arange(len(ends), dtype=np.uint32) * np.uint32(0x9E3779B1)
-    )
+    mixed = hash32(ends.astype(np.uint32) + np.arange(len(ends), dtype=np.uint32) * np.uint32(0x9E3779B1))
     return int(mixed.sum(dtype=np.uint64) & np.uint64(0xFFFFFFFF)), int(np.bitwise_xor.reduce(mixed, initial=0))
 
 
 def _fanouts(num_neighbors: NumNeighbors, graph: Graph, direction: Direction) -> list[Any]:
     """Returns the fanouts by hop, without the hops from the first one on that draws nothing."""
     if graph.types is None:
-        hops: list[Any] = [int(fanout) for fanout in num_neighbors.get_mapped_values()]
+        values = num_neighbors.get_mapped_values()
+        if isinstance(values, dict):
+            raise SamplerConfigError(
+                f"num_neighbors names edge types, {', '.join(values)}, but the graph has no types. Give a list, one "
+                "entry a hop."
+            )
+        hops: list[Any] = [as_integer(f"num_neighbors[{hop}]", fanout) for hop, fanout in enumerate(values)]
         is_empty = [fanout == 0 for fanout in hops]
     else:
         kinds = list(graph.types.edge_types)
         given = {kind: turned(kind, direction) for kind in kinds}  # as the user names it
         values = num_neighbors.get_values([*given.values()])
-        by_type = {kind: values[given[kind]] if isinstance(values, dict) else values for kind in kinds}
+        by_type = {
+            kind: [as_integer(f"num_neighbors[{given[kind]}][{hop}]", fanout) for hop, fanout in enumerate(of)]
+            for kind, of in ((kind, values[given[kind]] if isinstance(values, dict) else values) for kind in kinds)
+        }
         num_hops = int(num_neighbors.num_hops) if kinds else 0
-        hops = [{kind: int(of[hop]) for kind, of in by_type.items() if of[hop] != 0} for hop in range(num_hops)]
+        hops = [{kind: of[hop] for kind, of in by_type.items() if of[hop] != 0} for hop in range(num_hops)]
         is_empty = [not hop for hop in hops]
     return hops[: is_empty.index(True)] if True in is_empty else hops
 

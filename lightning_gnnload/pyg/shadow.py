@@ -19,7 +19,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, SeedError
+from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
     ARENA_ALIGNMENT,
     ArenaTooSmall,
@@ -31,6 +31,7 @@ from lightning_gnnload.ops import (
 )
 from lightning_gnnload.pipeline.packing import aligned
 from lightning_gnnload.pyg.attributes import Attributes
+from lightning_gnnload.pyg.inputs import check_structure
 from lightning_gnnload.pyg.outputs import metadata_of
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import ThreadedLoader, drawn_seed
@@ -98,7 +99,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
             )
         self.is_sparse_tensor = data.get("edge_index") is None and data.get("adj_t") is not None
         if self.is_sparse_tensor:
-            _check_sparse(data.adj_t)
+            check_structure(data)
         depth, num_neighbors = ops.as_integer("depth", depth), ops.as_integer("num_neighbors", num_neighbors)
         if depth < 0:
             raise SamplerConfigError(f"depth is {depth}, but must be 0 or more: the number of hops around each root.")
@@ -112,7 +113,9 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         self.input_data = NodeSamplerInput(self.node_idx, self.node_idx)
         roots: Any = self.node_idx.tolist()
         # Not PyG's, which asks for torch-sparse.
-        torch.utils.data.DataLoader.__init__(self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed))
+        torch.utils.data.DataLoader.__init__(
+            self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed, self._graph_sampler)
+        )
         self._begin()
 
     def __collate__(self, n_id: Any) -> Batch:
@@ -257,12 +260,3 @@ def _roots(node_idx: Any, num_nodes: int) -> torch.Tensor:
     if given.ndim != 1 or given.is_floating_point() or given.is_complex() or (is_mask and len(given) != num_nodes):
         raise SeedError(f"node_idx is {given.dtype} {list(given.shape)}, but must be ids [S], or a mask [{num_nodes}].")
     return given.nonzero().view(-1) if is_mask else given.long()
-
-
-def _check_sparse(adj_t: Any) -> None:
-    # Where torch-sparse is missing, PyG's class of this name cannot be made.
-    if not isinstance(adj_t, torch_geometric.typing.SparseTensor):
-        raise LoaderConfigError(
-            f"data.adj_t is a {type(adj_t).__name__}, but mini-batches with adj_t have a SparseTensor of torch-sparse. "
-            "Give data.edge_index, as torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0), instead."
-        )

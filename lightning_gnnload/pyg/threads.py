@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,13 +21,15 @@ from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.resume import ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.batches import as_data
-from lightning_gnnload.pyg.outputs import sampler_output
+from lightning_gnnload.pyg.inputs import check_structure
+from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import Asked, Sharing
@@ -105,21 +108,26 @@ class ThreadedLoader:
     sampler: Any
     batch_sampler: Any
     batch_size: int | None
+    loader_cores: Any
+    _old_worker_init_fn: Callable[[int], None]
 
     _started = False
     _resume_at: ResumePoint | None = None
 
-    def _honoured(self, kwargs: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Returns the keywords for torch's DataLoader, of those that were given.
+    def _honoured(self, kwargs: dict[str, Any], seed: int, sampler: Any) -> dict[str, Any]:
+        """Returns the keywords for torch's DataLoader, of those that were given: all, where another sampler than ours
+        leaves the mini-batches to it.
 
         Raises:
             LoaderConfigError: some that mean nothing to threads.
         """
+        self.seed = seed
+        self.epoch = self._num_yielded = 0
+        if not isinstance(sampler, GnnloadSampler):
+            return kwargs
         for name, (is_fine, instead) in _REFUSED.items():
             if name in kwargs and not is_fine(kwargs[name]):
                 raise LoaderConfigError(f"{type(self).__name__} cannot heed {name}={kwargs[name]!r}: {instead}")
-        self.seed = seed
-        self.epoch = self._num_yielded = 0
         found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
         if found.pop("shuffle", None) and found.get("sampler") is None and found.get("batch_sampler") is None:
             found["sampler"] = ShuffledRows(seed)
@@ -132,6 +140,7 @@ class ThreadedLoader:
         if isinstance(self.sampler, ShuffledRows):
             self.sampler.num_rows = len(self.dataset)
         if isinstance(self._sampler, GnnloadSampler):
+            check_structure(self.data)
             self._sampler.check_inputs(self.input_data, getattr(self, "neg_sampling", None))
             if self.num_workers:
                 _say_once()
@@ -143,6 +152,12 @@ class ThreadedLoader:
 
     def check_worker_number_rationality(self) -> None:
         """Says nothing: torch counts worker processes, and these are threads."""
+
+    def _aff_init_fn(self, worker_id: int) -> None:
+        """Binds the calling thread to its cores; PyG's own, meant for a process, would bind the main thread."""
+        cores = self.loader_cores[worker_id]
+        os.sched_setaffinity(0, cores if isinstance(cores, list) else [cores])
+        self._old_worker_init_fn(worker_id)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of ``epoch``; otherwise each is the one after the last."""
@@ -163,22 +178,28 @@ class ThreadedLoader:
             point.check(self._resume_point(0), 1)
             self.epoch, start, self._resume_at = point.epoch, point.step, None
         self._started, self._num_yielded = True, start
-        return self._counted(self._made(self.epoch, start))
+        return self._counted(self.epoch, self._made(self.epoch, start))
 
-    def _counted(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def _counted(self, epoch: int, batches: Iterable[Any]) -> Iterator[Any]:
+        # Where several iterators are read in turn, the last one to begin says where the loader is.
         for batch in batches:
-            self._num_yielded += 1
+            self._num_yielded += self.epoch == epoch
             yield batch
-        self.set_epoch(self.epoch + 1)
+        if self.epoch == epoch:
+            self.set_epoch(epoch + 1)
 
     def _made(self, epoch: int, start: int) -> Iterator[Any]:
         sampler = self._sampler
         attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
         lists, rows = SlotPool(pinned=self._is_pinned), SlotPool(pinned=self._is_pinned)
 
+        own = rows.room if self._is_pinned else NEW_MEMORY
+
         def convert(batch: MiniBatch) -> Any:
+            if not self._is_pinned:  # few: who keeps labels does not keep what was sampled
+                batch.seed_columns = {name: column.clone() for name, column in batch.seed_columns.items()}
             output = sampler_output(batch, sampler, room=lists.room)
-            return self._filtered(output, attributes, lambda held: held.gathered(output, rows.room))
+            return self._filtered(output, attributes, lambda held: held.gathered(output, rows.room, own))
 
         return self._threads(GraphData(sampler.graph), sampler.inner(), convert).made(self._requests(epoch, start))
 
@@ -327,6 +348,7 @@ def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int
         return sampler.seed
     if seed is None:
         return int(torch.randint(2**62, (), generator=kwargs.get("generator")))
-    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+    number = as_integer("seed", seed, LoaderConfigError)
+    if not 0 <= number < 2**64:
         raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
-    return seed
+    return number

@@ -44,7 +44,7 @@ def topology_of(
 
     Raises:
         SamplerUnsupportedError: weights of stores.
-        GraphDataError: no such data; an attribute that is not there, or is of nodes and of edges.
+        GraphDataError: no such data; an attribute that is not there, is no numbers, or is of nodes and of edges.
         GraphFormatError: ids that are no nodes, weights that are negative, times that are none.
     """
     if isinstance(data, Data):
@@ -175,7 +175,10 @@ def _weights(weight: Any) -> torch.Tensor | None:
     """Returns weights as floats that samplers draw by; whole numbers and booleans are exact in float64."""
     if weight is None:
         return None
-    weight = _cpu(torch.as_tensor(weight)).view(-1)
+    try:
+        weight = _cpu(torch.as_tensor(weight)).view(-1)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GraphDataError(f"weight_attr: weights must be numbers, one an edge, but are {weight!r:.100}.") from error
     return weight if weight.dtype in (torch.float32, torch.float64) else weight.double()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from copy import copy
 from functools import cache
 from typing import Any
@@ -13,7 +14,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from torch_frame import TensorFrame, stype
 from torch_frame.data import MultiEmbeddingTensor, MultiNestedTensor
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler import BaseSampler, NegativeSampling, SamplerOutput
 from torch_geometric.sampler.base import NumNeighbors
 
 from lightning_gnnload.errors import (
@@ -79,6 +80,7 @@ def _homogeneous() -> Data:
         signal=torch.randn(N, 2, dtype=torch.complex64, generator=generator),
         counts=np.arange(N, dtype=np.int16),
         transposed=torch.randn(5, N, generator=generator).t(),
+        conjugate=torch.randn(N, 2, dtype=torch.complex64, generator=generator).conj(),
         node_index=torch.randint(9, (2, N), generator=generator),  # by node in its last dimension
         edge_image=torch.randn(E, 2, 2, dtype=torch.float64, generator=generator),
         tf=frame(N),
@@ -227,6 +229,22 @@ def test_batches_of_typed_links_are_pygs(edge_type: Any, settings: dict[str, Any
     check_loader(LinkNeighborLoader(data, [3, 2], links, batch_size=20, seed=5, **settings))
 
 
+def test_attributes_of_edges_may_have_names_of_ours() -> None:
+    names = ("x", "y", "nodes", "blocks")
+    data = Data(edge_index=homogeneous().edge_index, num_nodes=N, **dict.fromkeys(names, torch.randn(E, 2)))
+    check_loader(NeighborLoader(data, [3], batch_size=50, seed=3))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_gradients_flow_to_features_that_are_learned(num_workers: int) -> None:
+    data = Data(x=torch.ones(N, 2, requires_grad=True), edge_index=homogeneous().edge_index)
+    batch = next(iter(NeighborLoader(data, [3], batch_size=8, num_workers=num_workers, seed=1)))
+    batch.x.sum().backward()
+    assert data.x is not None
+    assert data.x.grad is not None
+    assert torch.equal(data.x.grad[:, 0].nonzero().view(-1), batch.n_id.sort().values)
+
+
 def test_what_is_sampled_are_edges_of_the_graph() -> None:
     data = typed()
     for batch in NeighborLoader(data, [4, 3], ("b", None), batch_size=16, seed=1):
@@ -275,6 +293,23 @@ def test_each_epoch_draws_and_shuffles_anew_and_can_be_chosen() -> None:
     assert sorted(torch.cat([batch.input_id for batch in second]).tolist()) == list(range(N))
     loader.set_epoch(0)
     check_equal(next(iter(loader)), first[0])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_iterators_read_in_turn_are_an_epoch_each(num_workers: int) -> None:
+    def loader() -> NeighborLoader:
+        return NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=True, seed=9, num_workers=num_workers)
+
+    one_by_one, in_turn = loader(), loader()
+    epochs = [list(one_by_one) for _ in range(3)]
+    first, second = iter(in_turn), iter(in_turn)
+    for wanted, other in zip(*epochs[:2], strict=True):
+        check_equal(next(first), wanted)
+        check_equal(next(second), other)
+        assert in_turn.state_dict()["epoch"] + in_turn.state_dict()["step"] // len(in_turn) in (1, 2)
+    assert [*first, *second] == []
+    for batch, wanted in zip(in_turn, epochs[2], strict=True):
+        check_equal(batch, wanted)
 
 
 def test_torchs_seed_decides_where_none_is_given() -> None:
@@ -357,6 +392,18 @@ def test_memory_is_recycled_but_not_that_of_batches_which_are_kept() -> None:
         check_equal(batch, wanted)
 
 
+def test_who_keeps_labels_does_not_keep_features() -> None:
+    data = Data(x=torch.randn(N, 32), y=torch.arange(N), edge_index=homogeneous().edge_index)
+    loader = LinkNeighborLoader(data, [4, 3], data.edge_index[:, :160], torch.arange(160), batch_size=4, seed=1)
+    kept, places = [], set()
+    for batch in loader:
+        places.add(batch.x.data_ptr())
+        kept += [batch.y, batch.input_id, batch.edge_label, batch.edge_label_index]
+        del batch
+    assert len(places) < len(loader) // 4
+    assert torch.equal(torch.cat(kept[2::4]), torch.arange(160))
+
+
 def test_lists_are_pickled_without_the_memory_of_others() -> None:
     batch = next(iter(NeighborLoader(typed(), [4, 3], ("b", None), batch_size=4, seed=1)))
     for tensor in (batch["a"].n_id, batch["a"].x, batch[A_TO_B].edge_index, batch[A_TO_B].e_id):
@@ -387,6 +434,45 @@ def test_worker_init_fn_is_called_by_each_thread() -> None:
     seen: list[int] = []
     list(NeighborLoader(homogeneous(), [2], batch_size=8, num_workers=2, worker_init_fn=seen.append, prefetch_factor=3))
     assert sorted(seen) in ([0], [0, 1])  # a pool starts a thread when those it has are busy
+
+
+def test_what_worker_init_fn_raises_is_raised() -> None:
+    def fail(_: int) -> None:
+        raise OSError("no such core")
+
+    with pytest.raises(OSError, match="no such core"):
+        list(NeighborLoader(homogeneous(), [2], num_workers=2, worker_init_fn=fail))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to cores")
+def test_cores_are_those_of_the_workers_threads() -> None:
+    before, seen = os.sched_getaffinity(0), []
+    loader = NeighborLoader(
+        homogeneous(), [2], num_workers=1, worker_init_fn=lambda _: seen.append(os.sched_getaffinity(0))
+    )
+    with loader.enable_cpu_affinity([min(before)]):
+        list(loader)
+    assert seen == [{min(before)}]
+    assert os.sched_getaffinity(0) == before  # PyG's own would have bound this thread
+
+
+def test_with_anothers_sampler_it_is_pygs_own_loader() -> None:
+    class Alone(BaseSampler):
+        def sample_from_nodes(self, inputs: Any, **_: Any) -> SamplerOutput:
+            none = torch.empty(0, dtype=torch.long)
+            return SamplerOutput(inputs.node, none, none, none, metadata=(inputs.input_id, inputs.time))
+
+        def sample_from_edges(self, *_: Any) -> Any:
+            raise NotImplementedError
+
+        edge_permutation = None
+
+    settings: dict[str, Any] = {"batch_size": N, "neighbor_sampler": Alone(), "shuffle": True}
+    NeighborLoader(homogeneous(), [2], num_workers=1, timeout=60, multiprocessing_context="spawn", **settings)
+    loader = NeighborLoader(homogeneous(), [2], **settings)
+    [[first], [second]] = list(loader), list(loader)
+    assert not torch.equal(first.n_id, second.n_id)
+    assert sorted(first.n_id.tolist()) == sorted(second.n_id.tolist()) == list(range(N))
 
 
 def test_a_sampler_is_shared() -> None:

@@ -11,7 +11,7 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput, neighbor_sampler
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
-from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError
+from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.pyg import GnnloadSampler, NeighborLoader
 
 N, E = 60, 400
@@ -107,6 +107,8 @@ def test_what_pyg_does_not_implement_is_refused_as_such() -> None:
         with pytest.raises(NotImplementedError) as refused:
             GnnloadSampler(data, [1], **settings)
         assert isinstance(refused.value, SamplerUnsupportedError)
+    with pytest.raises(SeedError, match="the seeds have no type; give input_type=, one of author, paper"):
+        GnnloadSampler(typed_graph(), [1]).sample_from_nodes(NodeSamplerInput(None, torch.arange(3)))
     with pytest.raises(SamplerConfigError, match="sample_direction='inward'"):
         GnnloadSampler(graph(), [1], sample_direction="inward")
 
