@@ -181,7 +181,7 @@ def _plus_minus(figures: Sequence[float]) -> str:
 
 
 def _rounded(figure: float) -> str:
-    return f"{figure:.3f}" if abs(figure) < 10 else f"{figure:.1f}"
+    return f"{figure:.3f}" if abs(figure) < 100 else f"{figure:.1f}"
 
 
 def problem_with(checkout: str, seeds: int) -> str | None:
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--pyg-python", default="", help="interpreter that has pyg-lib; PYG_PYTHON=... for make")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--keep", type=Path, help="folder of reports: runs that are in them are not made again")
+    parser.add_argument("--keep", type=Path, help="folder of reports: runs that are in it are not made again")
     given = parser.parse_args(arguments)
     if problem := problem_with(given.checkout, given.seeds):
         print(f"make test-relbench: {problem}", file=sys.stderr)

@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
     folder = given.checkout.resolve() / "examples"
     sys.path[:0] = [str(folder), str(folder.parent)]
     _check_libraries(given.side)
-    _give_what_is_no_loading()
+    _give_what_is_no_loading(given.report.resolve().parent / "tasks")
     _put_loaders_in_place(given.side)
     found = _watch_batches()
     done = [json.loads(line) for line in given.report.read_text().splitlines()] if given.report.exists() else []
@@ -157,8 +157,12 @@ def _check_libraries(side: str) -> None:
         )
 
 
-def _give_what_is_no_loading() -> None:
-    """Data sets and tasks under names of RelBench's, no download, and texts embedded by their hashes."""
+def _give_what_is_no_loading(tasks: Path) -> None:
+    """Data sets and tasks under names of RelBench's, no download, and texts embedded by their hashes.
+
+    Args:
+        tasks: folder of the tasks' tables, whose rows come in another order whenever they are made.
+    """
     import relbench.datasets
     import relbench.tasks
     from relbench.tasks import amazon
@@ -171,7 +175,7 @@ def _give_what_is_no_loading() -> None:
             ("item-ltv", amazon.ItemLTVTask),
             ("user-item-purchase", amazon.UserItemPurchaseTask),
         ):
-            relbench.tasks.register_task(f"rel-{database}", name, task, cache_dir=None)
+            relbench.tasks.register_task(f"rel-{database}", name, task, cache_dir=f"{tasks}/{database}/{name}")
     relbench.datasets.download_dataset = relbench.tasks.download_task = lambda *names: None
     embedder = types.ModuleType("text_embedder")
     embedder.GloveTextEmbedding = lambda device=None: HashTextEmbedder(8)  # type: ignore[attr-defined]

@@ -108,8 +108,8 @@ def test_what_is_said_of_equal_sides() -> None:
         "| ≠ 0.603 | ≠ 0.510 |",
         "| taste | `gnn_entity` user-churn | ROC AUC, test | 0.814 ± 0.011 | 0.816 ± 0.011 | yes, p = 0.79 | 0.03 "
         "| ≠ 0.503 | ≠ 0.410 |",
-        "| taste | `gnn_entity` user-churn | nodes a mini-batch | 10.0 ± 0.000 | 10.0 ± 0.000 | yes, p = 1 | 0 "
-        "| ≠ 20.0 | 10.0 |",
+        "| taste | `gnn_entity` user-churn | nodes a mini-batch | 10.000 ± 0.000 | 10.000 ± 0.000 | yes, p = 1 | 0 "
+        "| ≠ 20.000 | 10.000 |",
     ]
     assert said[-1] == (
         "Of our 50 mini-batches none had rows that share a node or an edge, and none a node later than its row; of "
