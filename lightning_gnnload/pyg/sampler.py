@@ -318,11 +318,13 @@ class GnnloadSampler(BaseSampler):
     ) -> Queries | None:
         if not self.disjoint:
             return _apart(nodes, key)
-        # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place.
-        at = np.arange(len(nodes))
-        numbers = inputs.input_id
-        rows = at % max(num_rows, 1) if numbers is None else numbers.numpy()[at % max(num_rows, 1)]
-        name = (rows & 0xFFFFFFFF).astype(np.uint32) ^ hash32((at // max(num_rows, 1)).astype(np.uint32))
+        # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place. A
+        # number that comes again is of another row: RelBench numbers destinations by their nodes, which rows share.
+        at, num_rows = np.arange(len(nodes)), max(num_rows, 1)
+        numbers = np.arange(num_rows) if inputs.input_id is None else inputs.input_id.numpy()
+        rows, place = at % num_rows, at // num_rows
+        place += _times_before(numbers)[rows] * -(-len(nodes) // num_rows)
+        name = (numbers[rows] & 0xFFFFFFFF).astype(np.uint32) ^ hash32(place.astype(np.uint32))
         until = None
         if self.graph.clock is not None:
             until = self.graph.clock.until(self._own_times(nodes) if times is None else times, "<=")
@@ -363,6 +365,16 @@ class _NamedNegatives(NegativeSampling):
         total = np.cumsum(weight.cpu().numpy(), dtype=np.float64)
         drawn = np.searchsorted(total, self._generator.random(num_samples) * total[-1], side="right")
         return torch.from_numpy(np.minimum(drawn, len(total) - 1))
+
+
+def _times_before(numbers: np.ndarray) -> np.ndarray:
+    """Returns for each number how often it stands before, int64 ``[R]``."""
+    order = np.argsort(numbers, kind="stable")
+    ordered, at = numbers[order], np.arange(len(numbers))
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(numbers)]
+    times = np.empty(len(numbers), dtype=np.int64)
+    times[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
+    return times
 
 
 def _digest(ends: np.ndarray) -> tuple[int, int]:
