@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-gpu test-lightning test-pyg bench bench-strategy bench-features bench-partition bench-gpu docs house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup train test test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-lightning: $(ready)  ## Lightning's own tests with FactoredStrategy in DDP'
 
 test-pyg: $(ready)  ## PyG's own tests with our loaders in the place of PyG's (PYG=path of its repository, RELBENCH=path too)
 	$(BIN)/python -m tests.pyg_suite "$(PYG)" --relbench "$(RELBENCH)" $(ARGS)
+
+test-relbench: $(ready)  ## RelBench's examples: equal metrics by PyG's loaders and ours (RELBENCH=path, PYG_PYTHON=one with pyg-lib)
+	$(BIN)/python -m tests.pyg_suite.examples "$(RELBENCH)" --pyg-python "$(PYG_PYTHON)" $(ARGS)
 
 bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick for the small graph alone)
 	$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -324,11 +324,13 @@ class GnnloadSampler(BaseSampler):
     ) -> Queries | None:
         if not self.disjoint:
             return _apart(nodes, key)
-        # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place.
-        at = np.arange(len(nodes))
-        numbers = inputs.input_id
-        rows = at % max(num_rows, 1) if numbers is None else numbers.numpy()[at % max(num_rows, 1)]
-        name = rows.astype(np.uint32) ^ hash32((at // max(num_rows, 1)).astype(np.uint32))
+        # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place. A
+        # number that comes again is of another row: RelBench numbers destinations by their nodes, which rows share.
+        at, num_rows = np.arange(len(nodes)), max(num_rows, 1)
+        numbers = np.arange(num_rows) if inputs.input_id is None else inputs.input_id.numpy()
+        rows, place = at % num_rows, at // num_rows
+        place += _times_before(numbers)[rows] * -(-len(nodes) // num_rows)
+        name = numbers[rows].astype(np.uint32) ^ hash32(place.astype(np.uint32))
         until = None
         if self.graph.clock is not None:
             until = self.graph.clock.until(self._own_times(nodes) if times is None else times, "<=")
@@ -371,6 +373,16 @@ class _NamedNegatives(NegativeSampling):
         return torch.from_numpy(np.minimum(drawn, len(total) - 1))
 
 
+def _times_before(numbers: np.ndarray) -> np.ndarray:
+    """Returns for each number how often it stands before, int64 ``[R]``."""
+    order = np.argsort(numbers, kind="stable")
+    ordered, at = numbers[order], np.arange(len(numbers))
+    is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(numbers)]
+    times = np.empty(len(numbers), np.int64)
+    times[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
+    return times
+
+
 def _digest(ends: np.ndarray) -> tuple[int, int]:
     mixed = hash32(ends.astype(np.uint32) + np.arange(len(ends), dtype=np.uint32) * np.uint32(0x9E3779B1))
     return int(mixed.sum(dtype=np.uint64) & np.uint64(0xFFFFFFFF)), int(np.bitwise_xor.reduce(mixed, initial=0))
@@ -406,13 +418,9 @@ def _apart(nodes: np.ndarray, key: DrawKey) -> Queries | None:
 
     PyG lets it. The first time it draws as ever; each further one has a neighbourhood of its own.
     """
-    order = np.argsort(nodes, kind="stable")
-    same = np.concatenate([[False], np.diff(nodes[order]) == 0]) if len(nodes) else np.zeros(0, bool)
-    if not same.any():
+    time = _times_before(nodes)
+    if not time.any():
         return None
-    begins = np.flatnonzero(~same)
-    time = np.empty(len(nodes), np.int64)
-    time[order] = np.arange(len(nodes)) - np.repeat(begins, np.diff([*begins, len(nodes)]))
     name = np.uint32(key.step & 0xFFFFFFFF) ^ hash32(np.arange(time.max() + 1, dtype=np.uint32))
     return Queries(time.astype(np.int32), name=name)
 

@@ -240,9 +240,9 @@ def table(found: Mapping[str, Outcome], whose: str, release: str) -> list[str]:
     return lines
 
 
-def write(page: Path, lines: Sequence[str], mark: str) -> None:
-    """Puts these lines between the page's marks of this name."""
-    begin, end = f"<!-- {mark}: begin, written by make test-pyg -->", f"<!-- {mark}: end -->"
+def write(page: Path, lines: Sequence[str], mark: str, by: str = "make test-pyg") -> None:
+    """Puts these lines between the page's marks of this name, which tell the command that they are written by."""
+    begin, end = f"<!-- {mark}: begin, written by {by} -->", f"<!-- {mark}: end -->"
     before, _, rest = page.read_text().partition(begin)
     _, _, after = rest.partition(end)
     page.write_text("\n".join([f"{before}{begin}", "", *lines, "", f"{end}{after}"]))

@@ -126,6 +126,21 @@ def test_pygs_bidirectional_sampler_draws_by_ours(monkeypatch: pytest.MonkeyPatc
     assert torch.equal(torch.stack([made.node[made.row], made.node[made.col]]), graph().edge_index[:, made.edge])
 
 
+def test_rows_of_one_number_draw_apart_and_the_first_as_if_alone() -> None:
+    """RelBench numbers destinations by their nodes. Two rows draw the same 5 of 100 with probability 1e-8."""
+    star = Data(edge_index=torch.stack([torch.arange(1, 101), torch.zeros(100, dtype=torch.long)]), num_nodes=101)
+
+    def drawn(*numbers: int) -> list[tuple[int, ...]]:
+        inputs = NodeSamplerInput(torch.tensor(numbers, dtype=torch.long), torch.zeros(len(numbers), dtype=torch.long))
+        out = GnnloadSampler(star, [5], disjoint=True).sample_from_nodes(inputs)
+        return [tuple(sorted(out.node[(out.batch == row) & (out.node > 0)].tolist())) for row in range(len(numbers))]
+
+    repeated = drawn(7, 3, 7, 7)
+    assert len(set(repeated)) == 4
+    assert repeated[:2] == drawn(7, 3)
+    assert drawn() == []
+
+
 def test_rows_without_ids_are_known_by_their_place() -> None:
     sampler = GnnloadSampler(graph(), [2], time_attr="time")
     made = sampler.sample_from_nodes(NodeSamplerInput(None, torch.tensor([30, 40]), torch.tensor([31, 41])))
