@@ -196,7 +196,7 @@ def problem_with(checkout: str, seeds: int) -> str | None:
     return None
 
 
-def run(side: str, python: str, checkout: Path, folder: Path, *options: str) -> list[dict[str, Any]]:
+def run(side: str, python: str, checkout: Path, folder: Path, seeds: int, epochs: int) -> list[dict[str, Any]]:
     """The lines that a side's runs report, in a file of the folder. Raises SystemExit: it broke off."""
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / f"{side}.jsonl"
@@ -209,11 +209,13 @@ def run(side: str, python: str, checkout: Path, folder: Path, *options: str) -> 
         "PYTHONPATH": os.pathsep.join(paths),
         "TQDM_DISABLE": "1",
     }
-    command = [python, "-W", "ignore", "-m", "tests.pyg_suite.side", side, str(checkout), str(report), *options]
+    command = [python, "-W", "ignore", "-m", "tests.pyg_suite.side", side, str(checkout), str(report)]
+    command += ["--seeds", str(seeds), "--epochs", str(epochs)]
     code = subprocess.run(command, cwd=ROOT, env=environment).returncode
     if code:
         raise SystemExit(f"make test-relbench: side {side} broke off with exit code {code}; it says above why.")
-    return [json.loads(line) for line in report.read_text().splitlines()]
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    return [line for line in lines if line["seed"] < seeds and line["epochs"] == epochs]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -236,8 +238,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="gnnload-sides-") as folder:
         for side, count in seeds.items():
             python = given.pyg_python if side == "pyg" and given.pyg_python else sys.executable
-            options = ["--seeds", str(count), "--epochs", str(given.epochs)]
-            lines[side] = run(side, python, checkout, (given.keep or Path(folder)).resolve(), *options)
+            lines[side] = run(side, python, checkout, (given.keep or Path(folder)).resolve(), count, given.epochs)
     [release] = [
         line.split('"')[1]
         for line in (checkout / "pyproject.toml").read_text().splitlines()
