@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import Graph
-from tests.benchmarks.goals import PROCESSOR_MS
+from tests.benchmarks.timing import PROCESSOR_MS
 from tests.benchmarks.memory import private_bytes
 from tests.benchmarks.serve import serve
 from tests.benchmarks.typed_graph import TYPED_GRAPHS

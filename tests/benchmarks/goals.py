@@ -8,12 +8,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from lightning_gnnload import ops
+from tests.benchmarks.timing import PROCESSOR_MS
 
 if TYPE_CHECKING:  # measure knows of goals, and not the other way round
     from tests.benchmarks.measure import Comparison, Contender
-
-
-PROCESSOR_MS = "processor ms"  # a column; see timing
 
 
 class State(Enum):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -56,3 +59,8 @@ def test_turn_tells_times_sizes_and_memory(market, work, monkeypatch):
     assert reply["nodes"] > 16
     assert reply["MiB"] > 50
     assert loaders.load(0, 8, [3, 2], num_workers=0, **work)["edges"] != reply["edges"]  # another epoch
+
+
+def test_an_interpreter_with_pyg_alone_serves_pygs_loaders():
+    code = "import sys; sys.modules['lightning_gnnload.ops._kernels'] = None; import tests.benchmarks.pyg_loaders"
+    subprocess.run([sys.executable, "-c", code], check=True)
