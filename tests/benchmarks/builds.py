@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload import Graph
-from tests.benchmarks.timing import PROCESSOR_MS
 from tests.benchmarks.memory import private_bytes
 from tests.benchmarks.serve import serve
+from tests.benchmarks.timing import PROCESSOR_MS
 from tests.benchmarks.typed_graph import TYPED_GRAPHS
 
 AT_REST = "bytes an edge"

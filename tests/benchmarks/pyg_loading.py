@@ -51,7 +51,8 @@ def pyg_loaders(graph: str, scale: Scale, workers: Workers, report: Report) -> I
                 worker,
                 "load",
                 family=family,
-                num_batches=scale.loaded_batches,
+                num_batches=3
+                * scale.loaded_batches,  # buffers fill within an epoch's first, which a few would not show
                 fanouts=fanouts,
                 num_workers=number,
                 **work,
