@@ -62,15 +62,16 @@ LAYERS = [
     Room("data", "graphs, features, seeds, files", 4, 0, 6),
     Room("ops", "checked entry points to the kernels", 5, 0, 6),
     Room("kernels", "C++ and CUDA, which know no torch", 6, 0, 3),
-    Room("errors", "every error that a user can meet", 6, 3, 3),
+    Room("errors", "every error that a user can meet", 6, 3, 2),
+    Room("lazy", "imports on first use", 6, 5, 1),
 ]
 
 Edges = set[tuple[str, str]]
 
 
 def modules() -> dict[str, Path]:
-    """Lists the package's files by dotted name; the stub that lists the public names stands for what loads them."""
-    paths = [*sorted(PACKAGE.rglob("*.py")), *PACKAGE.glob("__init__.pyi")]
+    """Lists the package's files by dotted name; stubs that list a package's names stand for what loads them."""
+    paths = [*sorted(PACKAGE.rglob("*.py")), *PACKAGE.rglob("__init__.pyi")]
     names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
     return {name.removesuffix(".__init__"): path for name, path in names.items()}
 

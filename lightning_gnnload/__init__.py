@@ -4,20 +4,14 @@ Names are those of ``__init__.pyi``. The module of a name is imported when the n
 data load no Lightning, and the command line answers at once.
 """
 
-import ast
 from importlib import import_module
-from pathlib import Path
 from typing import Any
+
+from .lazy import homes
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    name.name: row.module
-    for row in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(row, ast.ImportFrom)
-    for name in row.names
-}
-"""The module that holds a name; None for a module of the package itself."""
+_HOMES = homes(__file__)
 
 __all__ = [name for name, home in _HOMES.items() if home is not None]
 

@@ -1,33 +1,16 @@
 """PyG's loaders and data modules by one changed import, with neither pyg-lib nor torch-sparse.
 
-Each name is imported when it is first used, so that loaders load no Lightning.
+Names are those of ``__init__.pyi``. The module of a name is imported when the name is first used, so that loaders load
+no Lightning.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lightning_gnnload.errors import MissingExtraError
+from lightning_gnnload.lazy import homes
 
-if TYPE_CHECKING:
-    from lightning_gnnload.pyg.hgt import GnnloadHGTSampler as GnnloadHGTSampler
-    from lightning_gnnload.pyg.hgt import HGTLoader as HGTLoader
-    from lightning_gnnload.pyg.lightning import LightningLinkData as LightningLinkData
-    from lightning_gnnload.pyg.lightning import LightningNodeData as LightningNodeData
-    from lightning_gnnload.pyg.loaders import LinkNeighborLoader as LinkNeighborLoader
-    from lightning_gnnload.pyg.loaders import NeighborLoader as NeighborLoader
-    from lightning_gnnload.pyg.sampler import GnnloadSampler as GnnloadSampler
-    from lightning_gnnload.pyg.shadow import ShaDowKHopSampler as ShaDowKHopSampler
-
-_HOMES = {
-    "GnnloadHGTSampler": "hgt",
-    "GnnloadSampler": "sampler",
-    "HGTLoader": "hgt",
-    "LightningLinkData": "lightning",
-    "LightningNodeData": "lightning",
-    "LinkNeighborLoader": "loaders",
-    "NeighborLoader": "loaders",
-    "ShaDowKHopSampler": "shadow",
-}
+_HOMES = homes(__file__)
 
 __all__ = sorted(_HOMES)
 

@@ -1,4 +1,4 @@
-"""OGB's raw folders (data/datasets/ogb_raw.py), in both layouts: files damaged as bytes and as what they mean."""
+"""OGB's raw folders (data/datasets/ogb_*.py), in both layouts: files damaged as bytes and as what they mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from lightning_gnnload import OGB
-from lightning_gnnload.data.datasets import ogb_raw
+from lightning_gnnload.data.datasets import ogb_files
 from tests.fuzz.damage import ODD_NUMBERS, damage_bytes, damage_file
 from tests.fuzz.targets.stored_graphs import use
 
@@ -81,7 +81,7 @@ def _read_damaged(random: Random, name: str, folder: Path, *, intact: bool) -> N
         outside.write_bytes(files[0].read_bytes())
         damage_file(random, random.choice(files), outside)
     num_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    scratch_array = ogb_raw.scratch_array
+    scratch_array = ogb_files.scratch_array
 
     def bounded(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
         asked = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
@@ -90,8 +90,8 @@ def _read_damaged(random: Random, name: str, folder: Path, *, intact: bool) -> N
 
     dataset = OGB(name, folder, add_inverse_edge=random.choice([None, True]), download=False)
     with (
-        patch.object(ogb_raw, "scratch_array", bounded),
-        patch.object(ogb_raw, "progress", lambda title, total: contextlib.nullcontext(lambda amount: None)),
+        patch.object(ogb_files, "scratch_array", bounded),
+        patch.object(ogb_files, "progress", lambda title, total: contextlib.nullcontext(lambda amount: None)),
     ):
         dataset.prepare()
     use(dataset.load())
