@@ -39,6 +39,9 @@ LASTING_PROCESS = re.compile(
     r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker|tests.forkserver"
 )
 
+# Lasts from a process's first mapped graph on, and holds nothing of those that are gone.
+LASTING_THREAD = "gnnload-leases"
+
 
 @dataclass(frozen=True)
 class Footprint:
@@ -68,7 +71,11 @@ def footprint() -> Footprint:
     """Lists what this process holds now."""
     return Footprint(
         environment=dict(os.environ),
-        threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate() if t.name.startswith(PREFIX)),
+        threads=frozenset(
+            f"{t.name} ({t.ident})"
+            for t in threading.enumerate()
+            if t.name.startswith(PREFIX) and t.name != LASTING_THREAD
+        ),
         children=frozenset(_children()),
         shared_memory=frozenset(_entries("/dev/shm")),
         sockets=frozenset(_abstract_sockets()),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
@@ -11,6 +9,7 @@ from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheShareError
 
 _CHUNK_BYTES = 1 << 20  # compared at once: a mask of the whole table would take as much memory as the table
@@ -58,15 +57,8 @@ def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatu
 
 
 def is_mapped_file(rows: torch.Tensor) -> bool:
-    """Whether rows lie in a mapped file, whose pages all processes share."""
-    place = rows.data_ptr()
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, _permissions, _offset, _device, inode, *path = line.split(maxsplit=5)
-        begin, end = (int(part, 16) for part in span.split("-"))
-        if begin <= place < end:
-            # A memfd counts as well; what the system calls [heap] or [stack] has no inode.
-            return inode != "0" and bool(path)
-    return False
+    """Whether rows lie in a mapped file, or in a memfd, whose pages all processes share."""
+    return mapped_file(rows.data_ptr()) is not None
 
 
 def _first_difference(own_rows: np.ndarray, root_rows: np.ndarray) -> int | None:

@@ -14,6 +14,7 @@ from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.derived import DerivedArrays
 from lightning_gnnload.data.edge_lists import edge_ends, flat_arrays, hetero_arrays
 from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays
+from lightning_gnnload.data.leases import hold_mapped
 from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
@@ -44,7 +45,8 @@ class Graph(DerivedArrays):
         lost_order: the graph was built from an edge list here, and did not keep its order.
         origin: where the nodes and edges lie in the graph that this one is a part of; None for a whole graph.
 
-    Shapes: N nodes, E edges. All arrays are NumPy arrays on the CPU; memory maps are welcome.
+    Shapes: N nodes, E edges. All arrays are NumPy arrays on the CPU; memory maps are welcome, and stay as they are now
+    (:mod:`.leases`).
 
     Example:
         >>> graph = Graph.from_coo(src=[1, 2, 0], dst=[0, 0, 2])
@@ -64,7 +66,7 @@ class Graph(DerivedArrays):
         "node_time",
         "run_ptr",
     )
-    __slots__ = ("clock", "lost_order", "origin", "types", *ARRAYS)
+    __slots__ = ("__weakref__", "clock", "lost_order", "origin", "types", *ARRAYS)
 
     def __init__(
         self,
@@ -94,6 +96,10 @@ class Graph(DerivedArrays):
         self.lost_order = False
         self.origin = origin
         self._derived = {}
+        # Before they are checked: what is seen then is what kernels read later.
+        of_origin = () if origin is None else (origin.node_ids, origin.reach, origin.edge_starts)
+        of_clock = () if clock is None else (clock.ranked,)
+        hold_mapped(self, [*(getattr(self, name) for name in self.ARRAYS), *of_origin, *of_clock])
         check_graph_arrays(self)
 
     @classmethod

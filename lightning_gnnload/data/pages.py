@@ -9,6 +9,7 @@ import contextlib
 import mmap
 import os
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,27 @@ def mapped_bytes(file: Path) -> np.ndarray:
     mapped = np.frombuffer(memory, np.uint8)
     weakref.finalize(memory, ops.unwatch_map, ops.watch_map(mapped, str(file))).atexit = False
     return mapped
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """The file, or memory that processes share, whose pages lie at an address. A name that no file has any more ends in
+    ``(deleted)``."""
+
+    path: str
+    inode: int
+
+
+def mapped_file(address: int) -> MappedFile | None:
+    """Returns what is mapped at an address of this process; None where that is memory of its own."""
+    with open("/proc/self/maps", errors="surrogateescape") as file:
+        for line in file:
+            span, _permissions, _offset, _device, inode, *path = line.rstrip("\n").split(maxsplit=5)
+            begin, end = (int(part, 16) for part in span.split("-"))
+            if begin <= address < end:
+                # What the system calls [heap] or [stack] has no inode.
+                return MappedFile(path[0], int(inode)) if path and inode != "0" else None
+    return None
 
 
 def let_go(fd: int) -> None:

@@ -1,0 +1,258 @@
+"""Leases: what was mapped from a file stays as it was, though somebody writes to the file.
+
+Kernels trust the arrays of a graph, which are checked once. A mapped array would change with its file under their
+hands, and an id beyond the last node is then a write to anywhere. So this process holds a read lease of the file
+(``fcntl(2)``): whoever opens the file to write to it, or cuts it off, is made to wait by the system, while a thread
+copies the mapped pages to private memory, at the same addresses. Until then a lease costs neither time nor memory.
+
+Where the system gives no lease, the pages are copied at once: the file is another user's, is open for writing already,
+or lies in a file system that others change without this machine's knowledge (NFS, FUSE).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import logging
+import mmap
+import os
+import signal
+import struct
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.memory import free_bytes, in_units
+from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, MappedFile, mapped_file
+
+_log = logging.getLogger(__name__)
+_F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0  # linux/fcntl.h; Python names none of them
+_MOVE_TO = 3  # MREMAP_MAYMOVE | MREMAP_FIXED, linux/mman.h
+_LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
+"""File systems whose files change only with the knowledge of this machine's kernel."""
+
+
+class HeldPages:
+    """The pages of one array, and the lease of the file that they are mapped from.
+
+    Args:
+        file: that they are mapped from.
+        array: keeps them mapped.
+    """
+
+    def __init__(self, file: MappedFile, array: np.ndarray) -> None:
+        self.file = file
+        self.signature: tuple[int, ...] = ()
+        """The file's size and times, when the lease was taken."""
+        self._array: np.ndarray | None = array
+        self._fd = -1
+
+    @property
+    def has_lease(self) -> bool:
+        return self._fd >= 0
+
+    @property
+    def is_asked_back(self) -> bool:
+        """Whether somebody waits to write to the file."""
+        with contextlib.suppress(OSError):
+            return self.has_lease and fcntl.fcntl(self._fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK
+        return False
+
+    @property
+    def num_bytes(self) -> int:
+        return 0 if self._array is None else self._array.nbytes
+
+    def take_lease(self, thread_id: int, number: int) -> bool:
+        """Takes a lease, of whose end the thread is told by that signal; returns whether the system gives one."""
+        with contextlib.suppress(OSError):
+            self._fd = os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC)
+            found = os.fstat(self._fd)
+            if found.st_ino == self.file.inode and _file_system(found.st_dev) in _LOCAL:
+                fcntl.fcntl(self._fd, _F_SETSIG, number)
+                fcntl.fcntl(self._fd, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, thread_id))
+                fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                self.signature = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+                return True
+        self.give_back()
+        return False
+
+    def give_back(self) -> None:
+        """Ends the lease, if there is one: whoever waits to write goes on."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def copy(self) -> bool:
+        """Exchanges the pages for copies of them in private memory; returns whether there is room for these.
+
+        Other threads may read them meanwhile: the system exchanges them at once, and both have the same bytes.
+        """
+        array = self._array  # which stays until they are exchanged, whatever becomes of the owner
+        if array is None:
+            return True
+        begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+        size = -(-(array.ctypes.data + array.nbytes - begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if size > free_bytes() // 2:
+            return False
+        libc = _libc()
+        advice = getattr(mmap, "MADV_HUGEPAGE", 0)
+        writable, private = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        reserved = libc.mmap(None, size + HUGE_PAGE_BYTES, writable, private, -1, 0)
+        if reserved == _NOWHERE:
+            return False
+        # As far from the begin of a huge page as where it goes, so that the copy can lie on huge pages there.
+        place = reserved + (begin - reserved) % HUGE_PAGE_BYTES
+        libc.madvise(place, size, advice)
+        libc.memcpy(place, begin, size)
+        libc.mprotect(place, size, mmap.PROT_READ)
+        moved = libc.mremap(place, size, size, _MOVE_TO, begin) == begin
+        libc.munmap(reserved, place - reserved)
+        libc.munmap(place + size, reserved + HUGE_PAGE_BYTES - place)
+        return moved
+
+    def forget(self) -> None:
+        """Ends the lease, and lets the pages go."""
+        self.give_back()
+        self._array = None
+
+
+class LeaseKeeper:
+    """Holds the leases of this process, each until its owner is gone, in a thread that lasts from the first on."""
+
+    def __init__(self) -> None:
+        # Sent to that thread alone, which blocks it: any signal will do.
+        self._signal = getattr(signal, "SIGRTMAX", 0) - 5
+        # Reentrant: an owner can be collected in any thread, and so in one that is in here.
+        self._lock = threading.RLock()
+        self._held: list[HeldPages] = []
+        self._thread_id = 0
+
+    def hold(self, owner: Any, held: list[HeldPages]) -> None:
+        with self._lock:
+            self._start()
+            for each in held:
+                if not each.take_lease(self._thread_id, self._signal) and not each.copy():
+                    warnings.warn(
+                        f"{each.file.path} is mapped, and nothing keeps others from changing it in use, which may end "
+                        f"this process: the system gives no lease of it, and there is no room for a copy of "
+                        f"{in_units(each.num_bytes)}. Do not write to it, or copy it to a local disk of yours.",
+                        stacklevel=4,
+                    )
+            self._held = [each for each in (*self._held, *held) if each.has_lease]
+        weakref.finalize(owner, self._forget, held).atexit = False
+
+    def after_fork(self) -> None:
+        """Takes leases of the child's own: the system tells of the parent's to the parent alone."""
+        held = [each for each in self._held if each.has_lease]
+        self._lock, self._thread_id = threading.RLock(), 0  # the parent's thread may have had the lock
+        if held:
+            self._start()
+        for each in held:
+            signature = each.signature
+            each.give_back()
+            if not each.take_lease(self._thread_id, self._signal):
+                self._copy_or_end(each)
+            elif each.signature != signature:
+                _end_process(f"{each.file.path} was changed in the moment of a fork, and is mapped here")
+        self._held = [each for each in held if each.has_lease]
+
+    def _start(self) -> None:
+        if self._thread_id:
+            return
+        started = threading.Event()
+        threading.Thread(target=self._keep, args=(started,), name="gnnload-leases", daemon=True).start()
+        started.wait()
+
+    def _keep(self, started: threading.Event) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {self._signal})
+        self._thread_id = threading.get_native_id()
+        started.set()
+        while True:
+            signal.sigwaitinfo({self._signal})
+            with self._lock:
+                for each in [each for each in self._held if each.is_asked_back]:
+                    self._copy_or_end(each)
+                    each.give_back()
+                self._held = [each for each in self._held if each.has_lease]
+
+    def _copy_or_end(self, held: HeldPages) -> None:
+        path, size = held.file.path, in_units(held.num_bytes)
+        if not held.copy():
+            _end_process(f"{path} is being written to, and this process, which maps {size} of it, has no room for them")
+        _log.warning(
+            "%s is being written to while it is mapped: %s of it were copied to memory as they were, and this process "
+            "goes on with those. Write a new folder instead, which takes the old one's place when it is whole.",
+            path,
+            size,
+        )
+
+    def _forget(self, held: list[HeldPages]) -> None:
+        with self._lock:
+            for each in held:
+                each.forget()
+
+
+_keeper = LeaseKeeper()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keeper.after_fork)
+
+
+def hold_mapped(owner: Any, arrays: Iterable[np.ndarray | None]) -> None:
+    """Keeps the contents of arrays, as far as they lie in mapped files, as they are now, until ``owner`` is gone.
+
+    Arrays in memory of this process, or in memory that processes share, are let be. Linux alone has what this takes:
+    elsewhere nothing is held.
+    """
+    if sys.platform != "linux":
+        return
+    found = [(array, file) for array in arrays if array is not None and (file := _file_of(array)) is not None]
+    if found:
+        _keeper.hold(owner, [HeldPages(file, array) for array, file in found])
+
+
+def _file_of(array: np.ndarray) -> MappedFile | None:
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not array.nbytes or root.flags.owndata:  # as most arrays do, which spares looking
+        return None
+    file = mapped_file(array.ctypes.data)
+    # Memory that processes share is theirs to change; of a file that was deleted, nobody has the name.
+    if file is None or file.path.startswith(("/dev/", "/memfd:")) or file.path.endswith(" (deleted)"):
+        return None
+    return file
+
+
+def _file_system(device: int) -> str:
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", errors="surrogateescape") as file:
+        for fields in map(str.split, file):
+            if fields[2] == wanted:
+                return fields[fields.index("-") + 1]
+    return ""
+
+
+def _end_process(reason: str) -> None:
+    _log.critical("%s. The process ends before its mini-batches are wrong.", reason)
+    os.abort()
+
+
+_NOWHERE = ctypes.c_void_p(-1).value
+
+
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    place, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    libc.mmap.restype = libc.mremap.restype = place
+    libc.mmap.argtypes = [place, size, number, number, number, ctypes.c_long]
+    libc.mremap.argtypes = [place, size, size, number, place]
+    libc.memcpy.argtypes = [place, place, size]
+    libc.mprotect.argtypes = libc.madvise.argtypes = [place, size, number]
+    libc.munmap.argtypes = [place, size]
+    return libc
