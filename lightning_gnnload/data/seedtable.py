@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,6 +114,14 @@ class SeedTable:
 
     def __len__(self) -> int:
         return self._num_rows
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of all that mini-batches are drawn by: nodes or links, their types, and times; not of labels."""
+        found = zlib.crc32(repr((self.node_type, self.edge_type)).encode())
+        for values in (self.ends, self.targets, self.dst_ptr, self.edge_ids, self.time):
+            found = zlib.crc32(b"" if values is None else np.ascontiguousarray(values).data, found)
+        return found
 
     def taken(self, rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
         """Returns which of its targets each row has in an epoch: places in ``dst`` and ``edge_ids``, int64 ``[n]``.

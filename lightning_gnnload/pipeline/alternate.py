@@ -41,6 +41,7 @@ class AlternatingLoader(SampledLoader):
             pinned=loader._slots.pinned,
         )
         self.progress = loader.progress
+        self.on_resume_change = loader.on_resume_change
         self.depth = depth
         self.memory_bytes = memory_bytes
 

@@ -18,7 +18,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.resume import ResumePoint
+from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats, QueueFill
@@ -62,6 +62,7 @@ class EpochLoader:
         last: the last one delivered, or None.
         progress: tells where the consumer is, where it can tell. Then a batch that was at work when an error made the
             checkpoint comes again; and the consumer decides whether its epoch goes on, and which one that is.
+        on_resume_change: ``"error"``, or ``"warn"`` to go on in an epoch whose mini-batches have become others.
     """
 
     def __init__(self, source: BatchSource, num_ranks: int | None, rank: int) -> None:
@@ -72,6 +73,7 @@ class EpochLoader:
         self.epoch = 0
         self.progress: Callable[[], Progress] | None = None
         self._num_yielded = 0
+        self.on_resume_change: OnResumeChange = "error"
         self._resume_at: ResumePoint | None = None
 
     @property
@@ -101,7 +103,7 @@ class EpochLoader:
             self.epoch, num_processed = self.progress()
             in_mid_epoch = num_processed > 0
         if point is not None and in_mid_epoch:
-            point.check(self._resume_point(0), self.num_ranks)
+            point.check(self._resume_point(0), self.num_ranks, len(self), self.on_resume_change)
             self.epoch, start = point.epoch, point.step
         self._resume_at = None
         self._num_yielded = start
@@ -159,7 +161,7 @@ class EpochLoader:
             num_seeds=len(self.source.workload.seeds),
             global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
             seed=self.source.workload.seed,
-            order=self.source.workload.order.name,
+            **self.source.workload.identity,
         )
 
 

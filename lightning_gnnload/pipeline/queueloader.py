@@ -43,6 +43,7 @@ class QueueLoader(EpochLoader):
         self.phase = phase
         self.loader = loader
         self.convert = local.convert
+        self.on_resume_change = local.on_resume_change
         self.reload = reload
         self.limit = limit
         self.ledger = ledger

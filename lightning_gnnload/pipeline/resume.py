@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from lightning_gnnload.errors import CheckpointError
+
+OnResumeChange = Literal["error", "warn"]
+"""What becomes of an epoch whose mini-batches are others than those that the checkpoint was made amid."""
 
 
 @dataclass(frozen=True)
 class ResumePoint:
     """The position in an epoch that a checkpoint keeps: the first ``step`` global steps are done.
 
-    Batches are pure functions, so two integers say where a run was. The others say which seeds that means: they must
+    Batches are pure functions, so two integers say where a run was. The others say what the functions are of: they must
     be alike in the run that goes on, while the numbers of trainers, samplers and threads need not. So it is the
     same in every rank, and Lightning may keep that of rank 0 alone.
 
@@ -23,6 +27,9 @@ class ResumePoint:
         global_batch_size: seeds of a global step.
         seed: random seed of the data module.
         order: the SeedOrder's name.
+        seeds: a checksum of the seeds, with their times and targets.
+        graph: the graph's fingerprint.
+        sampler: its settings, and those of links.
     """
 
     epoch: int
@@ -31,6 +38,9 @@ class ResumePoint:
     global_batch_size: int
     seed: int
     order: str
+    seeds: str
+    graph: str
+    sampler: str
 
     def to_state(self) -> dict[str, Any]:
         return asdict(self)
@@ -38,37 +48,59 @@ class ResumePoint:
     @classmethod
     def from_state(cls, state: Any) -> ResumePoint:
         """Raises CheckpointError: ``state`` is not what :meth:`to_state` gives."""
-        types = {field.name: str if field.name == "order" else int for field in fields(cls)}
+        types = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(cls)}
         # Exact types: True would pass for a step.
-        if not isinstance(state, dict) or {name: type(value) for name, value in state.items()} != types:
+        sound = isinstance(state, dict) and {name: type(value) for name, value in state.items()} == types
+        if not sound or min(state["epoch"], state["step"]) < 0:
             raise CheckpointError(
                 f"the checkpoint's train loader left {state!r:.200}, where {', '.join(types)} are needed: it was not "
                 f"a loader of GraphDataModule. Resume with the loader it was made with, or load the weights alone."
             )
         return cls(**state)
 
-    def check(self, now: ResumePoint, num_ranks: int) -> None:
-        """Whether the epoch can go on in a run whose own point is ``now``, with ``num_ranks`` trainers.
+    def check(self, now: ResumePoint, num_ranks: int, num_steps: int | None, on_change: OnResumeChange) -> None:
+        """Whether the epoch can go on in a run whose own point is ``now``.
+
+        Args:
+            now: the run's own point.
+            num_ranks: its trainers.
+            num_steps: of its epoch, where that is known.
+            on_change: ``"warn"``: the epoch may go on with other mini-batches.
 
         Raises:
-            CheckpointError: its steps have other seeds now.
+            CheckpointError: its steps have other mini-batches now, or are fewer.
         """
-        differing = [
-            f"{name}={getattr(self, name)!r} then and {getattr(now, name)!r} now"
-            for name in ("num_seeds", "global_batch_size", "seed", "order")
-            if getattr(self, name) != getattr(now, name)
-        ]
-        # Before the first step nothing of the epoch is done that other seeds would contradict.
-        if self.step > 0 and differing:
+        # Before the first step nothing of the epoch is done that others would contradict.
+        if self.step == 0:
+            return
+        if num_steps is not None and self.step > num_steps:
             raise CheckpointError(
-                f"the checkpoint was made after {self.step} steps of epoch {self.epoch}, whose steps have other seeds "
-                f"now: {', '.join(differing)}. Some seeds of the epoch would be left out and others come twice. "
-                f"{self._remedy(now, num_ranks)} A checkpoint of an epoch's end resumes with any settings."
+                f"the checkpoint was made after {self.step} steps of epoch {self.epoch}, but an epoch has {num_steps} "
+                f"now. Give the data and settings that it was made with, or load the weights alone."
             )
+        differing = [
+            f"{field.name}={then!r} then and {here!r} now"
+            for field in fields(self)
+            if field.name not in ("epoch", "step")
+            and (then := getattr(self, field.name)) != (here := getattr(now, field.name))
+        ]
+        if not differing:
+            return
+        found = (
+            f"the checkpoint was made after {self.step} steps of epoch {self.epoch}, whose steps have other "
+            f"mini-batches now: {', '.join(differing)}. Some seeds of the epoch may be left out and others come twice."
+        )
+        if on_change == "warn":
+            warnings.warn(f"{found} The run goes on all the same, as on_resume_change says.", stacklevel=2)
+            return
+        raise CheckpointError(
+            f"{found} {self._remedy(now, num_ranks)} A checkpoint of an epoch's end resumes with any settings, and "
+            f'this one does with on_resume_change="warn".'
+        )
 
     def _remedy(self, now: ResumePoint, num_ranks: int) -> str:
         if self.global_batch_size == now.global_batch_size:
-            return "Give the settings of then."
+            return "Give the data and settings of then."
         batch_size, rest = divmod(self.global_batch_size, num_ranks)
         if rest:
             return f"The number of trainers, {num_ranks}, must divide the global batch size of then."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,7 +24,7 @@ from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.resume import ResumePoint
+from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes
@@ -113,6 +114,8 @@ class ThreadedLoader:
 
     _started = False
     _resume_at: ResumePoint | None = None
+    on_resume_change: OnResumeChange = "error"
+    """What becomes of an epoch that is resumed and whose mini-batches have become others: ``"error"`` or ``"warn"``."""
 
     def _honoured(self, kwargs: dict[str, Any], seed: int, sampler: Any) -> dict[str, Any]:
         """Returns the keywords for torch's DataLoader, of those that were given: all, where another sampler than ours
@@ -175,7 +178,7 @@ class ThreadedLoader:
             self.set_epoch(self.epoch + 1)
         start, point = 0, self._resume_at
         if point is not None:
-            point.check(self._resume_point(0), 1)
+            point.check(self._resume_point(0), 1, _length(self), self.on_resume_change)
             self.epoch, start, self._resume_at = point.epoch, point.step, None
         self._started, self._num_yielded = True, start
         return self._counted(self.epoch, self._made(self.epoch, start))
@@ -290,7 +293,20 @@ class ThreadedLoader:
     def _resume_point(self, step: int) -> ResumePoint:
         order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
         order = f"{order} of {type(self.sampler).__name__}"
-        return ResumePoint(self.epoch, step, len(self.dataset), self.batch_size or 0, self.seed, order)
+        seeds = 0
+        for name, values in sorted(vars(self.input_data).items()):
+            if isinstance(values, torch.Tensor) and name != "label":
+                seeds = zlib.crc32(values.contiguous().numpy().data, seeds)
+        return ResumePoint(
+            self.epoch,
+            step,
+            len(self.dataset),
+            self.batch_size or 0,
+            self.seed,
+            order,
+            f"{seeds:08x} {self.input_data.input_type}",
+            **self._sampler.inner().identity(self._sampler.graph),
+        )
 
 
 def _length(loader: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -69,6 +70,11 @@ class Sampler(ABC):
     def weighting(self) -> Literal["never", "optional", "always"]:
         """Returns whether it draws by ``Graph.edge_weight``: never, where a graph has weights, or always (it must)."""
         return "never"
+
+    def identity(self, graph: Graph) -> dict[str, str]:
+        """Returns what mini-batches depend on besides seeds and keys, as a checkpoint tells it from others: the
+        fingerprint of the graph, and the sampler's settings as its ``repr`` shows them."""
+        return {"graph": graph.fingerprint, "sampler": re.sub(r" at 0x[0-9a-f]+", "", repr(self))}
 
     @abstractmethod
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:

@@ -95,5 +95,9 @@ class CollectiveSampler(Relayed):
         nodes[:] = np.asarray(partition.node_ids)[nodes]
         return layout
 
+    def identity(self, graph: Graph) -> dict[str, str]:
+        """The same in all ranks, whose parts differ."""
+        return {"graph": self.colleagues.partition.fingerprint, "sampler": repr(self.sampler)}
+
     def __repr__(self) -> str:
         return f"CollectiveSampler({self.sampler}, rank {self.colleagues.rank} of {self.colleagues.num_ranks})"

@@ -56,6 +56,10 @@ class PartSampler(Relayed):
         name_batch(part.graph, layout, arena)
         return layout
 
+    def identity(self, graph: Graph) -> dict[str, str]:
+        """Reads no list of the whole graph."""
+        return {"graph": self.partition.fingerprint, "sampler": repr(self.sampler)}
+
     def __repr__(self) -> str:
         return f"PartSampler({self.sampler!r}, {self.partition!r})"
 

@@ -15,6 +15,7 @@ import torch
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.memory import free_bytes, in_units, reserve_bytes
+from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.data.progress import progress as bar
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
@@ -229,6 +230,10 @@ class _Placing:
     def _map(self, array: np.ndarray) -> Mapped | torch.Tensor:
         if not array.size:
             return self.device.put(array)  # nothing to page-lock
+        # A device goes on reading a file's own pages when a lease exchanges them, and whoever writes to the file then
+        # changes what it reads. Page-locked, a copy takes no more memory than they do.
+        if mapped_file(array.ctypes.data) is not None and array.nbytes <= free_bytes() // 2:
+            array = array.copy()
         as_read = array.view()
         as_read.flags.writeable = False  # or a file's pages, which torch takes for writable ones, would be refused
         try:

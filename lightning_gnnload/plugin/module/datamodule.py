@@ -28,6 +28,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
+from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
@@ -86,6 +87,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             ``"self"``: those of the mini-batch; ``"reverse"``: and those that go back; None: none. Likewise in
             evaluation, of tables with ``edge_ids``, whose links are edges of the graph.
         reverse_types: ``{edge type: type of the edges that go back}``, where names do not tell (:func:`.reverse_of`).
+        on_resume_change: of a run that resumes in mid-epoch over other seeds, another graph or other settings than its
+            checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
 
     Raises:
         LoaderConfigError: settings that cannot work.
@@ -130,6 +133,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         eval_negatives: Negatives | None = None,
         exclude: Exclude | None = "reverse",
         reverse_types: Mapping[Any, Any] | None = None,
+        on_resume_change: OnResumeChange = "error",
         **others: Any,
     ) -> None:
         refuse_others(others)
@@ -138,6 +142,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
         check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
         check_choice("batch_format", batch_format, FORMATS)
+        check_choice("on_resume_change", on_resume_change, ("error", "warn"))
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
         for each in (self.sampler, self.eval_sampler):
@@ -152,6 +157,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self.eval_draws = eval_draws
         self.predict = predict
         self.drop_last = drop_last
+        self.on_resume_change: OnResumeChange = on_resume_change
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
@@ -392,6 +398,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             prefetcher=partial(self._sampling.prefetcher, self, source),
             make_again=partial(self._loader_elsewhere, phase),
         )
+        loader.on_resume_change = self.on_resume_change
         trainer = self.trainer
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
             # Not for a loader that is read by hand before a fit, or after one.

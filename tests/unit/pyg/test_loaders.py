@@ -321,6 +321,12 @@ def test_torchs_seed_decides_where_none_is_given() -> None:
     assert not torch.equal(first(4).input_id, first(5).input_id)
 
 
+def with_other_edges(data: Data) -> Data:
+    """Returns data of as many nodes and edges."""
+    data.edge_index = data.edge_index.roll(1, dims=1).flip(0)
+    return data
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_loader_goes_on_where_it_was(shuffle: bool) -> None:
     def loader() -> NeighborLoader:
@@ -351,6 +357,21 @@ def test_a_loader_goes_on_where_it_was(shuffle: bool) -> None:
     other.load_state_dict(state)
     with pytest.raises(CheckpointError, match="seed=9 then and 8 now"):
         next(iter(other))
+    for changed, says in (
+        ({"input_nodes": torch.arange(N).flip(0)}, "seeds="),
+        ({"num_neighbors": [3]}, "sampler="),
+        ({"data": with_other_edges(homogeneous())}, "graph="),
+    ):
+        other = NeighborLoader(
+            **{"data": homogeneous(), "num_neighbors": [2], **changed}, batch_size=32, shuffle=shuffle, seed=9
+        )
+        other.load_state_dict(state)
+        with pytest.raises(CheckpointError, match=f"now: {says}"):
+            next(iter(other))
+        other.on_resume_change = "warn"
+        other.load_state_dict(state)
+        with pytest.warns(UserWarning, match=f"now: {says}"):
+            assert len(list(other)) == 3
 
 
 def test_rows_of_torchs_samplers_are_taken() -> None:
