@@ -155,13 +155,15 @@ class EpochLoader:
         self._resume_at = ResumePoint.from_state(place_alone(state))
 
     def _resume_point(self, step: int) -> ResumePoint:
+        workload = self.source.workload
         return ResumePoint(
             epoch=self.epoch,
             step=step,
-            num_seeds=len(self.source.workload.seeds),
+            num_seeds=len(workload.seeds),
             global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
-            seed=self.source.workload.seed,
-            **self.source.workload.identity,
+            seed=workload.seed,
+            graph=workload.sampler.fingerprint_of(workload.graph),
+            **workload.description,
         )
 
 

@@ -305,7 +305,8 @@ class ThreadedLoader:
             self.seed,
             order,
             f"{seeds:08x} {self.input_data.input_type}",
-            **self._sampler.inner().identity(self._sampler.graph),
+            self._sampler.graph.fingerprint,
+            self._sampler.inner().description,
         )
 
 

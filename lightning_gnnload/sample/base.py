@@ -71,10 +71,14 @@ class Sampler(ABC):
         """Returns whether it draws by ``Graph.edge_weight``: never, where a graph has weights, or always (it must)."""
         return "never"
 
-    def identity(self, graph: Graph) -> dict[str, str]:
-        """Returns what mini-batches depend on besides seeds and keys, as a checkpoint tells it from others: the
-        fingerprint of the graph, and the sampler's settings as its ``repr`` shows them."""
-        return {"graph": graph.fingerprint, "sampler": re.sub(r" at 0x[0-9a-f]+", "", repr(self))}
+    @property
+    def description(self) -> str:
+        """Its settings, as its ``repr`` shows them; the same in all ranks and runs."""
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(self))
+
+    def fingerprint_of(self, graph: Graph) -> str:
+        """Returns the fingerprint of the graph that it draws from, where it is given ``graph``: the whole one's."""
+        return graph.fingerprint
 
     @abstractmethod
     def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:

@@ -95,9 +95,14 @@ class CollectiveSampler(Relayed):
         nodes[:] = np.asarray(partition.node_ids)[nodes]
         return layout
 
-    def identity(self, graph: Graph) -> dict[str, str]:
-        """The same in all ranks, whose parts differ."""
-        return {"graph": self.colleagues.partition.fingerprint, "sampler": repr(self.sampler)}
+    @property
+    def description(self) -> str:
+        """The same in all ranks, unlike its ``repr``."""
+        return self.sampler.description
+
+    def fingerprint_of(self, graph: Graph) -> str:
+        """Returns what the partition knows, so that no list of the whole graph is read."""
+        return self.colleagues.partition.fingerprint
 
     def __repr__(self) -> str:
         return f"CollectiveSampler({self.sampler}, rank {self.colleagues.rank} of {self.colleagues.num_ranks})"

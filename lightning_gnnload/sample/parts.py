@@ -56,9 +56,13 @@ class PartSampler(Relayed):
         name_batch(part.graph, layout, arena)
         return layout
 
-    def identity(self, graph: Graph) -> dict[str, str]:
-        """Reads no list of the whole graph."""
-        return {"graph": self.partition.fingerprint, "sampler": repr(self.sampler)}
+    @property
+    def description(self) -> str:
+        return self.sampler.description
+
+    def fingerprint_of(self, graph: Graph) -> str:
+        """Returns what the partition knows, so that no list of the whole graph is read."""
+        return self.partition.fingerprint
 
     def __repr__(self) -> str:
         return f"PartSampler({self.sampler!r}, {self.partition!r})"

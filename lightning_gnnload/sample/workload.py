@@ -82,7 +82,7 @@ class Workload:
         self.links = links
         self._given_rows = rows
         self.rows: AsksRows = SeedRows(graph, sampler, table, links) if rows is None else rows
-        self._identity: dict[str, str] | None = None
+        self._description: dict[str, str] | None = None
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
         self._bound_order(batch_size * num_ranks)  # an order that cannot be is refused here
@@ -96,21 +96,16 @@ class Workload:
         return {name: getattr(self, name) for name in names} | {"rows": self._given_rows}
 
     @property
-    def identity(self) -> dict[str, str]:
-        """What an epoch's mini-batches depend on besides numbers, as a checkpoint keeps it: ``seeds``, ``order``,
-        ``graph`` and ``sampler``. Made on first use, by reading the graph once, and kept."""
-        if self._identity is None:
+    def description(self) -> dict[str, str]:
+        """What an epoch's mini-batches are made of besides the graph and numbers: a checksum of the ``seeds``, with
+        their times and targets, the name of their ``order``, and the ``sampler``, with what is asked of links."""
+        if self._description is None:
             seeds = zlib.crc32(np.ascontiguousarray(self.seeds).data, 0 if self.table is None else self.table.checksum)
             links = self.links
-            settings = "" if links is None else f", negatives={links.negatives!r}, exclude={links.exclude!r}"
-            drawn = self.sampler.identity(self.graph)
-            self._identity = {
-                "seeds": f"{seeds:08x}",
-                "order": self.order.name,
-                "graph": drawn["graph"],
-                "sampler": drawn["sampler"] + settings,
-            }
-        return self._identity
+            asked = "" if links is None else f", negatives={links.negatives!r}, exclude={links.exclude!r}"
+            sampler = self.sampler.description + asked
+            self._description = {"seeds": f"{seeds:08x}", "order": self.order.name, "sampler": sampler}
+        return self._description
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
