@@ -26,7 +26,6 @@ from lightning_gnnload import (
     load_graph_data,
     load_partition,
     partition_graph,
-    save_features,
     save_graph_data,
 )
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
