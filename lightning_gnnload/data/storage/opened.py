@@ -7,7 +7,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -125,19 +125,33 @@ class OpenFolder:
         Raises:
             StoreFormatError: an entry is malformed; a file is missing, of another size, or not of this folder.
         """
-        return {name: self._array(name, entry) for name, entry in self.manifest["arrays"].items()}
+        return {name: self.array(name) for name in self.manifest["arrays"]}
 
-    def parts(self) -> Iterator[OpenFolder]:
-        """Opens the folders of a partition's parts in turn, each until the next; of other folders, none.
+    def array(self, name: str) -> StoredArray:
+        """Returns one of :attr:`arrays`, whatever the others are. Raises StoreFormatError: likewise."""
+        array = StoredArray(self, name, *array_of_entry(self.path / MANIFEST, name, self.manifest["arrays"][name]))
+        found_bytes = None
+        try:
+            _, found_bytes = self._find(array.file_name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare the data set again.") from error
+        if found_bytes != array.size_bytes:
+            found = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
+            dtype = str(array.dtype).removeprefix("torch.")
+            raise StoreFormatError(
+                f"{array.file} {found}, but the manifest says {array.size_bytes} ({dtype} {array.shape}): the folder "
+                f"is broken, perhaps by an interrupted copy. Prepare it again."
+            )
+        return array
 
-        Raises:
-            StoreFormatError: one is missing.
-        """
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The names of the folders of a partition's parts, each with the CRC-32 of its manifest; of others, none."""
         described = self.manifest["attributes"].get("partition")
-        parts = described.get("parts") if isinstance(described, dict) else None
-        for number in range(len(parts) if isinstance(parts, list) else 0):
-            with OpenFolder(part_folder(number), self) as part:
-                yield part
+        checksums = described.get("parts") if isinstance(described, dict) else None
+        return {part_folder(n): each for n, each in enumerate(checksums if isinstance(checksums, list) else ())}
 
     def open_file(self, name: str, flags: int = 0) -> int:
         """Opens a file of this folder for reading.
@@ -167,24 +181,6 @@ class OpenFolder:
                 )
             name = place.name
         return name, found.st_size
-
-    def _array(self, name: str, entry: Any) -> StoredArray:
-        array = StoredArray(self, name, *array_of_entry(self.path / MANIFEST, name, entry))
-        found_bytes = None
-        try:
-            _, found_bytes = self._find(array.file_name)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare the data set again.") from error
-        if found_bytes != array.size_bytes:
-            found = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
-            dtype = str(array.dtype).removeprefix("torch.")
-            raise StoreFormatError(
-                f"{array.file} {found}, but the manifest says {array.size_bytes} ({dtype} {array.shape}): the folder "
-                f"is broken, perhaps by an interrupted copy. Prepare it again."
-            )
-        return array
 
 
 @dataclass(frozen=True)

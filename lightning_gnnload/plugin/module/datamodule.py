@@ -32,6 +32,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
+from lightning_gnnload.plugin.module.integrity import FolderChecks
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers, refuse_others, seed_order
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
@@ -86,12 +87,15 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             ``"self"``: those of the mini-batch; ``"reverse"``: and those that go back; None: none. Likewise in
             evaluation, of tables with ``edge_ids``, whose links are edges of the graph.
         reverse_types: ``{edge type: type of the edges that go back}``, where names do not tell (:func:`.reverse_of`).
+        verify: under a Trainer, compare data and parts that come from a folder with their checksums, beside training
+            and once a machine: see :class:`.BackgroundCheck`.
 
     Raises:
         LoaderConfigError: settings that cannot work.
         CacheConfigError: ``cache`` is no such thing.
         CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``sampling_device="cuda"``, when the first
             mini-batch is needed.
+        StoreFormatError: in training, or at its end: a file is damaged.
         PartitionError: on ``setup`` or when loaders are made: ``partition`` is of another graph, too shallow for the
             sampler, or has more or fewer parts than there are trainers.
 
@@ -130,6 +134,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         eval_negatives: Negatives | None = None,
         exclude: Exclude | None = "reverse",
         reverse_types: Mapping[Any, Any] | None = None,
+        verify: bool = True,
         **others: Any,
     ) -> None:
         refuse_others(others)
@@ -170,6 +175,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self.sampling_device = sampling_device
         self._sampling = TrainerDevice(sampling_device)
         self.module_partition = ModulePartition(partition)
+        self._folder_checks = FolderChecks(verify)
 
     @classmethod
     def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
@@ -252,7 +258,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         if self._data is None and self._dataset is not None:
             self._data = self._as_carried(self._dataset.load())
         if self._data is not None:
-            self.module_partition.open(self._data.graph)
+            partition = self.module_partition.open(self._data.graph)
+            self._folder_checks.start(self.trainer, self._data, partition)
             self.module_partition.connect(self.trainer)
 
     def teardown(self, stage: str | None = None) -> None:
@@ -260,6 +267,10 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self._sampling.close()
         self.caching.close()
         self.module_partition.disconnect()
+        try:
+            self._folder_checks.raise_damage()
+        finally:
+            self._folder_checks.close()
 
     def on_exception(self, exception: BaseException) -> None:
         """Closes what ``teardown`` would close, which Lightning does not call where a fit fails."""
@@ -267,6 +278,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             self._sampling.close()
         finally:
             self.caching.close()
+            self._folder_checks.close()
             self.module_partition.disconnect(exception)
 
     def train_dataloader(self) -> SampledLoader:
@@ -283,6 +295,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        self._folder_checks.raise_damage()
         # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
             self._sampling.begin_step(self.trainer.global_step)
@@ -305,6 +318,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
         state["caching"] = ModuleCache(self.cache)
+        state["_folder_checks"] = FolderChecks(self._folder_checks.wanted)
         if self._dataset is not None:
             state["_data"] = None
         return state
