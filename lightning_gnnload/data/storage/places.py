@@ -38,7 +38,7 @@ def check_place(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, 
     if place.name in ("", "..") or "\0" in str(place):
         raise StoreFormatError(f"{str(folder)!r} does not name a folder that could be written. Give one with a name.")
     if not os.path.lexists(place):
-        _check_parent(place)
+        check_parent(place)
         return
     if not overwrite:
         raise StoreFormatError(
@@ -48,21 +48,20 @@ def check_place(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, 
         raise StoreFormatError(f"{place} is a link, to {os.readlink(place)}. Give the folder that it leads to.")
     if not place.is_dir():
         raise StoreFormatError(f"{place} is no folder, and files are never replaced by one. {_YOURSELF}")
-    _check_parent(place)
+    check_parent(place)
     with OpenFolder(place) as opened:
         if found := opened.names():
             _check_content(opened, found, kind, repair)
 
 
-def _check_parent(place: Path) -> None:
-    """Raises StoreFormatError: no folder can be made beside ``place``, which is known before the work rather than
-    after it."""
+def check_parent(place: Path) -> None:
+    """Raises StoreFormatError: nothing can be made at ``place``, which is told before the work rather than after it."""
     parent = place.absolute().parent
     while not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         problem = "may not be written to" if parent.is_dir() else "is no folder"
-        raise StoreFormatError(f"{place} cannot be made: {parent} {problem}. Give a folder elsewhere.")
+        raise StoreFormatError(f"{place} cannot be made: {parent} {problem}. Give a place elsewhere.")
 
 
 def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None, repair: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,8 @@ import torch
 
 from lightning_gnnload import (
     DiskFeatureStore,
+    Graph,
+    GraphData,
     load_graph_data,
     load_partition,
     partition_graph,
@@ -216,3 +220,43 @@ def test_only_a_disk_without_room_asks_for_room(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(5, "Input/output error")))
     with pytest.raises(FeatureFileError, match=r"cannot be written: .*Input/output error.*on a disk that works"):
         save_graph_data(toy_data(), tmp_path / "it")
+
+
+def test_paths_and_names_of_any_bytes(tmp_path: Path, kind: str) -> None:
+    """Native code, manifests, warnings and logs take text alone."""
+    parent = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    WRITERS[kind](folder=parent / "it")
+    with pytest.raises(StoreFormatError, match="exists already"):
+        WRITERS[kind](folder=parent / "it")
+    WRITERS[kind](folder=parent / "it", overwrite=True)
+    for direct in (True, False):
+        if kind != "graph":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # where the file system refuses direct reads
+                DiskFeatureStore(parent / "it", direct=direct).close()
+    if kind == "graph":
+        data = load_graph_data(parent / "it", verify=True)
+        save_graph_data(data, parent / "again", attributes={"source": str(parent)})
+        assert json.loads((parent / "again" / "manifest.json").read_text())["attributes"] == {"source": str(parent)}
+    elif kind == "partition":
+        assert pickle.loads(pickle.dumps(load_partition(parent / "it", verify=True))).num_parts == 2  # noqa: S301
+    (parent / "it" / os.fsdecode(b"th\xe8se.tex")).touch()
+    with pytest.raises(StoreFormatError, match="also holds") as caught:
+        WRITERS[kind](folder=parent / "it", overwrite=True)
+    assert str(parent) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind_of_node", ["\ud800", "x" * 300])
+def test_types_that_no_file_can_be_named_by(tmp_path: Path, kind_of_node: str) -> None:
+    graph = Graph.from_hetero({kind_of_node: 2}, {(kind_of_node, "of", kind_of_node): ([0], [1])})
+    data = GraphData(graph, {kind_of_node: torch.zeros(2, 1)})
+    with pytest.raises(StoreFormatError, match="cannot name an array"):
+        save_graph_data(data, tmp_path / "graph")
+    assert listed(tmp_path) == []
+
+
+def test_attributes_that_are_no_json_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for attributes in ({"a": {1, 2}}, {"a": Path()}):
+        with pytest.raises(StoreFormatError, match="attributes are no JSON"):
+            save_graph_data(toy_data(), tmp_path / "graph", attributes=attributes)
+    assert listed(tmp_path) == []
